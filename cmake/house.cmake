@@ -1,0 +1,68 @@
+# The table of docs/architecture.md, enforced. Every folder of src/ is one library whose public include root holds that
+# folder alone (build/roots/<folder>/<folder> -> src/<folder>). A file that includes a folder its target does not use
+# finds no such header and does not compile.
+
+function(lockstep_root folder)
+  set(root ${CMAKE_BINARY_DIR}/roots/${folder})
+  if(NOT EXISTS ${root}/${folder})
+    file(MAKE_DIRECTORY ${root})
+    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${folder} ${root}/${folder} SYMBOLIC)
+  endif()
+  set(LOCKSTEP_ROOT ${root} PARENT_SCOPE)
+endfunction()
+
+# One shared precompiled header for torch-free code.
+add_library(lockstep_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
+target_precompile_headers(lockstep_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+target_compile_definitions(lockstep_pch PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+
+function(lockstep_folder folder)
+  cmake_parse_arguments(ARG "" "" "USES;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
+  lockstep_root(${folder})
+  add_library(lockstep_${folder} STATIC ${sources})
+  target_include_directories(lockstep_${folder} PUBLIC ${LOCKSTEP_ROOT})
+  target_compile_definitions(lockstep_${folder} PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL
+                             LOCKSTEP_VERSION="${PROJECT_VERSION}")
+  target_precompile_headers(lockstep_${folder} REUSE_FROM lockstep_pch)
+  foreach(used ${ARG_USES})
+    target_link_libraries(lockstep_${folder} PUBLIC lockstep_${used})
+  endforeach()
+  target_link_libraries(lockstep_${folder} PUBLIC ${ARG_LIBS} Threads::Threads)
+  if(folder STREQUAL base)
+    target_link_libraries(lockstep_base PUBLIC ${LOCKSTEP_YAML_LIB} ${LOCKSTEP_CRYPTO_LIB})
+  endif()
+endfunction()
+
+# Third-party code is linked statically where Debian ships an archive: one file for any node.
+find_library(LOCKSTEP_YAML_LIB NAMES libyaml-cpp.a yaml-cpp REQUIRED)
+find_library(LOCKSTEP_CRYPTO_LIB NAMES libcrypto.a crypto REQUIRED)
+
+# lockstep_program(name MAIN file [FOLDER dir] USES folders...): FOLDER adds every other .cc of that folder.
+function(lockstep_program name)
+  cmake_parse_arguments(ARG "" "MAIN;FOLDER" "USES" ${ARGN})
+  set(sources ${CMAKE_SOURCE_DIR}/${ARG_MAIN})
+  if(ARG_FOLDER)
+    file(GLOB more CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${ARG_FOLDER}/*.cc)
+    list(APPEND sources ${more})
+    list(REMOVE_DUPLICATES sources)
+  endif()
+  add_executable(${name} ${sources})
+  if(ARG_FOLDER STREQUAL "src/cli")
+    lockstep_root(cli)
+    target_include_directories(${name} PRIVATE ${LOCKSTEP_ROOT})
+  endif()
+  target_precompile_headers(${name} REUSE_FROM lockstep_pch)
+  foreach(used ${ARG_USES})
+    target_link_libraries(${name} PRIVATE lockstep_${used})
+  endforeach()
+  if(NOT LOCKSTEP_SANITIZE)
+    # libstdc++ inside, libgcc_s outside: exceptions work and no symbol newer than glibc 2.34 is needed.
+    target_link_options(${name} PRIVATE -static-libstdc++ -Wl,--gc-sections)
+    if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+      target_link_options(${name} PRIVATE -shared-libgcc)
+    else()
+      target_link_options(${name} PRIVATE -shared-libgcc)
+    endif()
+  endif()
+endfunction()

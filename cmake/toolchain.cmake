@@ -1,0 +1,30 @@
+# Compiler, linker and cache choices shared by every target. Each falls back quietly to the plain tool where the fast one
+# is missing, so that g++ 12/13 on a bare machine still builds.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1" CACHE STRING "" FORCE)
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE)
+  # Precompiled headers are cacheable only when ccache ignores their time stamps.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${LOCKSTEP_CCACHE})
+endif()
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+endif()
+
+find_program(LOCKSTEP_MOLD mold)
+if(LOCKSTEP_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+endif()

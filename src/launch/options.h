@@ -1,0 +1,80 @@
+// Everything `lockstep run` was asked to do, parsed and checked but not yet resolved against the machine.
+// Filled by cli/run_flags.cc; a plain value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "place/placement.h"
+
+namespace lockstep::launch {
+
+// A set of streams per local rank, as torchrun's --tee/--redirects write it: "3" (all ranks) or "0:1,1:3". Bit 1 is
+// stdout, bit 2 is stderr.
+struct StreamSet {
+  int all = 0;
+  std::map<int, int> by_local_rank;
+  int For(int local_rank) const {
+    auto it = by_local_rank.find(local_rank);
+    return it == by_local_rank.end() ? all : it->second;
+  }
+};
+
+struct LogRotation {
+  uint64_t bytes = 100ull << 20;  // start a new file past this size
+  int keep = 5;                   // rotated files kept beside the current one
+};
+
+enum class Bind { kNone, kNuma, kCores };
+
+struct RunOptions {
+  place::Flags place;
+
+  // torchrun's
+  std::string rdzv_id;
+  std::map<std::string, std::string> rdzv_conf;
+  int max_restarts = 0;
+  std::string role = "default";
+  bool module = false;      // -m
+  bool no_python = false;   // --no-python
+  bool run_path = false;    // --run-path
+  std::string log_dir;      // root of run directories; empty: ./runs
+  StreamSet redirects;      // streams kept off the console
+  std::optional<StreamSet> tee;  // streams shown on the console although redirected
+  std::optional<std::vector<int>> local_ranks_filter;  // local ranks shown on the console
+  std::string local_addr;   // address this node advertises
+  std::vector<int> signals; // --signals-to-handle; empty: all that can be forwarded
+  bool virtual_local_rank = false;
+
+  // ours
+  std::string gpus;         // list for CUDA_VISIBLE_DEVICES: "0,1" or UUIDs; empty: untouched
+  Bind bind = Bind::kNone;
+  std::string conda, venv;
+  std::vector<std::string> modules;
+  std::vector<std::pair<std::string, std::string>> env;
+  std::string workdir;
+  std::string name;
+  std::chrono::milliseconds grace{15000};
+  std::chrono::milliseconds node_timeout{30000};
+  std::chrono::milliseconds join_timeout{600000};
+  std::chrono::milliseconds backoff{1000};  // before the first restart; doubles up to 30 s
+  std::optional<std::pair<int, int>> port_range;
+  LogRotation rotation;
+  std::string token_file;
+  bool debug = false;
+  bool dry_run = false;
+  bool json = false;
+  bool exec = false;        // process level: replace this process by the program
+  bool quiet = false;
+
+  std::string program;             // script, module or executable
+  std::vector<std::string> args;   // its arguments, untouched
+  std::vector<std::string> argv;   // the whole command line after "run", for re-starting through srun
+};
+
+}  // namespace lockstep::launch
