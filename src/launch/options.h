@@ -30,7 +30,15 @@ struct LogRotation {
   int keep = 5;                   // rotated files kept beside the current one
 };
 
-enum class Bind { kNone, kNuma, kCores };
+// kNuma: all CPUs of the NUMA node of the rank's GPU; kCores: a share of them for this rank alone; kSocket: all NUMA
+// nodes of that socket; kComplex: one group of cores that share a last-level cache. See worker_binding.h.
+enum class Bind { kNone, kNuma, kCores, kSocket, kComplex };
+
+// Which ranks the console shows. kDefault leaves the choice to torchrun's --tee, --redirects and --local-ranks-filter.
+struct ConsoleRanks {
+  enum class Kind { kDefault, kAll, kNone, kListed } kind = Kind::kDefault;
+  std::vector<int> ranks;  // global ranks, sorted; kListed only
+};
 
 struct RunOptions {
   place::Flags place;
@@ -71,6 +79,7 @@ struct RunOptions {
   bool json = false;
   bool exec = false;        // process level: replace this process by the program
   bool quiet = false;
+  ConsoleRanks console;
 
   std::string program;             // script, module or executable
   std::vector<std::string> args;   // its arguments, untouched
