@@ -1,0 +1,87 @@
+"""The harness itself: what it promises to notice, it notices."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import harness
+
+RUN_ONE = pathlib.Path(__file__).with_name("run_one.py")
+
+
+def run_test(body, env=None):
+    """Runs one generated test in a run_one.py of its own, with a mark of its own."""
+    path = harness.write("test_inner.py", "import os, subprocess, unittest\nimport harness\n"
+                         "class Inner(harness.Case):\n    def test_it(self):\n        " + body + "\n")
+    return harness.run([sys.executable, RUN_ONE, path, "Inner.test_it"],
+                       env={"LOCKSTEP_TEST_ID": f"inner-{os.getpid()}", **(env or {})})
+
+
+class RunOne(harness.Case):
+    def test_passing_test_exits_0(self):
+        self.assertEqual(run_test("pass").returncode, 0)
+
+    def test_failing_test_exits_1(self):
+        self.assertEqual(run_test("self.fail('as asked')").returncode, 1)
+
+    def test_skip_that_nobody_allowed_is_a_failure(self):
+        self.assertEqual(run_test("self.skipTest('not today')").returncode, 1)
+
+    def test_missing_component_fails_and_names_the_way_out(self):
+        done = run_test("harness._COMPONENTS['torch'] = (lambda: False, 'torch'); harness.require('torch')")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("LOCKSTEP_ALLOW_SKIP=torch", done.stderr)
+
+    def test_missing_component_that_is_allowed_exits_77(self):
+        done = run_test("harness._COMPONENTS['torch'] = (lambda: False, 'torch'); harness.require('torch')",
+                        env={"LOCKSTEP_ALLOW_SKIP": "slurm, torch"})
+        self.assertEqual(done.returncode, 77, done.stderr)
+
+    def test_process_left_behind_in_a_session_of_its_own_is_a_failure_and_is_ended(self):
+        done = run_test("subprocess.Popen(['sh', '-c', 'sleep 1000 & exit'], start_new_session=True).wait();"
+                        " harness.SETTLE = 0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("sleep 1000", done.stderr)
+        self.assertEqual(harness.leftovers(f"inner-{os.getpid()}"), {})
+
+    def test_hanging_test_is_ended_at_its_time_limit_with_its_stack(self):
+        done = run_test("subprocess.run(['sleep', '1000'])", env={"LOCKSTEP_TEST_TIMEOUT": "1"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("in test_it", done.stderr)
+
+    def test_unknown_name_is_a_failure(self):
+        path = harness.write("test_inner.py", "import harness\n")
+        self.assertEqual(harness.run([sys.executable, RUN_ONE, path, "Inner.test_it"]).returncode, 1)
+
+
+class Looking(harness.Case):
+    def test_clean_env_drops_what_says_who_a_process_is(self):
+        env = harness.clean_env({"RANK": "3"}, base={"SLURM_PROCID": "1", "WORLD_SIZE": "4", "HOME": "/h"})
+        self.assertEqual(env, {"HOME": "/h", "RANK": "3", "LOCKSTEP_TEST_ID": harness.TEST_ID})
+
+    def test_wait_for_reports_a_program_that_ended_first(self):
+        with self.assertRaisesRegex(AssertionError, "ended with 3"):
+            harness.spawn("sh", "-c", "echo other; exit 3").wait_for("never")
+
+    def test_wait_for_sees_output_written_later(self):
+        process = harness.spawn("sh", "-c", "read line; echo got $line", stdin=subprocess.PIPE)
+        process.popen.stdin.write(b"it\n")
+        process.popen.stdin.close()
+        self.assertIn("got it", process.wait_for("got it"))
+        self.assertEqual(process.wait(), 0)
+
+    def test_listening_ports_and_leftovers_are_found_and_gone_after_the_end(self):
+        port = harness.free_port()
+        code = f"import socket,sys; s=socket.create_server(('127.0.0.1',{port})); print('up', flush=True); sys.stdin.read()"
+        process = harness.spawn(sys.executable, "-c", code, stdin=subprocess.PIPE)
+        process.wait_for("up")
+        self.assertEqual(harness.listening_ports(process.pid), {port})
+        self.assertTrue(harness.port_is_listening(port))
+        self.assertIn(process.pid, harness.leftovers())
+        process.send_signal(signal.SIGTERM)
+        process.popen.stdin.close()
+        self.assertEqual(process.wait(), -signal.SIGTERM)
+        self.assertNotIn(process.pid, harness.leftovers())
+        self.assertFalse(harness.port_is_listening(port))
