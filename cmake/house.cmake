@@ -19,6 +19,9 @@ target_compile_definitions(lockstep_pch PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONL
 function(lockstep_folder folder)
   cmake_parse_arguments(ARG "" "" "USES;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
+  if(NOT sources)
+    set(sources ${CMAKE_SOURCE_DIR}/cmake/pch.cc)  # a folder whose first file is a header
+  endif()
   lockstep_root(${folder})
   add_library(lockstep_${folder} STATIC ${sources})
   target_include_directories(lockstep_${folder} PUBLIC ${LOCKSTEP_ROOT})

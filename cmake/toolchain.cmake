@@ -24,6 +24,16 @@ if(LOCKSTEP_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Unused parts of the static libraries stay out of the programs.
+add_compile_options(-ffunction-sections -fdata-sections)
+
+if(LOCKSTEP_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "LOCKSTEP_FUZZ needs clang (libFuzzer); found ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  # Coverage for the libraries under test; the fuzz programs themselves link -fsanitize=fuzzer.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})

@@ -292,6 +292,11 @@ def require(*components):
                                f"Install it, or allow to do without: LOCKSTEP_ALLOW_SKIP={name} make test")
 
 
+def glibc_version():
+    """(2, 36) for the C library of this machine."""
+    return tuple(int(part) for part in os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))
+
+
 # --- leaks -----------------------------------------------------------------------------------------------------------
 
 
