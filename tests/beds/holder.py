@@ -1,0 +1,56 @@
+"""The first process of a bed's host: keeps the namespaces alive and empties them when its owner goes away.
+
+Started as `unshare --net --uts --mount python3 holder.py <hostname> <hosts-file> <resolv-file>` with a pipe as stdin.
+The owner closing that pipe, by `close()` or by dying in any way, is the order to kill every process that lives in this
+network namespace. So a crashed or killed test leaves nothing behind.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+
+def processes_here(exclude):
+    """Ids of the processes in this network namespace, however they were forked."""
+    here = os.stat("/proc/self/ns/net").st_ino
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in exclude:
+            continue
+        try:
+            if os.stat(f"/proc/{name}/ns/net").st_ino != here:
+                continue
+            with open(f"/proc/{name}/stat") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                    continue
+        except OSError:
+            continue
+        found.append(int(name))
+    return found
+
+
+def main():
+    hostname, hosts_file, resolv_file = sys.argv[1:4]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    socket.sethostname(hostname)
+    subprocess.run(["mount", "--bind", hosts_file, "/etc/hosts"], check=True)
+    if os.path.exists("/etc/resolv.conf"):
+        subprocess.run(["mount", "--bind", resolv_file, "/etc/resolv.conf"], check=True)
+    os.write(1, b"ready\n")
+    while os.read(0, 4096):
+        pass
+    while True:
+        left = processes_here({os.getpid()})
+        if not left:
+            return
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+main()
