@@ -1,0 +1,268 @@
+#include "record/run_dir.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "record/reader.h"
+
+namespace lockstep::record {
+namespace {
+
+using nlohmann::json;
+
+// What a run directory may hold. A folder with none of these is somebody else's.
+constexpr std::array<std::string_view, 11> kEntries = {"lock",        "run.json",    "config.yaml", "events.jsonl",
+                                                       "report.json", "nodes",       "logs",        "metrics",
+                                                       "checkpoints", "tensorboard", "wandb"};
+
+Status CheckIsRun(const std::string& path) {
+  Result<std::vector<std::string>> names = ListDir(path);
+  if (!names.ok()) return names.status();
+  if (names->empty()) return Status::Ok();
+  for (const std::string& name : *names) {
+    for (std::string_view entry : kEntries) {
+      if (name == entry) return Status::Ok();
+    }
+  }
+  return Status(
+      Code::kUsage,
+      fmt::format("'{}' exists and is not a run: it holds '{}' and nothing a run writes", path, names->front()),
+      "give this run another --name or another root folder");
+}
+
+int HighestAttempt(const std::string& path) {
+  int highest = -1;
+  std::vector<int> attempts = LogAttempts(path);
+  if (!attempts.empty()) highest = attempts.back();
+  for (const json& event : ReadEvents(path).lines) {
+    highest = std::max(highest, static_cast<int>(std::min<int64_t>(GetInt(event, "attempt", -1), 1 << 30)));
+  }
+  return highest;
+}
+
+}  // namespace
+
+double Now() {
+  auto now = std::chrono::system_clock::now().time_since_epoch();
+  // Whole microseconds: enough for people and the shortest text that reads back the same.
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()) / 1e6;
+}
+
+Status CheckRunName(std::string_view name) {
+  auto bad = [&](std::string_view why) {
+    return Status(Code::kUsage, fmt::format("'{}' cannot name a run: {}", Printable(name), why),
+                  "use letters, digits, '.', '_' and '-', at most 128 bytes");
+  };
+  if (name.empty()) return bad("it is empty");
+  if (name.size() > 128) return bad(fmt::format("{} bytes are more than 128", name.size()));
+  if (name.find('/') != std::string_view::npos) return bad("it holds a '/'");
+  if (name.front() == '.') return bad("it begins with a '.'");
+  if (name.front() == '-') return bad("it begins with a '-'");
+  if (name.front() == ' ' || name.back() == ' ') return bad("it begins or ends with a space");
+  if (name == "latest") return bad("'latest' means the newest run");
+  for (char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return bad("it holds a control character");
+  }
+  return Status::Ok();
+}
+
+std::string DefaultName(std::string_view program) {
+  std::string stem = std::filesystem::path(program).stem().string();
+  for (char& c : stem) {
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+    if (!plain) c = '-';
+  }
+  while (!stem.empty() && (stem.front() == '-' || stem.front() == '.')) stem.erase(0, 1);
+  if (stem.size() > 64) stem.resize(64);
+  if (stem.empty()) stem = "run";
+  time_t now = std::time(nullptr);
+  tm local{};
+  ::localtime_r(&now, &local);
+  char stamp[32] = {};
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  uint16_t salt = 0;
+  if (::getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt) {
+    salt = static_cast<uint16_t>(std::chrono::steady_clock::now().time_since_epoch().count() ^ ::getpid());
+  }
+  return fmt::format("{}-{}-{:04x}", stem, stamp, salt);
+}
+
+Result<RunDir> RunDir::Create(const std::string& root, const std::string& name, bool authority, int node) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRunName(name));
+  RunDir run;
+  run.identity_.name = name;
+  run.identity_.root = root.empty() ? kDefaultRoot : root;
+  run.identity_.authority = authority;
+  run.identity_.node = node;
+  run.started_ = run.created_ = Now();
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(run.identity_.root, error);
+  if (error) return FileError("find folder", run.identity_.root, error.value());
+  run.identity_.path = (absolute.lexically_normal() / name).string();
+  Status prepared = run.Prepare();
+  if (!prepared.ok()) return prepared;
+  return run;
+}
+
+Status RunDir::Prepare() {
+  const std::string& dir = identity_.path;
+  bool existed = ::access(dir.c_str(), F_OK) == 0;
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir).Context("run directory"));
+  if (existed) LOCKSTEP_RETURN_IF_ERROR(CheckIsRun(dir));
+
+  if (identity_.authority) {
+    Result<RunLock> lock = RunLock::Acquire(dir + "/lock");
+    if (!lock.ok()) {
+      if (!existed) ::rmdir(dir.c_str());
+      return lock.status().Context(fmt::format("run '{}'", identity_.name));
+    }
+    lock_ = std::move(*lock);
+  }
+
+  int highest = existed ? HighestAttempt(dir) : -1;
+  identity_.first_attempt = highest + 1;
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/metrics").Context("run directory"));
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/logs").Context("run directory"));
+  if (!identity_.authority) {
+    LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/nodes").Context("run directory"));
+    return OpenEvents();
+  }
+
+  if (existed) {
+    std::optional<json> old = ReadRunJson(dir);
+    if (old) created_ = GetNumber(*old, "created", created_);
+    // A launch that dies without a report must not be taken for the earlier one's success.
+    std::string report = dir + "/report.json";
+    if (::access(report.c_str(), F_OK) == 0) {
+      std::string kept = fmt::format("{}/report-attempt-{}.json", dir, std::max(0, highest));
+      if (::rename(report.c_str(), kept.c_str()) != 0) return FileError("move", report, errno);
+    }
+    if (highest >= 0) {
+      notices_.push_back(fmt::format("run '{}' exists: continuing it with attempt {}", identity_.name, highest + 1));
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(OpenEvents());
+  if (!lock_.has_flock()) {
+    notices_.push_back(
+        fmt::format("'{}' is on a file system without flock: two launches in the same instant could both "
+                    "get this name",
+                    dir));
+  }
+  if (lock_.taken_over()) {
+    const LockView& stale = *lock_.taken_over();
+    notices_.push_back(fmt::format("took over the stale lock of {}: {}",
+                                   stale.owner ? stale.owner->ToString() : "an unknown process", stale.why));
+    AppendEvent("lock_taken_over", {{"previous", stale.owner ? stale.owner->ToJson() : json()}, {"why", stale.why}});
+  }
+  return Status::Ok();
+}
+
+Status RunDir::OpenEvents() {
+  std::string file = identity_.authority ? identity_.path + "/events.jsonl"
+                                         : fmt::format("{}/nodes/node-{}.jsonl", identity_.path, identity_.node);
+  events_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!events_) return FileError("open", file, errno).Context("run directory");
+  struct stat info{};
+  char last = '\n';
+  if (::fstat(events_.get(), &info) == 0 && info.st_size > 0 &&
+      ::pread(events_.get(), &last, 1, info.st_size - 1) == 1) {
+    mid_line_ = last != '\n';
+  }
+  return Status::Ok();
+}
+
+std::string RunDir::LogDir(int attempt, int node) const {
+  return fmt::format("{}/logs/attempt-{}/node-{}", identity_.path, attempt, node);
+}
+
+std::string RunDir::LogPath(int attempt, int node, int rank) const {
+  return fmt::format("{}/rank-{}.log", LogDir(attempt, node), rank);
+}
+
+std::string RunDir::ErrorFilePath(int attempt, int node, int rank) const {
+  return fmt::format("{}/rank-{}.error.json", LogDir(attempt, node), rank);
+}
+
+std::string RunDir::MetricsPath(int rank) const {
+  return fmt::format("{}/metrics/rank-{}.jsonl", identity_.path, rank);
+}
+
+Status RunDir::MakeAttemptDirs(int attempt, int node) const {
+  return MakeDirs(LogDir(attempt, node)).Context("log directory");
+}
+
+Status RunDir::RequireAuthority(std::string_view what) const {
+  if (identity_.authority) return Status::Ok();
+  return Status(Code::kInternal, fmt::format("node {} must not write {}: node 0 does", identity_.node, what));
+}
+
+Status RunDir::WriteRunJson(json fields) {
+  LOCKSTEP_RETURN_IF_ERROR(RequireAuthority("run.json"));
+  fields["format"] = 1;
+  fields["name"] = identity_.name;
+  fields["created"] = created_;
+  fields["started"] = started_;
+  fields["first_attempt"] = identity_.first_attempt;
+  // No fsync: after a power cut the run is lost anyway, and starting must stay fast.
+  return WriteFileAtomic(identity_.path + "/run.json",
+                         fields.dump(2, ' ', false, json::error_handler_t::replace) + "\n", 0644, Durability::kProcess);
+}
+
+Status RunDir::WriteConfig(std::string_view yaml) {
+  LOCKSTEP_RETURN_IF_ERROR(RequireAuthority("config.yaml"));
+  return WriteFileAtomic(ConfigPath(), yaml, 0644, Durability::kProcess);
+}
+
+Status RunDir::WriteReport(json report) {
+  LOCKSTEP_RETURN_IF_ERROR(RequireAuthority("report.json"));
+  report["format"] = 1;
+  report["name"] = identity_.name;
+  if (!report.contains("started")) report["started"] = started_;
+  if (!report.contains("ended")) report["ended"] = Now();
+  json& warnings = report["warnings"];
+  if (!warnings.is_array()) warnings = json::array();
+  if (events_lost_ > 0) {
+    warnings.push_back(fmt::format("{} events could not be recorded: {}", events_lost_, event_error_.message()));
+  }
+  return WriteFileAtomic(identity_.path + "/report.json",
+                         report.dump(2, ' ', false, json::error_handler_t::replace) + "\n", 0644, Durability::kPower);
+}
+
+void RunDir::AppendEvent(std::string_view type, json fields) {
+  if (!fields.is_object()) fields = {{"value", std::move(fields)}};
+  fields["t"] = Now();
+  fields["type"] = type;
+  std::string line = (mid_line_ ? "\n" : "") + ToJsonLine(fields) + "\n";
+  ssize_t n = 0;
+  do {
+    n = ::write(events_.get(), line.data(), line.size());
+  } while (n < 0 && errno == EINTR);
+  if (n == static_cast<ssize_t>(line.size())) {
+    mid_line_ = false;
+    return;
+  }
+  // A short write leaves part of a line; the next event begins on a new one and a reader skips the stump.
+  if (n > 0) mid_line_ = true;
+  ++events_lost_;
+  event_error_ = FileError("write", identity_.path + "/events", n < 0 ? errno : ENOSPC);
+}
+
+Status RunDir::TouchLock() {
+  LOCKSTEP_RETURN_IF_ERROR(RequireAuthority("the lock"));
+  return lock_.Touch();
+}
+
+}  // namespace lockstep::record
