@@ -1,0 +1,298 @@
+#include "launch/progress.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr size_t kLookAt = 2048;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetter(char c) { return c >= 'a' && c <= 'z'; }
+
+// Lower case and without terminal colours (torchtitan colours every field), so that one spelling has to be matched.
+std::string_view Normalize(std::string_view line, std::array<char, kLookAt>& buffer) {
+  size_t n = 0;
+  const size_t end = std::min(line.size(), kLookAt);
+  for (size_t i = 0; i < end; ++i) {
+    char c = line[i];
+    if (c == '\x1b' && i + 1 < end && line[i + 1] == '[') {
+      i += 2;
+      while (i < end && (line[i] < '@' || line[i] > '~')) ++i;
+      continue;
+    }
+    buffer[n++] = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  }
+  return {buffer.data(), n};
+}
+
+bool Has(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
+
+void SkipSpaces(std::string_view text, size_t& at) {
+  while (at < text.size() && text[at] == ' ') ++at;
+}
+
+std::optional<uint64_t> ReadInteger(std::string_view text, size_t& at) {
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data() + at) return std::nullopt;
+  at = static_cast<size_t>(end - text.data());
+  return value;
+}
+
+// Digits and one point only: std::from_chars for doubles is not in every standard library this is built with.
+std::optional<double> ReadDecimal(std::string_view text, size_t& at) {
+  size_t i = at;
+  double value = 0;
+  bool any = false;
+  for (; i < text.size() && IsDigit(text[i]); ++i, any = true) value = value * 10 + (text[i] - '0');
+  if (!any) return std::nullopt;
+  if (i + 1 < text.size() && text[i] == '.' && IsDigit(text[i + 1])) {
+    double scale = 0.1;
+    for (++i; i < text.size() && IsDigit(text[i]); ++i, scale /= 10) value += (text[i] - '0') * scale;
+  }
+  at = i;
+  return value;
+}
+
+std::optional<double> DecimalAfter(std::string_view text, std::string_view words) {
+  size_t at = text.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  at += words.size();
+  SkipSpaces(text, at);
+  return ReadDecimal(text, at);
+}
+
+// The number before the first "ms": "time 123.4ms", "98.1 ms".
+std::optional<double> Milliseconds(std::string_view text) {
+  for (size_t at = text.find("ms"); at != std::string_view::npos; at = text.find("ms", at + 2)) {
+    if (at + 2 < text.size() && IsLetter(text[at + 2])) continue;
+    size_t end = at;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    size_t begin = end;
+    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.')) --begin;
+    if (begin == end) continue;
+    return ReadDecimal(text, begin);
+  }
+  return std::nullopt;
+}
+
+// "1.95it/s", "18.5s/it", "3.1batch/s" as seconds per step. Bytes per second is a download, not training.
+struct Rate {
+  bool steps = false;
+  std::optional<double> seconds;
+};
+
+Rate ReadRate(std::string_view text, size_t at) {
+  Rate rate;
+  SkipSpaces(text, at);
+  std::optional<double> value;
+  if (at < text.size() && text[at] == '?') {
+    ++at;
+  } else if (!(value = ReadDecimal(text, at))) {
+    return rate;
+  }
+  SkipSpaces(text, at);
+  size_t end = at;
+  while (end < text.size() && (IsLetter(text[end]) || text[end] == '/' || text[end] == '_')) ++end;
+  std::string_view unit = text.substr(at, end - at);
+  size_t slash = unit.find('/');
+  if (slash == std::string_view::npos || slash == 0 || slash + 1 == unit.size()) return rate;
+  std::string_view top = unit.substr(0, slash), bottom = unit.substr(slash + 1);
+  std::string_view what = bottom == "s" ? top : bottom;
+  if (bottom != "s" && top != "s") return rate;
+  if (what.ends_with("b") || what == "bytes") return rate;
+  rate.steps = true;
+  if (value && *value > 0) rate.seconds = bottom == "s" ? 1.0 / *value : *value;
+  return rate;
+}
+
+// tqdm and Lightning: "120/1000 [01:02<07:30, 1.95it/s, loss=2.1]", without a total "120it [01:02, 1.95it/s]".
+std::optional<ProgressMark> ParseTqdm(std::string_view text) {
+  for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
+    if (open == 0) continue;
+    size_t end = open;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    ProgressMark mark{.grammar = ProgressGrammar::kBar};
+    size_t begin = end;
+    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '/')) --begin;
+    if (begin == end && end >= 3 && text.substr(end - 2, 2) == "it") {
+      begin = end - 2;
+      while (begin > 0 && IsDigit(text[begin - 1])) --begin;
+    }
+    size_t at = begin;
+    mark.step = ReadInteger(text, at);
+    if (!mark.step) continue;
+    if (at < end && text[at] == '/') {
+      ++at;
+      mark.total = ReadInteger(text, at);
+      if (!mark.total) continue;
+    } else if (text.substr(at, end - at) != "it") {
+      continue;
+    }
+    // elapsed, optionally "<remaining", then ", rate"
+    size_t close = text.find(']', open);
+    size_t comma = text.find(',', open);
+    size_t colon = text.find(':', open);
+    if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
+    if (comma == std::string_view::npos) return mark;
+    Rate rate = ReadRate(text, comma + 1);
+    if (!rate.steps) continue;
+    mark.seconds_per_step = rate.seconds;
+    return mark;
+  }
+  return std::nullopt;
+}
+
+// Bars without brackets (rich): "Epoch 0/9 ---- 120/1000 0:00:10 . 0:01:00 11.92it/s": the last pair before the rate.
+std::optional<ProgressMark> ParseRichBar(std::string_view text) {
+  size_t unit = text.find("it/s");
+  bool inverse = false;
+  if (unit == std::string_view::npos) {
+    unit = text.find("s/it");
+    inverse = true;
+  }
+  if (unit == std::string_view::npos || unit == 0) return std::nullopt;
+  size_t number = unit;
+  while (number > 0 && (IsDigit(text[number - 1]) || text[number - 1] == '.')) --number;
+  if (number == unit) return std::nullopt;
+  size_t slash = text.rfind('/', number);
+  while (slash != std::string_view::npos && slash > 0) {
+    if (IsDigit(text[slash - 1]) && slash + 1 < text.size() && IsDigit(text[slash + 1])) {
+      size_t begin = slash;
+      while (begin > 0 && IsDigit(text[begin - 1])) --begin;
+      ProgressMark mark{.grammar = ProgressGrammar::kBar};
+      mark.step = ReadInteger(text, begin);
+      size_t at = slash + 1;
+      mark.total = ReadInteger(text, at);
+      std::optional<double> rate = ReadDecimal(text, number);
+      if (rate && *rate > 0) mark.seconds_per_step = inverse ? *rate : 1.0 / *rate;
+      return mark;
+    }
+    slash = text.rfind('/', slash - 1);
+  }
+  return std::nullopt;
+}
+
+struct Counter {
+  uint64_t step = 0;
+  std::optional<uint64_t> total;
+};
+
+// (step|iter|iteration)s?[ :=#]*N( */ *M)?
+std::optional<Counter> FindCounter(std::string_view text) {
+  static constexpr std::string_view kWords[] = {"step", "iter"};
+  for (size_t from = 0; from < text.size();) {
+    size_t at = std::string_view::npos;
+    for (std::string_view word : kWords) at = std::min(at, text.find(word, from));
+    if (at == std::string_view::npos) return std::nullopt;
+    from = at + 4;
+    if (at > 0 && IsLetter(text[at - 1])) continue;
+    size_t i = at + 4;
+    if (text.substr(i).starts_with("ation")) i += 5;
+    if (i < text.size() && text[i] == 's') ++i;
+    // "step': 10" and "step\": 10" come from printed dictionaries.
+    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '#' ||
+                               text[i] == '\'' || text[i] == '"' || text[i] == '[')) {
+      ++i;
+    }
+    Counter counter;
+    std::optional<uint64_t> step = ReadInteger(text, i);
+    if (!step) continue;
+    if (i < text.size() && (IsLetter(text[i]) || (text[i] == '.' && i + 1 < text.size() && IsDigit(text[i + 1]))))
+      continue;
+    counter.step = *step;
+    SkipSpaces(text, i);
+    if (i < text.size() && text[i] == '/') {
+      ++i;
+      SkipSpaces(text, i);
+      counter.total = ReadInteger(text, i);
+    }
+    return counter;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* ProgressGrammarName(ProgressGrammar grammar) {
+  switch (grammar) {
+    case ProgressGrammar::kNone:
+      return "none";
+    case ProgressGrammar::kBar:
+      return "progress bar";
+    case ProgressGrammar::kTrainer:
+      return "Hugging Face Trainer";
+    case ProgressGrammar::kMegatron:
+      return "Megatron";
+    case ProgressGrammar::kDeepSpeed:
+      return "DeepSpeed";
+    case ProgressGrammar::kTorchtitan:
+      return "torchtitan";
+    case ProgressGrammar::kStepLoss:
+      return "step and loss";
+    case ProgressGrammar::kCounter:
+      return "step counter";
+  }
+  return "none";
+}
+
+std::optional<ProgressMark> ParseProgress(std::string_view line) {
+  if (line.size() < 4) return std::nullopt;
+  std::array<char, kLookAt> buffer;
+  std::string_view text = Normalize(line, buffer);
+
+  if (Has(text, "/s") || Has(text, "s/")) {
+    if (auto mark = ParseTqdm(text)) return mark;
+    if (auto mark = ParseRichBar(text)) return mark;
+  }
+  if (Has(text, "loss':") && Has(text, "'epoch':") && Has(text, "{'")) {
+    return ProgressMark{.grammar = ProgressGrammar::kTrainer};
+  }
+
+  std::optional<Counter> counter = FindCounter(text);
+  if (!counter) return std::nullopt;
+  ProgressMark mark{.grammar = ProgressGrammar::kCounter, .step = counter->step, .total = counter->total};
+  if (Has(text, "consumed samples") || Has(text, "elapsed time per iteration")) {
+    mark.grammar = ProgressGrammar::kMegatron;
+    if (auto ms = DecimalAfter(text, "elapsed time per iteration (ms):")) mark.seconds_per_step = *ms / 1000;
+  } else if (Has(text, "iter time (s):")) {
+    mark.grammar = ProgressGrammar::kDeepSpeed;
+    mark.seconds_per_step = DecimalAfter(text, "iter time (s):");
+  } else if (Has(text, "skipped=")) {
+    mark.grammar = ProgressGrammar::kDeepSpeed;
+  } else if (Has(text, "loss:") && Has(text, "tps:")) {
+    mark.grammar = ProgressGrammar::kTorchtitan;
+  } else if (Has(text, "loss")) {
+    mark.grammar = ProgressGrammar::kStepLoss;
+    if (auto ms = Milliseconds(text)) mark.seconds_per_step = *ms / 1000;
+  }
+  return mark;
+}
+
+bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
+  std::optional<ProgressMark> mark = ParseProgress(line);
+  if (!mark) return false;
+  if (mark->grammar == ProgressGrammar::kCounter) {
+    const bool rises = counter_ && *mark->step > *counter_;
+    if (!rises && !(counter_ && *mark->step == *counter_)) counter_rises_ = 0;
+    if (rises) ++counter_rises_;
+    counter_ = mark->step;
+    if (!rises || counter_rises_ < 2) return false;
+  } else if (mark->step && state_.marks > 0 && state_.step == mark->step && state_.total == mark->total) {
+    return false;
+  }
+  state_.grammar = mark->grammar;
+  ++state_.marks;
+  if (mark->step) {
+    state_.step = mark->step;
+    state_.total = mark->total;
+  }
+  if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
+  state_.last = now;
+  return true;
+}
+
+}  // namespace lockstep::launch
