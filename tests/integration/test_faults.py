@@ -1,0 +1,171 @@
+"""Hosts and launchers that vanish: killed, cut off, starved. Every other node hears of it, ends, and says why."""
+
+import json
+import os
+import signal
+import sys
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import jobs, netns  # noqa: E402
+
+
+class _Job(harness.Case):
+    TIMEOUT = 120
+    NAMES = ["a", "b"]
+    FLAGS = ["--nproc-per-node=1", "--grace=2s", "--node-timeout=8s"]
+
+    def setUp(self):
+        harness.require("netns")
+        self.net = netns.Net(self.NAMES)
+        self.addCleanup(self.net.close)
+        self.marks = self.tmp / "marks"
+
+    def start(self, name="grandchild.py", *args, flags=(), nproc=1):
+        self.launchers = jobs.over(self.net, self.NAMES, [*self.FLAGS, *flags], jobs.program(name, self.marks, *args))
+        world = nproc * len(self.NAMES)
+        self.pids = [int(p) for p in jobs.wait_marks(self.marks, world, launcher=self.launchers["a"])]
+        if name == "grandchild.py":
+            self.pids += [int(p) for p in jobs.wait_marks(self.marks, world, "daemon")]
+        return self.launchers
+
+    def text(self):
+        return "\n".join(f"--- {name}\n{p.output}" for name, p in self.launchers.items())
+
+    def nothing_left(self, *names):
+        for name in names or self.NAMES:
+            host = self.net[name]
+            harness.wait_until(lambda: not host.processes(), 20,
+                               f"no process on {name}, where there are {[jobs.harness.leftovers().get(p) for p in host.processes()]}")
+
+
+class Killed(_Job):
+    def test_killed_rank_on_one_node_stops_the_other_node_and_its_last_words_travel(self):
+        self.launchers = jobs.over(self.net, self.NAMES, self.FLAGS, jobs.program("fail.py", self.marks, 1, "SIGKILL"))
+        codes = [p.wait() for p in self.launchers.values()]
+        self.assertEqual(codes, [5, 5], self.text())
+        first = jobs.report(self.net["a"].folder)["first_failure"]
+        self.assertEqual((first["rank"], first["node"], first["host"]), (1, 1, "b"))
+        self.assertIn("SIGKILL", json.dumps(first))
+        self.assertIn("rank 1 is about to fail: SIGKILL", json.dumps(first["last_lines"]))
+        self.assertIn("about to fail: SIGKILL", self.launchers["a"].stderr)
+        self.nothing_left()
+
+    def test_killed_launcher_is_seen_at_once_and_everything_ends_with_6(self):
+        launchers = self.start()
+        os.kill(launchers["b"].pid, signal.SIGKILL)
+        self.assertEqual(launchers["a"].wait(20), 6, self.text())
+        self.assertRegex(launchers["a"].stderr, rf"node 1.*(pid {launchers['b'].pid}|b\b)")
+        self.assertNotIn("suspect", launchers["a"].stderr)
+        self.nothing_left()
+
+    def test_killed_first_launcher_ends_the_other_node_with_6(self):
+        launchers = self.start()
+        os.kill(launchers["a"].pid, signal.SIGKILL)
+        self.assertEqual(launchers["b"].wait(20), 6, self.text())
+        self.assertRegex(launchers["b"].stderr, r"node 0")
+        self.nothing_left()
+
+    def test_sigterm_at_any_node_stops_all_nodes_with_the_same_code(self):
+        launchers = self.start("signals.py")
+        launchers["b"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+        self.assertEqual([jobs.marked(self.marks, "signals", r) for r in range(2)], ["SIGTERM\n", "SIGTERM\n"])
+        self.nothing_left()
+
+    def test_forwarded_signal_reaches_ranks_of_all_nodes(self):
+        launchers = self.start("signals.py")
+        launchers["a"].send_signal(signal.SIGUSR1)
+        harness.wait_until(lambda: "SIGUSR1" in (jobs.marked(self.marks, "signals", 0) or ""))
+        self.assertTrue(all(p.alive() for p in launchers.values()))
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+
+    def test_state_saved_on_all_nodes_exits_75_everywhere(self):
+        launchers = self.start("exit75.py")
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [75, 75], self.text())
+
+    def test_restart_over_nodes_is_a_new_round_with_a_new_port(self):
+        self.launchers = jobs.over(self.net, self.NAMES, [*self.FLAGS, "--max-restarts=2", "--backoff=50ms"],
+                                   jobs.program("metric_then_fail.py", self.marks, 1))
+        self.assertEqual([p.wait() for p in self.launchers.values()], [0, 0], self.text())
+        ports = [[jobs.marked(self.marks, f"attempt-{a}", rank) for rank in range(2)] for a in range(2)]
+        self.assertEqual([len(set(p)) for p in ports], [1, 1], ports)
+        self.assertNotEqual(ports[0][0], ports[1][0])
+        self.nothing_left()
+
+    def test_launcher_that_dies_during_the_gathering_frees_its_seat(self):
+        one = jobs.on(self.net["b"], "run", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=29500",
+                      "--no-python", "true")
+        self.launchers = {"b": one}
+        one.wait_for("a")
+        one.kill()
+        one.wait()
+        self.launchers = jobs.over(self.net, self.NAMES, [], ["--no-python", "true"])
+        self.assertEqual([p.wait() for p in self.launchers.values()], [0, 0], self.text())
+
+
+class CutOff(_Job):
+    def vanish(self, victim, survivor, fault, word):
+        launchers = self.start()
+        fault(self.net[victim])
+        launchers[survivor].wait_for("suspect", 30)
+        self.assertTrue(launchers[survivor].alive(), "suspected is not lost")
+        self.assertEqual(launchers[survivor].wait(40), 6, self.text())
+        self.assertRegex(launchers[survivor].stderr, word)
+        # The cut-off node decides the same for itself: it cannot know that it is the one that was lost.
+        self.assertEqual(launchers[victim].wait(60), 6, self.text())
+        self.nothing_left()
+
+    def test_cut_cable_of_the_second_node_is_suspected_then_lost(self):
+        self.vanish("b", "a", netns.Host.cut, r"node 1")
+        self.assertTrue(jobs.events(self.net["a"].folder, "node_suspected"))
+        self.assertTrue(jobs.events(self.net["a"].folder, "node_lost"))
+
+    def test_packets_of_the_first_node_dropped_silently_end_the_second_with_6(self):
+        self.vanish("a", "b", netns.Host.drop, r"node 0")
+
+    def test_short_interruption_is_survived_and_said(self):
+        launchers = self.start("signals.py", flags=("--node-timeout=60s",))
+        self.net["b"].cut()
+        launchers["a"].wait_for("suspect", 30)
+        self.net["b"].restore()
+        launchers["a"].wait_for("back", 30)
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+
+
+class Starved(_Job):
+    def test_starved_node_is_not_declared_lost(self):
+        launchers = self.start("signals.py")
+        hogs = [self.net["b"].popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
+        harness.wait_until(lambda: all(h.pid in self.net["b"].processes() for h in hogs))
+        self.net["b"].starve(2)
+        # Two node timeouts pass by the clock of the job itself: node 0's own pings.
+        self.passes(16)
+        self.assertTrue(launchers["a"].alive() and launchers["b"].alive(), self.text())
+        self.assertNotRegex(self.text(), r"lost node")
+        self.net["b"].feed()
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+
+    def test_stopped_launcher_is_said_and_not_declared_lost(self):
+        launchers = self.start("signals.py", flags=("--node-timeout=6s",))
+        os.kill(launchers["b"].pid, signal.SIGSTOP)
+        launchers["a"].wait_for("not counted as lost", 40)
+        self.assertTrue(launchers["a"].alive())
+        os.kill(launchers["b"].pid, signal.SIGCONT)
+        launchers["a"].wait_for("runs again", 30)
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+
+    def passes(self, seconds):
+        """The fault is the passage of time itself here: nothing else can be waited for."""
+        import time
+        end = time.monotonic() + seconds
+        harness.wait_until(lambda: time.monotonic() > end or not self.launchers["a"].alive(), seconds + 30)

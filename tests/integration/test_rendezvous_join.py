@@ -1,0 +1,193 @@
+"""Launchers on several hosts finding each other: who joined, who is missing, who does not belong here."""
+
+import json
+import re
+import sys
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import jobs, netns  # noqa: E402
+
+
+class _Hosts(harness.Case):
+    TIMEOUT = 90
+    NAMES = ["a", "b"]
+
+    def setUp(self):
+        harness.require("netns")
+        self.net = netns.Net(self.NAMES)
+        self.addCleanup(self.net.close)
+        self.marks = self.tmp / "marks"
+
+    def over(self, args=(), program=("--no-python", "true"), names=None, per_host=None, env=None):
+        return jobs.over(self.net, names or self.NAMES, list(args), list(program), per_host, env)
+
+    def node(self, name, rank, *args, program=("--no-python", "true"), nnodes=2, master="a", env=None):
+        return jobs.on(self.net[name], "run", f"--nnodes={nnodes}", f"--node-rank={rank}", f"--master-addr={master}",
+                       "--master-port=29500", *args, *program, env=env)
+
+    def codes(self, launchers, seconds=60):
+        return [launcher.wait(seconds) for launcher in launchers.values()]
+
+    def all_output(self, launchers):
+        return "\n".join(f"--- {name}\n{launcher.output}" for name, launcher in launchers.items())
+
+
+class Join(_Hosts):
+    NAMES = ["a", "b", "c"]
+
+    def test_three_hosts_form_one_job_with_ranks_in_the_order_of_nodes(self):
+        launchers = self.over(["--nproc-per-node=2"], jobs.program("show_env.py", self.marks))
+        self.assertEqual(self.codes(launchers), [0, 0, 0], self.all_output(launchers))
+        seen = [json.loads(jobs.marked(self.marks, "env", rank))["env"] for rank in range(6)]
+        self.assertEqual([(s["RANK"], s["LOCAL_RANK"], s["GROUP_RANK"], s["WORLD_SIZE"]) for s in seen],
+                         [(str(r), str(r % 2), str(r // 2), "6") for r in range(6)])
+        self.assertEqual(len({(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen}), 1)
+        self.assertNotEqual(seen[0]["MASTER_PORT"], "29500")
+        self.assertEqual(len({s["LOCKSTEP_RUN_ID"] for s in seen}), 1)
+        names = {jobs.run_path(self.net[name].folder).name for name in self.NAMES}
+        self.assertEqual(len(names), 1)
+        self.assertEqual(jobs.report(self.net["a"].folder)["nnodes"], 3)
+
+    def test_order_of_arrival_does_not_matter(self):
+        late = self.node("c", 2, nnodes=3)
+        late.wait_for("a")
+        others = {"b": self.node("b", 1, nnodes=3), "a": self.node("a", 0, nnodes=3), "c": late}
+        self.assertEqual(self.codes(others), [0, 0, 0], self.all_output(others))
+
+    def test_who_is_missing_is_said_while_waiting_and_at_the_deadline_everywhere(self):
+        launchers = {"a": self.node("a", 0, "--join-timeout=4s", nnodes=3),
+                     "c": self.node("c", 2, "--join-timeout=4s", nnodes=3)}
+        self.assertEqual(self.codes(launchers), [4, 4], self.all_output(launchers))
+        self.assertRegex(launchers["a"].stderr, r"2 of 3 nodes")
+        for launcher in launchers.values():
+            self.assertRegex(launcher.stderr, r"missing:? node 1\b")
+
+    def test_unequal_nodes_add_up_where_each_says_its_own_number_is_settled_by_a_refusal(self):
+        launchers = self.over(["--join-timeout=6s"], per_host=lambda name, rank: [f"--nproc-per-node={1 + (rank == 1)}"])
+        codes = self.codes(launchers)
+        self.assertTrue(all(code == 4 for code in codes), (codes, self.all_output(launchers)))
+        self.assertRegex(self.all_output(launchers), r"do(es)? not add up|nproc")
+
+
+class Refusals(_Hosts):
+    def test_first_node_alone_names_the_missing_one_and_exits_4(self):
+        lonely = self.node("a", 0, "--join-timeout=2s")
+        self.assertEqual(lonely.wait(), 4, lonely.output)
+        self.assertRegex(lonely.stderr, r"node 1\b")
+        self.assertFalse((self.net["a"].folder + "/started") == "")
+        self.assertEqual(jobs.report(self.net["a"].folder)["exit_code"], 4)
+
+    def test_second_node_alone_says_that_nobody_answers_at_the_master_and_exits_4(self):
+        lonely = self.node("b", 1, "--join-timeout=2s")
+        self.assertEqual(lonely.wait(), 4, lonely.output)
+        self.assertRegex(lonely.stderr, r"\ba:29500\b|10\.77\.0\.1")
+        self.assertRegex(lonely.stderr.lower(), r"refused|nobody|not.*listen")
+
+    def test_silent_master_is_told_from_a_refusing_one(self):
+        self.net["a"].drop()
+        lonely = self.node("b", 1, "--join-timeout=3s")
+        self.assertEqual(lonely.wait(), 4, lonely.output)
+        self.assertRegex(lonely.stderr.lower(), r"no answer|timed out|unreachable|no route|does not answer")
+
+    def test_name_that_appears_later_is_waited_for(self):
+        self.net["b"].forget("a")
+        launchers = {"a": self.node("a", 0), "b": self.node("b", 1)}
+        launchers["b"].wait_for("resolve")
+        self.assertTrue(launchers["b"].alive())
+        self.net["b"].learn_all()
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+
+    def test_name_that_never_appears_exits_4_naming_it(self):
+        self.net["b"].forget("a")
+        lonely = self.node("b", 1, "--join-timeout=2s")
+        self.assertEqual(lonely.wait(), 4, lonely.output)
+        self.assertRegex(lonely.stderr, r"'?a'?.*(resolve|known|name)|resolve.*'?a'?")
+
+    def test_two_launchers_with_one_rank_are_refused_naming_both(self):
+        self.net = self.replace_net(["a", "b", "c"])
+        first = self.node("b", 1, nnodes=3)
+        master = self.node("a", 0, "--join-timeout=8s", nnodes=3)
+        harness.wait_until(lambda: re.search(r"2 of 3", master.output), 20, "two nodes joined")
+        second = self.node("c", 1, nnodes=3)
+        self.assertEqual(second.wait(), 4, second.output)
+        for word in (f"pid {first.pid} on b", f"pid {second.pid} on c", "node 1"):
+            self.assertIn(word, second.stderr)
+            self.assertIn(word, master.stderr)
+        self.assertTrue(master.alive())
+        third = self.node("c", 2, nnodes=3)
+        self.assertEqual([p.wait() for p in (third, first, master)], [0, 0, 0], master.output)
+
+    def test_two_first_nodes_are_refused_naming_who_holds_the_port(self):
+        first = self.node("a", 0, "--join-timeout=20s")
+        harness.wait_until(lambda: 29500 in harness.listening_ports(first.pid), 20, "the first to listen")
+        second = self.node("a", 0, "--join-timeout=20s")
+        self.assertIn(second.wait(), (3, 4), second.output)
+        self.assertRegex(second.stderr, rf"29500.*pid {first.pid}|pid {first.pid}.*29500")
+        self.assertTrue(first.alive())
+        other = self.node("b", 1)
+        self.assertEqual((other.wait(), first.wait()), (0, 0), first.output)
+
+    def test_different_job_ids_never_form_one_job(self):
+        master = self.node("a", 0, "--rdzv-id=red", "--join-timeout=5s")
+        stranger = self.node("b", 1, "--rdzv-id=blue")
+        self.assertEqual(stranger.wait(), 4, stranger.output)
+        self.assertRegex(stranger.stderr, r"red")
+        self.assertRegex(stranger.stderr, r"blue")
+        self.assertEqual(master.wait(), 4, master.output)
+
+    def test_different_sizes_are_refused(self):
+        master = self.node("a", 0, "--join-timeout=5s", nnodes=2)
+        stranger = self.node("b", 1, nnodes=3)
+        self.assertEqual(stranger.wait(), 4, stranger.output)
+        self.assertRegex(stranger.stderr, r"expects 3")
+        self.assertRegex(stranger.stderr, r"expects 2")
+        master.wait()
+
+    def test_loopback_master_with_two_nodes_is_refused_before_waiting(self):
+        for address in ("127.0.0.1", "localhost", "::1"):
+            with self.subTest(address):
+                done = self.node("b", 1, "--join-timeout=60s", master=address)
+                self.assertIn(done.wait(20), (2, 3, 4), done.output)
+                self.assertRegex(done.stderr, r"loopback|127\.0\.0\.1|localhost|::1")
+                self.assertNotIn("Traceback", done.stderr)
+
+    def test_different_arguments_are_a_warning_that_shows_the_difference(self):
+        launchers = {"a": self.node("a", 0, program=["--no-python", "true", "--lr", "1e-4"]),
+                     "b": self.node("b", 1, program=["--no-python", "true", "--lr", "3e-4"])}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        self.assertRegex(launchers["a"].stderr, r"warning.*3e-4.*1e-4|warning.*1e-4.*3e-4")
+
+    def test_node_rank_beyond_the_job_is_refused_at_once(self):
+        done = self.node("b", 2)
+        self.assertEqual(done.wait(), 2, done.output)
+        self.assertRegex(done.stderr, r"2")
+
+    def test_missing_program_on_one_node_stops_the_job_naming_that_node_and_leaves_nothing(self):
+        with open(self.net["a"].folder + "/only-here", "w") as script:
+            script.write("#!/bin/sh\nsleep 600\n")
+        import os
+        os.chmod(self.net["a"].folder + "/only-here", 0o755)
+        launchers = self.over(["--join-timeout=10s", "--grace=1s"], ["--no-python", "./only-here"])
+        codes = self.codes(launchers)
+        self.assertEqual(codes[1], 3, self.all_output(launchers))
+        self.assertNotEqual(codes[0], 0)
+        self.assertIn("only-here", launchers["b"].stderr)
+        harness.wait_until(lambda: not self.net.processes(), 10, "empty hosts")
+
+    def replace_net(self, names):
+        self.net.close()
+        net = netns.Net(names)
+        self.addCleanup(net.close)
+        return net
+
+
+class Versions(_Hosts):
+    def test_different_versions_are_refused_naming_both(self):
+        master = self.node("a", 0, "--join-timeout=5s")
+        stranger = self.node("b", 1, env={"LOCKSTEP_TEST_VERSION": "0.0.1-other"})
+        self.assertEqual(stranger.wait(), 4, stranger.output)
+        self.assertIn("0.0.1-other", stranger.stderr)
+        self.assertRegex(stranger.stderr, r"version")
+        master.wait()
