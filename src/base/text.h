@@ -31,6 +31,8 @@ std::string ShellQuote(const std::vector<std::string>& words);
 // Control bytes and invalid UTF-8 made visible (\n, \x1b), so that foreign text cannot drive a terminal.
 std::string Printable(std::string_view text, size_t max_bytes = 200);
 
+bool IsUtf8(std::string_view text);
+
 // Whether text for this descriptor may be coloured: a terminal, not TERM=dumb, and NO_COLOR unset.
 bool UseColour(int fd);
 
