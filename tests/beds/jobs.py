@@ -92,5 +92,23 @@ def alive(pid):
         return False
 
 
+def launcher_pid(started):
+    """The launcher proper of a `lockstep run` that was started with process id `started`: that one is its guardian."""
+
+    def child():
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    stat = pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+                    if int(stat[1]) == started and stat[0] not in "ZX" and \
+                            os.path.realpath(f"/proc/{entry}/exe") == os.path.realpath(harness.PROGRAM):
+                        return int(entry)
+                except OSError:
+                    continue
+        return None
+
+    return harness.wait_until(child, 20, f"the launcher under pid {started}")
+
+
 def wait_gone(pids, seconds=20):
     harness.wait_until(lambda: not any(alive(p) for p in pids), seconds, f"the end of {list(pids)}")

@@ -54,17 +54,24 @@ class Killed(_Job):
 
     def test_killed_launcher_is_seen_at_once_and_everything_ends_with_6(self):
         launchers = self.start()
-        os.kill(launchers["b"].pid, signal.SIGKILL)
+        victim = jobs.launcher_pid(launchers["b"].pid)
+        os.kill(victim, signal.SIGKILL)
         self.assertEqual(launchers["a"].wait(20), 6, self.text())
-        self.assertRegex(launchers["a"].stderr, rf"node 1.*(pid {launchers['b'].pid}|b\b)")
+        self.assertRegex(launchers["a"].stderr, rf"node 1.*pid {victim} on b")
         self.assertNotIn("suspect", launchers["a"].stderr)
         self.nothing_left()
 
     def test_killed_first_launcher_ends_the_other_node_with_6(self):
         launchers = self.start()
-        os.kill(launchers["a"].pid, signal.SIGKILL)
+        os.kill(jobs.launcher_pid(launchers["a"].pid), signal.SIGKILL)
         self.assertEqual(launchers["b"].wait(20), 6, self.text())
         self.assertRegex(launchers["b"].stderr, r"node 0")
+        self.nothing_left()
+
+    def test_killed_guardian_of_one_node_stops_the_job_everywhere(self):
+        launchers = self.start()
+        os.kill(launchers["b"].pid, signal.SIGKILL)
+        self.assertNotEqual(launchers["a"].wait(20), 0, self.text())
         self.nothing_left()
 
     def test_sigterm_at_any_node_stops_all_nodes_with_the_same_code(self):
@@ -156,10 +163,11 @@ class Starved(_Job):
 
     def test_stopped_launcher_is_said_and_not_declared_lost(self):
         launchers = self.start("signals.py", flags=("--node-timeout=6s",))
-        os.kill(launchers["b"].pid, signal.SIGSTOP)
+        stopped = jobs.launcher_pid(launchers["b"].pid)
+        os.kill(stopped, signal.SIGSTOP)
         launchers["a"].wait_for("not counted as lost", 40)
         self.assertTrue(launchers["a"].alive())
-        os.kill(launchers["b"].pid, signal.SIGCONT)
+        os.kill(stopped, signal.SIGCONT)
         launchers["a"].wait_for("runs again", 30)
         launchers["a"].send_signal(signal.SIGTERM)
         self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())

@@ -29,12 +29,20 @@ class ProcessLevel(harness.Case):
     def text(self, launchers):
         return "\n".join(p.output for p in launchers)
 
-    def test_four_launchers_join_and_each_is_the_parent_of_its_rank(self):
+    def test_each_launcher_stays_the_parent_of_its_rank(self):
+        launchers = self.start(jobs.program("signals.py", self.marks), world=2)
+        pids = jobs.wait_marks(self.marks, 2, launcher=launchers[0])
+        for pid, launcher in zip(pids, launchers):
+            with open(f"/proc/{pid}/stat") as stat:
+                self.assertEqual(int(stat.read().rsplit(")", 1)[1].split()[1]), jobs.launcher_pid(launcher.pid))
+        launchers[1].send_signal(signal.SIGTERM)
+        self.assertEqual([p.wait() for p in launchers], [143, 143], self.text(launchers))
+
+    def test_four_launchers_join_with_the_ranks_they_were_given(self):
         launchers = self.start(jobs.program("show_env.py", self.marks))
         self.assertEqual([p.wait() for p in launchers], [0] * 4, self.text(launchers))
-        for rank, launcher in enumerate(launchers):
+        for rank in range(4):
             seen = json.loads(jobs.marked(self.marks, "env", rank))
-            self.assertEqual(seen["ppid"], launcher.pid)
             env = seen["env"]
             self.assertEqual((env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]),
                              (str(rank), str(rank), "4", "4"))
@@ -57,7 +65,7 @@ class ProcessLevel(harness.Case):
     def test_killed_launcher_ends_the_job_with_6_and_leaves_no_rank(self):
         launchers = self.start(jobs.program("grandchild.py", self.marks))
         pids = [int(p) for p in jobs.wait_marks(self.marks, 4)] + [int(p) for p in jobs.wait_marks(self.marks, 4, "daemon")]
-        os.kill(launchers[2].pid, signal.SIGKILL)
+        os.kill(jobs.launcher_pid(launchers[2].pid), signal.SIGKILL)
         self.assertEqual([p.wait() for i, p in enumerate(launchers) if i != 2], [6] * 3, self.text(launchers))
         launchers[2].wait()
         jobs.wait_gone(pids)

@@ -174,7 +174,7 @@ class LockedName(harness.Case):
         jobs.wait_marks(marks, 1, launcher=first)
         second = harness.lockstep("run", "--name", "job", *TRUE)
         self.assertIn(second.returncode, (2, 3), second.stderr)
-        self.assertIn(f"pid {first.pid}", second.stderr)
+        self.assertIn(f"pid {jobs.launcher_pid(first.pid)}", second.stderr)
         self.assertTrue(first.alive())
         first.popen.terminate()
         self.assertEqual(first.wait(), 143)

@@ -173,7 +173,7 @@ class Interruption(harness.Case):
 
     def test_other_signals_are_forwarded_and_the_job_goes_on(self):
         run = self.start("signals.py")
-        for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGWINCH", "SIGALRM"):
+        for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
             run.send_signal(getattr(signal, name))
             harness.wait_until(lambda: all(name in (jobs.marked(self.marks, "signals", r) or "") for r in range(2)),
                                what=f"{name} at both ranks")
@@ -181,10 +181,26 @@ class Interruption(harness.Case):
         run.send_signal(signal.SIGTERM)
         self.assertEqual(run.wait(), 143)
 
-    def test_ctrl_c_on_a_terminal_reaches_ranks_once(self):
-        # The terminal signals the whole foreground group; ranks live in sessions of their own and hear only of us.
+    def test_hangup_and_quit_stop_the_job_as_they_do_under_torchrun(self):
         run = self.start("signals.py")
-        os.killpg(os.getpgid(run.pid), 0)
-        run.send_signal(signal.SIGINT)
-        run.wait()
+        run.send_signal(signal.SIGHUP)
+        self.assertEqual(run.wait(), 128 + signal.SIGHUP, run.output)
+        self.assertIn("SIGHUP", jobs.marked(self.marks, "signals", 1))
+
+    def test_signals_named_by_the_user_are_the_only_ones_that_stop(self):
+        run = self.start("signals.py", flags=("--signals-to-handle", "SIGTERM,SIGINT"))
+        run.send_signal(signal.SIGHUP)
+        harness.wait_until(lambda: "SIGHUP" in (jobs.marked(self.marks, "signals", 1) or ""), what="SIGHUP at rank 1")
+        self.assertTrue(run.alive())
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), 143)
+
+    def test_ctrl_c_on_a_terminal_reaches_ranks_once(self):
+        # The terminal signals the whole foreground group: here the group of the command that was started.
+        self.marks = self.tmp / "marks"
+        run = harness.spawn_lockstep("run", "--nproc-per-node", "2", *jobs.program("signals.py", self.marks),
+                                     start_new_session=True)
+        jobs.wait_marks(self.marks, 2, launcher=run)
+        os.killpg(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(), 130, run.output)
         self.assertEqual(jobs.marked(self.marks, "signals", 0).count("SIGINT"), 1)
