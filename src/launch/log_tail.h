@@ -22,8 +22,10 @@ class LogTail {
   void Feed(int stream, std::string_view data, int lines, OnLine&& on_line) {
     LineState& partial = partial_[stream];
     if (data.size() > kKeep) {
+      // Everything kept so far is too old to be among the last words, and so is the line cut in two.
       data.remove_prefix(data.size() - kKeep);
-      // The line whose head was skipped is shown from where we start.
+      if (const size_t eol = data.find('\n'); eol != std::string_view::npos) data.remove_prefix(eol + 1);
+      lines_.clear();
       partial.Clear();
     }
     auto replaced = [&](std::string_view state) {
