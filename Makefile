@@ -80,7 +80,7 @@ lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what c
 	@python3 cmake/lint.py
 
 .PHONY: install
-install: build  ## the lockstep program into $(DESTDIR)$(PREFIX)/bin
+install: build  ## the program into PREFIX/bin (default /usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin
 	@install -m 755 $(BIN)/lockstep $(DESTDIR)$(PREFIX)/bin/lockstep
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep"
