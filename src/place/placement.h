@@ -13,7 +13,7 @@ namespace lockstep::place {
 
 using Environment = std::map<std::string, std::string>;
 
-enum class Level { kNode, kProcess };             // what one started command stands for
+enum class Level { kNode, kProcess };                // what one started command stands for
 enum class Starts { kPerNode, kPerProcess, kOnce };  // how often the platform started the command
 
 // What the user said on the command line (or through PET_*); it wins over every other source.
@@ -50,21 +50,22 @@ struct Evidence {
 };
 
 struct Placement {
-  std::string platform;         // row of the platform table: "local", "slurm-step", "pytorchjob-v1", ...
+  std::string platform;  // row of the platform table: "local", "slurm-step", "pytorchjob-v1", ...
   std::optional<Level> level;
   Starts starts = Starts::kPerNode;
-  bool nested = false;          // already a worker of another launcher
+  bool nested = false;  // already a worker of another launcher
   std::optional<int> nnodes, node_rank, nproc_per_node, world_size, rank, local_rank, local_world_size;
   std::optional<std::string> master_addr;
   std::optional<int> master_port;
-  std::string nproc_source;     // why nproc_per_node is what it is, in words: "8 visible GPUs (nvml)"
-  bool nproc_explicit = false;  // said by a flag or the platform, not detected
-  std::string job_id;           // the platform's name of this job; empty when it has none
-  std::vector<std::string> hosts;    // host of each node, by node rank, where the platform tells
-  std::vector<int> nproc_by_node;    // per-node counts where the platform tells and they may differ
+  std::string nproc_source;           // why nproc_per_node is what it is, in words: "8 visible GPUs (nvml)"
+  bool nproc_explicit = false;        // said by a flag or the platform, not detected
+  bool master_port_explicit = false;  // said by a flag or the platform, not derived or defaulted
+  std::string job_id;                 // the platform's name of this job; empty when it has none
+  std::vector<std::string> hosts;     // host of each node, by node rank, where the platform tells
+  std::vector<int> nproc_by_node;     // per-node counts where the platform tells and they may differ
   std::vector<Evidence> evidence;
   std::vector<std::string> warnings;
-  Status error;                 // a contradiction or impossibility; the other fields hold what is known
+  Status error;  // a contradiction or impossibility; the other fields hold what is known
 };
 
 Placement Resolve(const Environment& env, const Flags& flags, const Machine& machine);

@@ -1,0 +1,316 @@
+// Flags over facts: what the user asked wins, a disagreement is said, and what follows from the rest is derived with
+// its reason. The checks at the end hold for every platform.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "place/facts.h"
+
+namespace lockstep::place {
+namespace {
+
+// The asked value over the platform's; says which, and warns when they differ.
+std::optional<int> Choose(Scene& scene, std::string_view what, const std::optional<Said<int>>& asked,
+                          const std::optional<Said<int>>& fact) {
+  if (asked) {
+    scene.in.Decides(asked->source, fmt::format("{} = {}", what, asked->value));
+    if (fact && fact->value != asked->value) {
+      scene.in.Contradicts(fact->source, fmt::format("{} = {}", what, fact->value));
+      scene.in.Warn(fmt::format("{} overrides {}", asked->source, fact->source));
+    }
+    return asked->value;
+  }
+  if (!fact) return std::nullopt;
+  scene.in.Decides(fact->source, fmt::format("{} = {}", what, fact->value));
+  return fact->value;
+}
+
+// A launch inside a worker would multiply the ranks. One process unchanged is fine, fanning out is not.
+void RefuseFanOutInsideWorker(Scene& scene) {
+  std::optional<Said<int>> count;
+  if (scene.asked.nproc_by_flag) count = CountRanks(scene, *scene.asked.nproc);
+  if (!(count && count->value > 1) && !scene.asked.standalone) {
+    if (scene.asked.nnodes && !scene.asked.nnodes->source.starts_with("PET_"))
+      scene.in.Ignored(scene.asked.nnodes->source, "inside a worker the outer launcher has decided");
+    return;
+  }
+  const std::string& outer = scene.machine.outer_launcher;
+  scene.in.Fail(
+      fmt::format("a launch inside a launch: this process is {}{}, and {} asks it to start {} more", scene.row.what,
+                  outer.empty() ? "" : " of " + outer, count ? count->source : "--standalone",
+                  count ? std::to_string(count->value) : "ranks"),
+      "start the program directly here, or run lockstep outside of the other launcher (or unset RANK, LOCAL_RANK, "
+      "WORLD_SIZE and TORCHELASTIC_RUN_ID if they are left over)");
+}
+
+// --level against what the environment says: the counts keep their numbers and change their meaning.
+void ApplyLevel(Scene& scene, Facts* facts) {
+  if (!scene.asked.level || scene.out.nested) return;
+  const Level asked = *scene.asked.level;
+  scene.in.Decides(fmt::format("--level={}", Name(asked)), fmt::format("one command per {}", Name(asked)));
+  if (facts->starts == Starts::kOnce) {
+    if (asked == Level::kProcess)
+      scene.in.Fail("--level=process in a command that SLURM started once for all nodes",
+                    "start it with srun, one task per rank");
+    return;
+  }
+  if (!facts->level || *facts->level == asked) {
+    facts->level = asked;
+    return;
+  }
+  scene.in.Warn(fmt::format("--level={} overrides the evidence for {} level", Name(asked), Name(*facts->level)));
+  facts->level = asked;
+  if (asked == Level::kNode) {
+    facts->nnodes = facts->world;
+    facts->node_rank = facts->rank;
+    facts->nproc.reset();
+    facts->local_rank.reset();
+    facts->nproc_by_node.clear();
+    facts->hosts.clear();
+  } else {
+    facts->world = facts->nnodes ? facts->nnodes : Said<int>{1, "one node"};
+    facts->rank = facts->node_rank ? facts->node_rank : Said<int>{0, "one node"};
+    facts->local_rank = Said<int>{0, "one process per node"};
+    facts->nproc = Said<int>{1, "one process per node"};
+  }
+}
+
+void SetRanksPerNode(Scene& scene, std::optional<Said<int>> count, bool is_explicit) {
+  if (!count) return;
+  scene.out.nproc_per_node = count->value;
+  scene.out.nproc_source = count->source;
+  scene.out.nproc_explicit = is_explicit;
+  scene.in.Decides(count->source, fmt::format("{} rank{} on this node", count->value, count->value == 1 ? "" : "s"));
+}
+
+void NodeCounts(Scene& scene, Facts* facts) {
+  Placement& out = scene.out;
+  Reader& in = scene.in;
+  out.nnodes = Choose(scene, "nodes", scene.asked.nnodes, facts->nnodes);
+  if (!out.nnodes && scene.asked.standalone) out.nnodes = 1;
+  if (!out.nnodes && scene.row.one_node_unless_said) out.nnodes = 1;
+  if (!out.nnodes)
+    in.Fail(fmt::format("{} does not say how many nodes the job has", scene.row.what), "pass --nnodes (or set NNODES)");
+
+  if (out.nnodes == 1 && scene.asked.nnodes && !scene.asked.node_rank && facts->node_rank &&
+      facts->node_rank->value > 0) {
+    in.Warn(fmt::format("{}: each node runs a job of its own, although {}", scene.asked.nnodes->source,
+                        facts->node_rank->source));
+    facts->node_rank.reset();
+  }
+  out.node_rank = Choose(scene, "this node", scene.asked.node_rank, facts->node_rank);
+  if (!out.node_rank && out.nnodes == 1) out.node_rank = 0;
+  if (!out.node_rank && facts->starts != Starts::kOnce && out.nnodes.value_or(2) > 1) {
+    if (!scene.asked.backend.empty() && scene.asked.backend != "static")
+      in.Supports("rendezvous backend " + scene.asked.backend, "no node rank is given: assigned at the rendezvous");
+    else
+      in.Fail(fmt::format("{} does not say which node this is", scene.row.what),
+              Like(scene.machine.host, "*-*") && IsDigits(scene.machine.host.substr(scene.machine.host.rfind('-') + 1))
+                  ? fmt::format("pass --node-rank (the host name {} suggests a number), or --rdzv-backend c10d",
+                                scene.machine.host)
+                  : "pass --node-rank (0 on the node of --master-addr), or --rdzv-backend c10d");
+  }
+
+  const bool elsewhere = facts->starts == Starts::kOnce && !out.node_rank;
+  if (scene.asked.nproc) {
+    const bool counted_there = elsewhere && !IsDigits(scene.asked.nproc->value);
+    if (counted_there)
+      in.Supports(scene.asked.nproc->source, "counted on each node of the allocation");
+    else
+      SetRanksPerNode(scene, CountRanks(scene, *scene.asked.nproc), true);
+    if (out.nproc_per_node && facts->nproc && facts->nproc->value != *out.nproc_per_node)
+      in.Warn(fmt::format("{} overrides {}", scene.asked.nproc->source, facts->nproc->source));
+    facts->nproc_by_node.clear();
+  } else if (facts->nproc) {
+    SetRanksPerNode(scene, facts->nproc, true);
+    if (scene.machine.gpus > 1 && !elsewhere && facts->nproc->value != scene.machine.gpus)
+      in.Warn(fmt::format("{}: {} ranks on this node, beside {}", facts->nproc->source, facts->nproc->value,
+                          VisibleGpus(scene.machine)));
+  } else if (elsewhere) {
+    in.Supports("no node of the allocation", "each node counts its own GPUs");
+    out.nproc_source = "counted on each node";
+  } else if (scene.machine.gpus > 0) {
+    SetRanksPerNode(scene, Said<int>{scene.machine.gpus, VisibleGpus(scene.machine)}, false);
+  } else {
+    SetRanksPerNode(scene, Said<int>{1, "no visible GPU"}, false);
+  }
+
+  if (out.nnodes && out.nproc_per_node) {
+    const bool listed = facts->nproc_by_node.size() == static_cast<size_t>(*out.nnodes);
+    const int64_t world = listed ? std::accumulate(facts->nproc_by_node.begin(), facts->nproc_by_node.end(), int64_t{0})
+                                 : static_cast<int64_t>(*out.nnodes) * *out.nproc_per_node;
+    if (world > kMaxCount)
+      in.Fail(fmt::format("{} nodes x {} = {} ranks: expected at most {}", *out.nnodes, *out.nproc_per_node, world,
+                          kMaxCount),
+              "correct --nnodes or --nproc-per-node");
+    else
+      out.world_size = static_cast<int>(world);
+    // With one rank on the node, the node's number is the rank's.
+    if (*out.nproc_per_node == 1 && out.node_rank && facts->starts != Starts::kOnce && !listed) {
+      out.rank = out.node_rank;
+      out.local_rank = 0;
+    }
+  }
+}
+
+// Ranks on this node under process level, where no variable says so.
+std::optional<Said<int>> DeriveLocalSize(Scene& scene) {
+  const Placement& out = scene.out;
+  if (!out.world_size) return std::nullopt;
+  const int world = *out.world_size, gpus = scene.machine.gpus;
+  if (world == 1) return Said<int>{1, "a world of one"};
+  if (out.nnodes && world % *out.nnodes == 0)
+    return Said<int>{world / *out.nnodes, fmt::format("{} ranks on {} nodes", world, *out.nnodes)};
+  std::optional<std::string> master = scene.in.Text("MASTER_ADDR");
+  if (master && IsLoopback(*master))
+    return Said<int>{world, scene.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
+  if (gpus > 1 && world % gpus == 0 && out.rank && out.local_rank && *out.local_rank < gpus &&
+      *out.rank >= *out.local_rank && (*out.rank - *out.local_rank) % gpus == 0)
+    return Said<int>{gpus, VisibleGpus(scene.machine) + ", and the ranks fit"};
+  return std::nullopt;
+}
+
+void ProcessCounts(Scene& scene, Facts* facts) {
+  Placement& out = scene.out;
+  Reader& in = scene.in;
+  out.world_size = Choose(scene, "ranks", std::nullopt, facts->world);
+  out.rank = Choose(scene, "this rank", std::nullopt, facts->rank);
+  out.local_rank = Choose(scene, "local rank", std::nullopt, facts->local_rank);
+  const Asked none;
+  const Asked& asked = out.nested ? none : scene.asked;
+  out.nnodes = Choose(scene, "nodes", asked.nnodes, facts->nnodes);
+  out.node_rank = Choose(scene, "this node", asked.node_rank, facts->node_rank);
+  if (out.nnodes == 1 && !out.node_rank) out.node_rank = 0;
+
+  std::optional<Said<int>> wanted;
+  if (asked.nproc) wanted = CountRanks(scene, *asked.nproc);
+  if (facts->nproc && wanted && wanted->value != facts->nproc->value && wanted->value > 1)
+    in.Fail(fmt::format("{} says {} rank{} on this node, {} asks for {}: either one command per rank is already "
+                        "started, or each of "
+                        "them should start {}",
+                        facts->nproc->source, facts->nproc->value, facts->nproc->value == 1 ? "" : "s", wanted->source,
+                        wanted->value, wanted->value),
+            "drop --nproc-per-node to keep one rank per command; start one command per node, or pass --level=node, to "
+            "fan out");
+  const bool derived = !facts->nproc && !(wanted && wanted->value > 1);
+  SetRanksPerNode(scene, facts->nproc ? facts->nproc : derived ? DeriveLocalSize(scene) : wanted, !derived);
+  if (!out.nproc_per_node) {
+    in.Supports("no variable", "ranks per node are unknown until the launchers meet");
+    out.nproc_source = "unknown until the launchers meet";
+  }
+
+  if (!out.nnodes && out.world_size && out.nproc_per_node && *out.world_size % *out.nproc_per_node == 0) {
+    out.nnodes = *out.world_size / *out.nproc_per_node;
+    in.Supports(fmt::format("{} ranks, {} on this node", *out.world_size, *out.nproc_per_node),
+                fmt::format("{} node{} if all have as many", *out.nnodes, *out.nnodes == 1 ? "" : "s"));
+    if (*out.nnodes == 1) out.node_rank = 0;
+  }
+  // Launchers that set LOCAL_RANK number the ranks of a node in one block; MPI need not.
+  const bool block = scene.row.rule == LevelRule::kWorker || scene.row.rule == LevelRule::kProcess;
+  if (!out.node_rank && block && out.rank && out.local_rank && out.nproc_per_node && *out.rank >= *out.local_rank &&
+      (*out.rank - *out.local_rank) % *out.nproc_per_node == 0) {
+    out.node_rank = (*out.rank - *out.local_rank) / *out.nproc_per_node;
+    in.Supports(fmt::format("rank {}, local rank {}, {} per node", *out.rank, *out.local_rank, *out.nproc_per_node),
+                fmt::format("node {} in block order", *out.node_rank));
+  }
+  if (!out.node_rank) in.Supports("no variable", "the number of this node is not told: agreed when the launchers meet");
+  if (out.world_size && !out.local_rank && !in.failed())
+    in.Warn(
+        "the local rank is not told: agreed when the launchers meet; set LOCAL_RANK if the program needs it before");
+}
+
+// WORLD_SIZE and RANK that this platform does not speak with: whether they agree is worth a line.
+void CompareBareNames(Scene& scene) {
+  Reader& in = scene.in;
+  const Platform& row = scene.row;
+  auto reads = [](const Names& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (reads(row.world, "WORLD_SIZE") || reads(row.nnodes, "WORLD_SIZE") || !in.Has("WORLD_SIZE")) return;
+  const Placement& out = scene.out;
+  std::optional<int> world = ParseNumber(*in.Text("WORLD_SIZE"));
+  std::optional<int> rank = in.Has("RANK") ? ParseNumber(*in.Text("RANK")) : std::nullopt;
+  const std::string source =
+      in.Has("RANK") ? in.Source("WORLD_SIZE") + ", " + in.Source("RANK") : in.Source("WORLD_SIZE");
+  const bool rank_is_node = !in.Has("RANK") || (rank && rank == out.node_rank);
+  if (out.level == Level::kNode && world && world == out.nnodes && rank_is_node)
+    in.Supports(source, "counts nodes, and agrees");
+  else if (out.level == Level::kNode && world && world == out.world_size && rank_is_node)
+    in.Supports(source, in.Has("RANK") ? "mixed, as PyTorchJob v1 does: WORLD_SIZE counts ranks, RANK is the node"
+                                       : "counts ranks, and agrees");
+  else if (out.level == Level::kProcess && world && world == out.world_size && (!in.Has("RANK") || rank == out.rank))
+    in.Supports(source, "agrees");
+  else {
+    in.Ignored(source, fmt::format("{} says otherwise", row.what));
+    if (out.nnodes && (out.world_size || out.starts == Starts::kOnce))
+      in.Warn(fmt::format("{} disagree with {} and are not used", source, row.what));
+  }
+}
+
+void Check(Scene& scene) {
+  const Placement& out = scene.out;
+  auto below = [&](const char* what, std::optional<int> index, std::optional<int> count, const char* of,
+                   const char* hint) {
+    if (index && count && *index >= *count)
+      scene.in.Fail(fmt::format("{} {} does not exist in a job of {} {}", what, *index, *count, of), hint);
+  };
+  below("rank", out.rank, out.world_size, "ranks (RANK is not below WORLD_SIZE)",
+        "the variables are corrupt or belong to two jobs: correct them, or pass --level, --nnodes and --node-rank");
+  below("node", out.node_rank, out.nnodes, "nodes",
+        "correct --node-rank or --nnodes, or the variables they come from (evidence below)");
+  below("local rank", out.local_rank, out.nproc_per_node, "ranks per node",
+        "correct LOCAL_RANK or --nproc-per-node, or the variables they come from");
+  if (out.level != Level::kProcess || !out.world_size || !out.nproc_per_node || !out.nnodes ||
+      !out.nproc_by_node.empty())
+    return;
+  const int64_t product = static_cast<int64_t>(*out.nnodes) * *out.nproc_per_node;
+  if (*out.nproc_per_node > *out.world_size || *out.nnodes > *out.world_size)
+    scene.in.Fail(fmt::format("{} nodes and {} ranks on this node do not fit in a world of {}", *out.nnodes,
+                              *out.nproc_per_node, *out.world_size),
+                  "the variables belong to two jobs: correct them, or pass --level, --nnodes and --nproc-per-node");
+  else if (product != *out.world_size)
+    scene.in.Warn(fmt::format(
+        "{} nodes x {} ranks on this node is {}, the world is {}: nodes of different size, or variables of two jobs",
+        *out.nnodes, *out.nproc_per_node, product, *out.world_size));
+}
+
+}  // namespace
+
+void Compose(Scene& scene, Facts facts) {
+  Placement& out = scene.out;
+  if (out.nested) RefuseFanOutInsideWorker(scene);
+  ApplyLevel(scene, &facts);
+  if (scene.asked.standalone && !out.nested) {
+    scene.in.Decides("--standalone", "a job of this node alone");
+    if (facts.level == Level::kProcess || (facts.nnodes && facts.nnodes->value > 1))
+      scene.in.Warn("--standalone: every command that the platform started runs a job of its own");
+    facts.level = Level::kNode;
+    facts.starts = Starts::kPerNode;
+    facts.nnodes = Said<int>{1, "--standalone"};
+    facts.node_rank = Said<int>{0, "--standalone"};
+    facts.nproc_by_node.clear();
+    facts.hosts.clear();
+  }
+  out.level = facts.level;
+  out.starts = facts.starts == Starts::kOnce    ? Starts::kOnce
+               : facts.level == Level::kProcess ? Starts::kPerProcess
+                                                : Starts::kPerNode;
+  if (!facts.level) {
+    // Undecided: what is the same in every reading is still shown.
+    if (!scene.in.failed()) scene.in.Fail("node or process level is unknown", "pass --level=node|process");
+  } else if (*facts.level == Level::kNode) {
+    NodeCounts(scene, &facts);
+  } else {
+    ProcessCounts(scene, &facts);
+  }
+  if (out.nnodes && facts.nproc_by_node.size() == static_cast<size_t>(*out.nnodes))
+    out.nproc_by_node = facts.nproc_by_node;
+  if (facts.level == Level::kProcess) out.local_world_size = out.nproc_per_node;
+  if (facts.level == Level::kNode && out.nproc_per_node) out.local_world_size = out.nproc_per_node;
+  CompareBareNames(scene);
+  Check(scene);
+  FindMaster(scene, facts);
+}
+
+}  // namespace lockstep::place

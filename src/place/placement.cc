@@ -1,0 +1,191 @@
+#include "place/placement.h"
+
+#include <fmt/format.h>
+
+#include "place/facts.h"
+
+namespace lockstep::place {
+namespace {
+
+bool Holds(const Sign& sign, Reader& in, const Machine& machine) {
+  std::optional<std::string> value;
+  if (sign.name == "@host") {
+    value = machine.host;
+  } else if (sign.name.ends_with('*')) {
+    return in.AnyWith(sign.name.substr(0, sign.name.size() - 1)).has_value();
+  } else if (in.Has(sign.name)) {
+    value = in.Text(sign.name);
+  }
+  switch (sign.want) {
+    case Want::kSet:
+      return value.has_value();
+    case Want::kDigits:
+      return value && IsDigits(*value);
+    case Want::kLike:
+      return value && Like(*value, sign.pattern);
+    case Want::kAbsent:
+      return !value;
+  }
+  return false;
+}
+
+// The group of signs by which a row is recognised, in words; nullopt when it is not.
+std::optional<std::string> Recognise(const Platform& row, Reader& in, const Machine& machine) {
+  if (row.signs.empty()) return "";
+  for (const std::vector<Sign>& group : row.signs) {
+    bool all = true;
+    std::vector<std::string> seen;
+    for (const Sign& sign : group) {
+      all = all && Holds(sign, in, machine);
+      if (sign.want == Want::kAbsent) continue;
+      if (sign.name == "@host")
+        seen.push_back("host " + machine.host);
+      else if (sign.name.ends_with('*'))
+        seen.push_back(in.AnyWith(sign.name.substr(0, sign.name.size() - 1)).value_or(""));
+      else
+        seen.push_back(in.Source(sign.name));
+    }
+    if (all) return fmt::format("{}", fmt::join(seen, ", "));
+  }
+  return std::nullopt;
+}
+
+void NoteTraps(Scene& scene) {
+  for (const Trap& trap : scene.row.traps)
+    if (scene.in.Has(trap.name)) scene.in.Ignored(scene.in.Source(trap.name), std::string(trap.why));
+}
+
+// Rows that are fully described by their variables.
+void ReadByTable(Scene& scene, Facts* facts) {
+  Reader& in = scene.in;
+  const Platform& row = scene.row;
+  facts->nnodes = in.Number(row.nnodes, 1);
+  facts->node_rank = in.Number(row.node_rank, 0);
+  facts->world = in.Number(row.world, 1);
+  facts->rank = in.Number(row.rank, 0);
+  facts->local_rank = in.Number(row.local_rank, 0);
+  if (std::optional<Said<std::string>> spec = in.Text(row.nproc)) facts->nproc = CountRanks(scene, *spec);
+}
+
+void ReadWorker(Scene& scene, Facts* facts) {
+  Reader& in = scene.in;
+  ReadByTable(scene, facts);
+  facts->level = Level::kProcess;
+  scene.out.nested = true;
+  if (facts->world && facts->rank) return;
+  if (scene.row.one_node_unless_said && !facts->world && !facts->rank) {
+    facts->world = facts->nnodes = facts->nproc = Said<int>{1, "no WORLD_SIZE: a single process"};
+    facts->rank = facts->local_rank = facts->node_rank = Said<int>{0, "no RANK: a single process"};
+    return;
+  }
+  in.Fail(fmt::format("{}, but {} is missing", scene.row.what, facts->rank ? "WORLD_SIZE" : "RANK"),
+          "unset the variables left over from another launcher (evidence below), or restore RANK and WORLD_SIZE");
+}
+
+// MPI: one process per node beside several GPUs is a launcher per node, anything else is a rank.
+void ReadByLocalSize(Scene& scene, Facts* facts) {
+  Reader& in = scene.in;
+  ReadByTable(scene, facts);
+  if (in.failed() || !facts->world || !facts->rank) return;
+  if (!facts->nproc) {
+    if (!scene.asked.level)
+      in.Fail(fmt::format("{}: {} is missing, so the number of processes on this node is unknown", scene.row.what,
+                          scene.row.nproc.front()),
+              "pass --level=node|process");
+    facts->level = scene.asked.level;
+    return;
+  }
+  if (facts->nproc->value == 1 && scene.machine.gpus > 1) {
+    in.Decides(facts->nproc->source,
+               fmt::format("one process on this node beside {}: it stands for the node", VisibleGpus(scene.machine)));
+    facts->level = Level::kNode;
+    facts->nnodes = facts->world;
+    facts->node_rank = facts->rank;
+    facts->nproc.reset();
+  } else {
+    in.Decides(facts->nproc->source,
+               facts->nproc->value == 1
+                   ? "one process on this node: it is one rank"
+                   : fmt::format("{} processes on this node: each is one rank", facts->nproc->value));
+    facts->level = Level::kProcess;
+    if (facts->world->value == facts->nproc->value) {
+      facts->nnodes = Said<int>{1, facts->nproc->source};
+      facts->node_rank = Said<int>{0, facts->nproc->source};
+    }
+  }
+  const bool several = facts->nnodes ? facts->nnodes->value > 1 : facts->world->value > 1;
+  if (!several) return;
+  std::vector<std::string> hosts = AllocationHosts(scene);
+  if (hosts.empty()) return;
+  facts->master_addr =
+      Said<std::string>{hosts.front(), "first host of the SLURM allocation, " + in.Source("SLURM_JOB_NODELIST")};
+  if (facts->nnodes && hosts.size() == static_cast<size_t>(facts->nnodes->value)) facts->hosts = std::move(hosts);
+}
+
+Facts ReadPlatform(Scene& scene) {
+  Facts facts;
+  switch (scene.row.rule) {
+    case LevelRule::kWorker:
+      ReadWorker(scene, &facts);
+      break;
+    case LevelRule::kLocalSize:
+      ReadByLocalSize(scene, &facts);
+      break;
+    case LevelRule::kSlurm:
+      ReadSlurm(scene, &facts);
+      break;
+    case LevelRule::kBare:
+      ReadBare(scene, &facts);
+      break;
+    case LevelRule::kProcess:
+      ReadByTable(scene, &facts);
+      facts.level = Level::kProcess;
+      break;
+    case LevelRule::kNode:
+      ReadByTable(scene, &facts);
+      facts.level = Level::kNode;
+      break;
+  }
+  if (scene.row.name == "indexed-job" && !facts.nnodes && !scene.asked.nnodes) facts.nnodes = WorldAsNodes(scene);
+  return facts;
+}
+
+}  // namespace
+
+Placement Resolve(const Environment& env, const Flags& flags, const Machine& machine) {
+  Placement out;
+  Reader in(env, &out);
+  const Asked asked = ReadAsked(in, flags);
+  for (const Platform& row : Platforms()) {
+    std::optional<std::string> signs = Recognise(row, in, machine);
+    if (!signs) continue;
+    out.platform = row.name;
+    Scene scene{in, machine, asked, row, out};
+    if (signs->empty())
+      in.Decides("environment", "no variable of any platform: one node, started by hand");
+    else
+      in.Decides(*signs, fmt::format("{}", row.what));
+    NoteTraps(scene);
+    if (std::optional<Said<std::string>> id = in.Text(row.job_id)) out.job_id = id->value;
+    Facts facts = ReadPlatform(scene);
+    Compose(scene, std::move(facts));
+    break;
+  }
+  return out;
+}
+
+const char* Name(Level level) { return level == Level::kNode ? "node" : "process"; }
+
+const char* Name(Starts starts) {
+  switch (starts) {
+    case Starts::kPerNode:
+      return "per-node";
+    case Starts::kPerProcess:
+      return "per-process";
+    case Starts::kOnce:
+      return "once";
+  }
+  return "";
+}
+
+}  // namespace lockstep::place
