@@ -1,2 +1,67 @@
-#include <cstdio>
-int main() { std::puts("lockstep"); }
+// `lockstep <command>`: a table of commands, one file each.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/commands.h"
+
+namespace {
+
+struct Command {
+  const char* name;
+  int (*main)(int argc, char** argv);
+  const char* help;
+};
+
+constexpr Command kCommands[] = {
+    {"run", lockstep::cli::RunMain, "start, supervise and restart a training program on 1..N nodes"},
+    {"explain", lockstep::cli::ExplainMain, "show what `run` would make of this environment, and why"},
+    {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
+    {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},
+    {"logs", lockstep::cli::LogsMain, "show or follow the logs of a run"},
+    {"stop", lockstep::cli::StopMain, "stop a run"},
+};
+
+std::string Help() {
+  std::string text =
+      "lockstep: distributed training, from the launch to the last checkpoint\n\n"
+      "usage: lockstep COMMAND [options]\n\ncommands:\n";
+  for (const Command& command : kCommands) text += fmt::format("  {:<9}{}\n", command.name, command.help);
+  text +=
+      "\nexamples:\n"
+      "  lockstep run --nproc-per-node 8 train.py --lr 1e-4     eight ranks on this machine\n"
+      "  lockstep run train.py                                  under SLURM, Kubernetes, MPI: ranks from the platform\n"
+      "  lockstep explain                                       who am I here, and how do you know?\n"
+      "  lockstep logs -f latest --rank 0                       follow rank 0 of the newest run\n"
+      "\n`lockstep COMMAND --help` tells more about each.\n";
+  return text;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "{}", Help());
+    return 2;
+  }
+  const std::string name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") {
+    fmt::print("{}", Help());
+    return 0;
+  }
+  if (name == "--version" || name == "version") {
+    fmt::print("lockstep {}\n", LOCKSTEP_VERSION);
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.main(argc - 1, argv + 1);
+    names.emplace_back(command.name);
+  }
+  fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: lockstep --help lists the commands\n", name,
+             lockstep::DidYouMean(name, names));
+  return 2;
+}

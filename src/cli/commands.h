@@ -1,0 +1,13 @@
+// The commands of `lockstep`, one file each; argv[0] is the command's name. Each returns the exit code.
+#pragma once
+
+namespace lockstep::cli {
+
+int RunMain(int argc, char** argv);
+int ExplainMain(int argc, char** argv);
+int EnvMain(int argc, char** argv);
+int RunsMain(int argc, char** argv);
+int LogsMain(int argc, char** argv);
+int StopMain(int argc, char** argv);
+
+}  // namespace lockstep::cli

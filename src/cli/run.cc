@@ -1,0 +1,173 @@
+// `lockstep run`: parse, resolve, check; then hand over to launch/.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/process.h"
+#include "cli/commands.h"
+#include "cli/run_flags.h"
+#include "launch/auth.h"
+#include "launch/fanout.h"
+#include "launch/launcher.h"
+#include "launch/worker_env.h"
+#include "place/machine.h"
+
+extern char** environ;
+
+namespace lockstep::cli {
+namespace {
+
+place::Environment ThisEnvironment() {
+  place::Environment env;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos && equals > 0) env[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return env;
+}
+
+int Fail(const Status& status) {
+  fmt::print(stderr, "lockstep run: {}\n", status.ToString());
+  return ExitCode(status);
+}
+
+std::string SelfPath() {
+  char path[4096] = {};
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "lockstep";
+}
+
+// A launcher started by another launcher's srun is told how many ranks its node gets; see launch/fanout.h.
+void TakeFanOutCount(const place::Environment& env, place::Flags* flags) {
+  auto counts = env.find("LOCKSTEP_NPROC_BY_NODE");
+  if (counts == env.end() || flags->nproc_per_node) return;
+  auto node = env.find("SLURM_NODEID");
+  const int index = node == env.end() ? 0 : std::atoi(node->second.c_str());
+  std::string rest = counts->second;
+  std::string count = rest;
+  for (int i = 0; i <= index; ++i) {
+    const size_t comma = rest.find(',');
+    count = rest.substr(0, comma);
+    if (comma == std::string::npos) break;  // one count for all, or the last
+    rest = rest.substr(comma + 1);
+  }
+  if (!count.empty()) flags->nproc_per_node = count;
+}
+
+// Replaces this process by the program, with the environment of its rank. Returns only on failure.
+int Exec(const launch::LaunchPlan& plan, bool set_identity) {
+  std::vector<std::string> env;
+  if (set_identity) {
+    const place::Placement& p = plan.placement;
+    launch::WorkerIdentity who;
+    who.rank = p.rank.value_or(0);
+    who.local_rank = p.local_rank.value_or(0);
+    who.world_size = p.world_size.value_or(1);
+    who.local_world_size = p.local_world_size.value_or(1);
+    who.node_rank = p.node_rank.value_or(0);
+    who.nnodes = p.nnodes.value_or(1);
+    who.master_addr = p.master_addr.value_or("127.0.0.1");
+    who.master_port = p.master_port.value_or(29500);
+    who.run_id = p.job_id;
+    auto made = launch::WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
+                                          {launch::DefaultThreads(plan.cpus, who.local_world_size)});
+    if (!made.ok()) return Fail(made.status());
+    env = std::move(*made);
+  } else {
+    for (const auto& [key, value] : plan.env) {
+      if (!plan.program.env.count(key)) env.push_back(key + "=" + value);
+    }
+    for (const auto& [key, value] : plan.program.env) {
+      if (value) env.push_back(key + "=" + *value);
+    }
+  }
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  for (const auto& word : plan.program.argv) argv.push_back(const_cast<char*>(word.c_str()));
+  for (const auto& entry : env) envp.push_back(const_cast<char*>(entry.c_str()));
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  if (!plan.program.workdir.empty() && chdir(plan.program.workdir.c_str()) != 0) {
+    return Fail(Status(Code::kEnvironment, "--workdir " + plan.program.workdir + ": " + ErrnoText(errno)));
+  }
+  execve(argv[0], argv.data(), envp.data());
+  return Fail(Status(Code::kEnvironment, fmt::format("cannot start {}: {}", plan.program.argv[0], ErrnoText(errno))));
+}
+
+}  // namespace
+
+int RunMain(int argc, char** argv) {
+  launch::LaunchPlan plan;
+  plan.env = ThisEnvironment();
+  auto flags = ParseRunFlags(argc, argv, plan.env, ParseMode::kRun);
+  if (!flags.ok()) return Fail(flags.status());
+  if (flags->print_and_exit) {
+    fmt::print("{}", flags->text);
+    return 0;
+  }
+  for (const std::string& warning : flags->warnings) fmt::print(stderr, "lockstep: warning: {}\n", warning);
+  plan.options = std::move(flags->options);
+  TakeFanOutCount(plan.env, &plan.options.place);
+
+  place::Environment seen = plan.env;
+  if (!plan.options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
+  const place::Machine machine = place::DetectMachine(seen);
+  plan.placement = place::Resolve(plan.env, plan.options.place, machine);
+  plan.host = machine.host;
+  plan.cpus = machine.cpus;
+  plan.gpu_pci = machine.gpu_pci;
+  if (!plan.placement.error.ok()) {
+    return Fail(plan.placement.error.WithCode(Code::kUsage));
+  }
+
+  auto program = launch::ResolveProgram(plan.options, plan.env);
+  if (!program.ok()) return Fail(program.status());
+  plan.program = std::move(*program);
+  auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
+  auto token = launch::LoadToken(plan.options.token_file,
+                                 token_variable == plan.env.end() ? "" : token_variable->second);
+  if (!token.ok()) return Fail(token.status());
+  plan.token = std::move(*token);
+
+  if (plan.options.dry_run) {
+    fmt::print("{}", launch::DescribePlan(plan, plan.options.json));
+    return 0;
+  }
+  if (plan.placement.nested) {
+    // Already one rank of another launcher: run the program as that rank, and never start a second layer of ranks.
+    const int asked = plan.options.place.nproc_per_node ? plan.placement.nproc_per_node.value_or(1) : 1;
+    if (asked > 1 || plan.options.place.nnodes.value_or(1) > 1) {
+      const std::string outer = machine.outer_launcher.empty() ? "another launcher" : machine.outer_launcher;
+      return Fail(Status(Code::kUsage,
+                         fmt::format("a launch inside a launch: this process (pid {} on {}) is already a rank started by "
+                                     "{}, and was asked to start {} ranks more",
+                                     getpid(), machine.host, outer, asked),
+                         "use one launcher: drop the outer one, or drop the launch flags here"));
+    }
+    return Exec(plan, /*set_identity=*/false);
+  }
+  if (plan.placement.starts == place::Starts::kOnce && plan.placement.nnodes.value_or(1) > 1) {
+    auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, SelfPath());
+    if (!fan_out.ok()) return Fail(fan_out.status());
+    if (!plan.options.quiet) {
+      fmt::print(stderr, "lockstep: {} was started once for {} nodes; starting one launcher per node through srun\n",
+                 plan.placement.platform, *plan.placement.nnodes);
+    }
+    return launch::RunFanOut(*fan_out);
+  }
+  if (plan.options.exec) {
+    if (plan.placement.level != place::Level::kProcess) {
+      return Fail(Status(Code::kUsage,
+                         fmt::format("--exec replaces this launcher by one rank, but it was started per node ({} ranks "
+                                     "to start)",
+                                     plan.placement.nproc_per_node.value_or(1)),
+                         "drop --exec, or pass --level=process if this really is one rank"));
+    }
+    return Exec(plan, /*set_identity=*/true);
+  }
+  return launch::Launch(std::move(plan));
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,282 @@
+#include "launch/agent.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "launch/worker_binding.h"
+#include "launch/worker_env.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr Millis kHoldSignalEnds{150};
+constexpr Millis kSecondPress{300};       // two SIGINT closer than this are one key press seen twice
+constexpr Millis kCoordinatorPatience{5000};
+constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
+
+bool MayBeOurs(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+
+// What torch's @record writes: {"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp": "1700000000"}}},
+// or {"message": "text", ...}.
+void ReadErrorFile(const std::string& path, RankExit* exit) {
+  auto text = ReadFile(path, 1 << 20);
+  if (!text.ok()) return;
+  const Json json = Json::parse(*text, nullptr, false);
+  if (!json.is_object() || !json.contains("message")) {
+    exit->error_message = text->substr(0, 4096);
+    return;
+  }
+  const Json& message = json["message"];
+  if (message.is_string()) {
+    exit->error_message = message.get<std::string>();
+  } else {
+    exit->error_message = Text(message, "message");
+    if (auto extra = message.find("extraInfo"); extra != message.end() && extra->is_object()) {
+      exit->error_detail = Text(*extra, "py_callstack");
+      exit->error_time = std::strtod(Text(*extra, "timestamp").c_str(), nullptr);
+    }
+  }
+}
+
+}  // namespace
+
+Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events)
+    : loop_(loop),
+      pump_(pump),
+      options_(std::move(options)),
+      authority_(run_dir),
+      events_(std::move(events)),
+      supervisor_(loop, pump,
+                  {[this](const Supervisor::Ended& ended) { OnEnded(ended); },
+                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); }}) {}
+
+Agent::~Agent() = default;
+
+void Agent::OnMessage(const Json& message) {
+  const std::string type = Text(message, "type");
+  if (type == "go") {
+    Go(message);
+  } else if (type == "stop") {
+    if (!active_) return;
+    Stop(static_cast<int>(Number(message, "signal", SIGTERM)), Millis(Number(message, "grace_ms", 15000)));
+  } else if (type == "finish") {
+    events_.finished(static_cast<int>(Number(message, "exit_code", 3)), Text(message, "reason"), Text(message, "hint"));
+  }
+}
+
+void Agent::Go(const Json& message) {
+  active_ = true;
+  attempt_ = static_cast<int>(Number(message, "attempt"));
+  node_ = static_cast<int>(Number(message, "node"));
+  ended_.clear();
+  held_.clear();
+  ranks_.clear();
+  gone_held_ = told_progress_ = false;
+  const Status status = StartRanks(message);
+  if (!status.ok()) {
+    events_.send({{"type", "start_failed"}, {"why", status.message()}, {"hint", status.hint()}});
+    SendStopped({});
+    return;
+  }
+  started_ = Now();
+  events_.send({{"type", "started"}});
+  loop_.After(Millis(1000), [this, attempt = attempt_] {
+    if (attempt == attempt_) CheckProgress();
+  });
+}
+
+Status Agent::StartRanks(const Json& message) {
+  if (authority_ != nullptr) {
+    dir_ = authority_->get();
+  } else if (!own_) {
+    auto dir = record::RunDir::Create(options_.run.log_dir, Text(message, "run_name"), /*authority=*/false, node_);
+    if (!dir.ok()) return dir.status();
+    own_ = std::make_unique<record::RunDir>(std::move(*dir));
+    dir_ = own_.get();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(dir_->MakeAttemptDirs(attempt_, node_));
+  const bool node_level = options_.level == place::Level::kNode;
+  const int local_world = static_cast<int>(Number(message, "local_world", 1));
+  std::vector<RankBinding> bindings;
+  if (options_.run.bind != Bind::kNone) {
+    auto topology = ReadTopology("/sys", AllowedCpus(), options_.gpu_pci);
+    if (!topology.ok()) return topology.status();
+    auto planned = PlanBinding(options_.run.bind, *topology, local_world);
+    if (!planned.ok()) return planned.status();
+    bindings = std::move(*planned);
+  }
+  std::vector<RankPlan> plans;
+  for (int i = 0; i < options_.nproc; ++i) {
+    WorkerIdentity who;
+    who.local_rank = node_level ? i : static_cast<int>(Number(message, "local_rank"));
+    who.rank = static_cast<int>(Number(message, "rank_base")) + i;
+    who.world_size = static_cast<int>(Number(message, "world", 1));
+    who.local_world_size = local_world;
+    who.node_rank = node_;
+    who.nnodes = static_cast<int>(Number(message, "nnodes", 1));
+    who.master_addr = Text(message, "master_addr");
+    who.master_port = static_cast<int>(Number(message, "master_port"));
+    who.attempt = attempt_;
+    who.restart_count = static_cast<int>(Number(message, "restarts"));
+    who.run_dir = dir_->path();
+    who.run_id = Text(message, "run_id");
+    who.error_file = dir_->ErrorFilePath(attempt_, node_, who.rank);
+    who.metrics_path = dir_->MetricsPath(who.rank);
+    who.log_dir_of_node = dir_->LogDir(attempt_, node_);
+    RankPlan plan;
+    const auto slot = static_cast<size_t>(who.local_rank);
+    int threads = DefaultThreads(options_.cpus, local_world);
+    if (slot < bindings.size()) {
+      plan.cpus = bindings[slot].cpus;
+      threads = bindings[slot].threads;
+    }
+    auto env = WorkerEnvironment(who, options_.env, options_.run, options_.program.env, {threads});
+    if (!env.ok()) return env.status();
+    plan.node = node_;
+    plan.rank = who.rank;
+    plan.local_rank = who.local_rank;
+    plan.attempt = attempt_;
+    plan.argv = options_.program.argv;
+    plan.env = std::move(*env);
+    plan.workdir = options_.program.workdir;
+    plan.log_path = dir_->LogPath(attempt_, node_, who.rank);
+    const auto& filter = options_.run.local_ranks_filter;
+    const bool listed = !filter || std::find(filter->begin(), filter->end(), who.local_rank) != filter->end();
+    int shown = 3 & ~options_.run.redirects.For(who.local_rank);
+    if (options_.run.tee) shown |= options_.run.tee->For(who.local_rank);
+    plan.show_out = listed && (shown & 1) != 0;
+    plan.show_err = listed && (shown & 2) != 0;
+    plans.push_back(std::move(plan));
+    ranks_.push_back(who.rank);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(supervisor_.Start(plans));
+  dir_->AppendEvent("ranks_started", {{"attempt", attempt_}, {"node", node_}, {"pids", supervisor_.pids()}});
+  return {};
+}
+
+void Agent::Stop(int signal, Millis grace) { supervisor_.Stop(signal, grace); }
+
+void Agent::OnCoordinatorLost(const std::string& why) {
+  lost_ = why;
+  events_.say(fmt::format("lost node 0: {}{}", why, active_ ? "; stopping the ranks of this node" : ""));
+  if (!active_) return events_.finished(6, "lost node 0: " + why, "look at that machine and at its launcher's log");
+  Stop(SIGTERM, options_.run.grace);
+}
+
+bool Agent::IsStopSignal(int signal) const {
+  if (signal == SIGINT || signal == SIGTERM) return true;
+  if (options_.run.signals.empty()) return signal == SIGHUP || signal == SIGQUIT;
+  return std::find(options_.run.signals.begin(), options_.run.signals.end(), signal) != options_.run.signals.end();
+}
+
+void Agent::OnSignal(int signal) {
+  if (!IsStopSignal(signal)) return supervisor_.Forward(signal);
+  if (stop_signal_ != 0) {
+    if (signal == SIGINT && Now() - stop_time_ > kSecondPress) {
+      events_.say("second Ctrl-C: killing the ranks");
+      events_.send({{"type", "stop_request"}, {"signal", signal}, {"now", true}});
+      Stop(SIGKILL, Millis(0));
+    }
+    return;
+  }
+  stop_signal_ = signal;
+  stop_time_ = Now();
+  events_.send({{"type", "stop_request"}, {"signal", signal}});
+  // A coordinator that does not answer must not keep this node's ranks alive.
+  loop_.After(kCoordinatorPatience, [this, signal] {
+    if (active_) Stop(signal, options_.run.grace);
+  });
+}
+
+void Agent::OnEnded(const Supervisor::Ended& ended) {
+  ended_.push_back(ended);
+  if (!held_.empty() || (!ended.after_stop && stop_signal_ == 0 && MayBeOurs(ended.status.signal))) {
+    held_.push_back(ended);
+    if (held_.size() == 1) loop_.After(kHoldSignalEnds, [this] { FlushHeld(); });
+    return;
+  }
+  SendExit(ended, ended.after_stop || stop_signal_ != 0);
+}
+
+void Agent::FlushHeld() {
+  for (const auto& ended : held_) SendExit(ended, ended.after_stop || stop_signal_ != 0);
+  held_.clear();
+  if (std::exchange(gone_held_, false)) SendStopped(stuck_);
+}
+
+void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
+  RankExit exit;
+  exit.rank = ended.rank;
+  exit.local_rank = ended.local_rank;
+  exit.pid = ended.pid;
+  exit.code = ended.status.code;
+  exit.signal = ended.status.signal;
+  exit.core_dumped = ended.status.core_dumped;
+  exit.uptime = ended.uptime;
+  exit.after_stop = after_stop;
+  Json message = exit.ToJson();
+  message["type"] = "exit";
+  events_.send(message);
+}
+
+void Agent::OnGone(std::vector<pid_t> stuck) {
+  stuck_ = std::move(stuck);
+  if (!held_.empty()) {
+    gone_held_ = true;
+    return;
+  }
+  SendStopped(stuck_);
+}
+
+RankExit Agent::Details(const Supervisor::Ended& ended) const {
+  RankExit exit;
+  exit.rank = ended.rank;
+  exit.tail = pump_.Tail(ended.rank);
+  exit.log = dir_->LogPath(attempt_, node_, ended.rank);
+  ReadErrorFile(dir_->ErrorFilePath(attempt_, node_, ended.rank), &exit);
+  if (ended.status.signal == SIGKILL && !ended.after_stop) exit.evidence = oom_.Evidence(ended.pid);
+  return exit;
+}
+
+void Agent::SendStopped(const std::vector<pid_t>& stuck) {
+  active_ = false;
+  pump_.Detach(attempt_, Now() + Millis(1000));
+  Json details = Json::array();
+  for (const auto& ended : ended_) {
+    if (!ended.status.success()) details.push_back(Details(ended).ToJson());
+  }
+  std::string words;
+  for (pid_t pid : stuck) {
+    words += fmt::format("{}pid {} does not die (state {}): {}", words.empty() ? "" : "; ", pid, ProcessState(pid),
+                         ProcessCommand(pid));
+  }
+  if (dir_ != nullptr) dir_->AppendEvent("node_stopped", {{"attempt", attempt_}, {"node", node_}});
+  if (!lost_.empty()) {
+    return events_.finished(6, "lost node 0: " + lost_, "look at that machine and at its launcher's log");
+  }
+  events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}});
+}
+
+void Agent::CheckProgress() {
+  if (!active_ || told_progress_) return;
+  for (int rank : ranks_) {
+    struct stat info {};
+    const bool metrics = stat(dir_->MetricsPath(rank).c_str(), &info) == 0 &&
+                         info.st_size > 0 && static_cast<double>(info.st_mtime) >= UnixSeconds() - SecondsSince(started_) - 1;
+    if (metrics || pump_.Progress(rank).any() || SecondsSince(started_) > kUptimeIsProgress) {
+      told_progress_ = true;
+      events_.send({{"type", "progress"}, {"rank", rank}});
+      return;
+    }
+  }
+  loop_.After(Millis(1000), [this, attempt = attempt_] {
+    if (attempt == attempt_) CheckProgress();
+  });
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,90 @@
+// A node's part of a job: it starts the ranks the coordinator tells it to, tells it about every end, and stops them on its
+// word. One per launcher, on the loop's thread; it speaks to the coordinator in messages and does not know whether that
+// sits in the same process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/loop.h"
+#include "launch/log_pump.h"
+#include "launch/oom.h"
+#include "launch/options.h"
+#include "launch/outcome.h"
+#include "launch/program.h"
+#include "launch/supervisor.h"
+#include "record/run_dir.h"
+
+namespace lockstep::launch {
+
+struct AgentOptions {
+  RunOptions run;
+  place::Environment env;
+  Program program;
+  int cpus = 1;
+  std::vector<std::string> gpu_pci;  // of the visible GPUs, for --bind
+  place::Level level = place::Level::kNode;
+  int nproc = 1;
+  std::string who;  // "node 1 (pid 4711 on gpu-7)"
+};
+
+class Agent {
+ public:
+  struct Events {
+    std::function<void(const Json&)> send;  // to the coordinator
+    std::function<void(const std::string&)> say;
+    std::function<void(int exit_code, const std::string& reason, const std::string& hint)> finished;
+  };
+
+  // `run_dir` is the authority's where this is node 0, else null: the agent opens its own when it knows the name.
+  Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events);
+  ~Agent();
+
+  void OnMessage(const Json& message);
+  // The connection to the coordinator is gone: ends the local ranks, then the launcher.
+  void OnCoordinatorLost(const std::string& why);
+  // A signal for the launcher. Stop signals stop the whole job, others are passed to the local ranks.
+  void OnSignal(int signal);
+  void OnChild() { supervisor_.Reap(); }
+  bool running() const { return active_; }
+
+ private:
+  void Go(const Json& message);
+  Status StartRanks(const Json& message);
+  void Stop(int signal, Millis grace);
+  void OnEnded(const Supervisor::Ended& ended);
+  void OnGone(std::vector<pid_t> stuck);
+  void FlushHeld();
+  void SendExit(const Supervisor::Ended& ended, bool after_stop);
+  void SendStopped(const std::vector<pid_t>& stuck);
+  RankExit Details(const Supervisor::Ended& ended) const;
+  void CheckProgress();
+  bool IsStopSignal(int signal) const;
+
+  Loop& loop_;
+  LogPump& pump_;
+  AgentOptions options_;
+  std::unique_ptr<record::RunDir>* authority_;
+  std::unique_ptr<record::RunDir> own_;
+  Events events_;
+  OomWatch oom_;
+  Supervisor supervisor_;
+  record::RunDir* dir_ = nullptr;
+  bool active_ = false;    // between go and stopped
+  int attempt_ = 0, node_ = 0;
+  TimePoint started_{};
+  std::vector<int> ranks_;
+  std::vector<Supervisor::Ended> ended_;
+  // Ends by a signal that may have been meant for the whole launcher wait here a moment for ours to arrive.
+  std::vector<Supervisor::Ended> held_;
+  bool gone_held_ = false;
+  std::vector<pid_t> stuck_;
+  bool told_progress_ = false;
+  int stop_signal_ = 0;
+  TimePoint stop_time_{};
+  std::string lost_;
+};
+
+}  // namespace lockstep::launch

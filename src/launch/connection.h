@@ -1,0 +1,61 @@
+// One TCP connection between launchers on an event loop: framing, buffered sending, closing, and the liveness of the
+// peer's machine. Owned by a coordinator or a link; lives on the loop's thread. The callbacks may destroy nothing of
+// the connection; they post.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "base/loop.h"
+#include "launch/wire.h"
+
+namespace lockstep::launch {
+
+class Connection {
+ public:
+  struct Events {
+    std::function<void(Json)> message;
+    std::function<void(std::string why)> closed;  // once; never after Close()
+  };
+
+  Connection(Loop& loop, UniqueFd fd, Events events);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void Send(const Json& message);
+  // Sends what is buffered, then closes; drops the rest after `linger`.
+  void CloseAfterFlush(Millis linger);
+  void Close();
+  bool open() const { return fd_.valid(); }
+  bool flushed() const { return outgoing_.empty(); }
+  // A new owner takes over.
+  void set_events(Events events) { events_ = std::move(events); }
+  void set_limit(size_t limit) { parser_.set_limit(limit); }
+  const std::string& peer() const { return peer_; }
+
+  // How long the peer's kernel has owed us an acknowledgement. Call about once a second, after sending something:
+  // a machine that is alive, however starved, acknowledges. `own_delay` is how late the caller itself is, which is not
+  // the peer's fault.
+  Millis Silence(Millis own_delay);
+
+ private:
+  void OnEvents(uint32_t events);
+  void Flush();
+  void Fail(const std::string& why);
+
+  Loop& loop_;
+  UniqueFd fd_;
+  Events events_;
+  FrameParser parser_;
+  std::string outgoing_;
+  std::string peer_;
+  bool closing_ = false;
+  Loop::TimerId linger_ = 0;
+  TimePoint unacked_since_{};
+  bool unacked_ = false;
+};
+
+}  // namespace lockstep::launch

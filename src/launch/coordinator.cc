@@ -1,0 +1,696 @@
+#include "launch/coordinator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "base/process.h"
+#include "launch/auth.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr Millis kTick{1000};
+constexpr Millis kHandshake{10000};  // a peer that has not introduced itself by then is dropped
+constexpr size_t kMaxPending = 8192;
+constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
+constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
+constexpr int kResumeMe = 75;
+
+// Where two command lines differ first, in words.
+std::string CommandDifference(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
+  size_t i = 0;
+  while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
+  const auto word = [&](const std::vector<std::string>& words) {
+    return i < words.size() ? "'" + words[i] + "'" : std::string("nothing");
+  };
+  return fmt::format("argument {} is {} there and {} here", i, word(theirs), word(ours));
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events)
+    : loop_(loop),
+      options_(std::move(options)),
+      self_(std::move(self)),
+      events_(std::move(events)),
+      attempt_(options_.first_attempt),
+      policy_(options_.max_restarts, options_.backoff) {
+  self_.index = 0;
+}
+
+Coordinator::~Coordinator() {
+  if (listener_) loop_.Unwatch(listener_.get());
+  if (timer_ != 0) loop_.Cancel(timer_);
+}
+
+void Coordinator::Serve(UniqueFd listener) {
+  listener_ = std::move(listener);
+  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
+}
+
+void Coordinator::Start(std::function<void(Json)> deliver) {
+  deliver_ = std::move(deliver);
+  Seat seat;
+  seat.member = self_;
+  seats_[0] = std::move(seat);
+  gather_start_ = last_tick_ = Now();
+  if (self_.count > 1) Tick();
+  CheckGathered();
+}
+
+void Coordinator::FromLocalAgent(const Json& message) { OnMessage(0, message); }
+
+// ---- joining ------------------------------------------------------------------------------------------------------
+
+void Coordinator::Accept() {
+  for (int i = 0; i < 256; ++i) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());  // the oldest stranger makes room
+    const uint64_t id = next_pending_++;
+    Pending pending;
+    pending.nonce = MakeNonce();
+    pending.connection = std::make_unique<Connection>(
+        loop_, std::move(fd),
+        Connection::Events{[this, id](Json message) { OnHello(id, message); },
+                           [this, id](const std::string&) { loop_.Post([this, id] { pending_.erase(id); }); }});
+    pending.connection->Send(
+        {{"type", "challenge"}, {"protocol", kProtocol}, {"version", self_.version}, {"nonce", pending.nonce}});
+    pending_.emplace(id, std::move(pending));
+  }
+}
+
+void Coordinator::OnHello(uint64_t id, const Json& hello) {
+  auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  const std::string peer = it->second.connection->peer();
+  if (Text(hello, "type") != "hello") {
+    loop_.Post([this, id] { pending_.erase(id); });
+    return;
+  }
+  const std::string nonce = Text(hello, "nonce");
+  const std::string claims = Text(hello, "claims");
+  if (!SameProof(Text(hello, "proof"), Proof(options_.token, {"client", it->second.nonce, nonce, claims}))) {
+    const bool peer_has = Flag(hello, "has_token");
+    const std::string found = options_.token.empty() ? "the other side has a token and this job has none"
+                              : peer_has             ? "the tokens differ"
+                                                     : "this job has a token and the other side gave none";
+    return Refuse(id, "a launcher at " + peer,
+                  Status(Code::kRendezvous, "job token refused: " + found,
+                         "give every node the same token (--token-file or LOCKSTEP_TOKEN)"));
+  }
+  const Json parsed = Json::parse(claims, nullptr, false);
+  auto member = Member::FromJson(parsed);
+  if (!member.ok()) return Refuse(id, "a launcher at " + peer, member.status());
+  const Status admitted = Admit(*member);
+  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted);
+  it->second.connection->Send(
+      {{"type", "welcome"}, {"proof", Proof(options_.token, {"server", nonce, it->second.nonce})}});
+  it->second.connection->set_limit(kFrameLimit);
+  TakeSeat(id, std::move(*member));
+}
+
+// Everything that makes two launchers parts of different jobs, or of none.
+Status Coordinator::Admit(const Member& member) const {
+  const auto refuse = [](std::string what, std::string hint) {
+    return Status(Code::kRendezvous, std::move(what), std::move(hint));
+  };
+  const std::string us = fmt::format("pid {} on {}", self_.pid, self_.host);
+  const std::string them = fmt::format("pid {} on {}", member.pid, member.host);
+  if (member.version != self_.version) {
+    return refuse(
+        fmt::format("different versions: {} runs lockstep {}, {} runs {}", them, member.version, us, self_.version),
+        "install the same lockstep on every node");
+  }
+  if (member.job != self_.job) {
+    return refuse(
+        fmt::format("another job holds this port: {} is job '{}', {} is job '{}'", us, self_.job, them, member.job),
+        "give the second job another --master-port, or both the same --rdzv-id if they are one job");
+  }
+  if (member.level != self_.level) {
+    return refuse(
+        fmt::format("{} was started per {}, {} per {}", them, place::Name(member.level), us, place::Name(self_.level)),
+        "compare `lockstep explain` on both and settle it with --level");
+  }
+  if (member.count != self_.count) {
+    return refuse(fmt::format("the sizes differ: {} expects {} {}s, {} expects {}", them, member.count,
+                              SeatWord(self_.level), us, self_.count),
+                  "start every node with the same --nnodes");
+  }
+  if (member.index >= self_.count) {
+    return refuse(fmt::format("{} {} does not exist in a job of {}", SeatWord(self_.level), member.index, self_.count),
+                  "ranks count from 0");
+  }
+  if (member.index >= 0) {
+    auto taken = seats_.find(member.index);
+    if (taken != seats_.end()) {
+      return refuse(
+          fmt::format("{} {} is claimed twice: by pid {} on {} and by {}", SeatWord(self_.level), member.index,
+                      taken->second.member.pid, taken->second.member.host, them),
+          fmt::format("give each a --{} of its own", self_.level == place::Level::kNode ? "node-rank" : "rank"));
+    }
+  } else if (static_cast<int>(seats_.size()) >= self_.count) {
+    return refuse(fmt::format("the job is complete: {} {}s have joined already", seats_.size(), SeatWord(self_.level)),
+                  "start it with a larger --nnodes, or not at all");
+  }
+  for (const auto& [index, seat] : seats_) {
+    if (seat.member.world > 0 && member.world > 0 && seat.member.world != member.world) {
+      return refuse(
+          fmt::format("the numbers of ranks do not add up: {} has nproc {} in a world of {}, {} has nproc {} "
+                      "in a world of {}",
+                      them, member.nproc, member.world, seat.member.Who(), seat.member.nproc, seat.member.world),
+          "give every node the same --nproc-per-node");
+    }
+  }
+  if (state_ != State::kGathering) {
+    return refuse(fmt::format("the job of {} is already running without {}", us, them), "start all nodes together");
+  }
+  return {};
+}
+
+void Coordinator::Refuse(uint64_t id, const std::string& who, const Status& why) {
+  auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  events_.say(fmt::format("refused {}: {}", who, why.message()));
+  events_.record("refused", {{"who", who}, {"why", why.message()}});
+  it->second.connection->Send({{"type", "refuse"}, {"why", why.message()}, {"hint", why.hint()}});
+  it->second.connection->CloseAfterFlush(kGoodbye);
+}
+
+void Coordinator::TakeSeat(uint64_t id, Member member) {
+  if (member.index < 0) {
+    member.index = 1;
+    while (seats_.count(member.index) != 0) ++member.index;
+  }
+  const int index = member.index;
+  auto node = pending_.extract(id);
+  Seat seat;
+  seat.member = std::move(member);
+  // The stranger's callbacks become the member's: same connection, new owner.
+  seat.connection = std::move(node.mapped().connection);
+  seat.connection->set_events({[this, index](Json message) { OnMessage(index, message); },
+                               [this, index](const std::string& why) { OnClosed(index, why); }});
+  events_.record("joined", {{"seat", index}, {"host", seat.member.host}, {"pid", seat.member.pid}});
+  if (seat.member.command != self_.command) {
+    events_.say(fmt::format("warning: {} was started with another command line: {}", seat.member.Who(),
+                            CommandDifference(self_.command, seat.member.command)));
+  }
+  seats_[index] = std::move(seat);
+  CheckGathered();
+}
+
+std::string Coordinator::Label(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return i < options_.hosts.size() ? fmt::format("{} ({})", index, options_.hosts[i]) : std::to_string(index);
+}
+
+std::string Coordinator::MissingText() const {
+  std::vector<std::string> missing;
+  int more = 0;
+  for (int i = 0; i < self_.count; ++i) {
+    if (seats_.count(i) != 0) continue;
+    if (missing.size() < 16) {
+      missing.push_back(Label(i));
+    } else {
+      ++more;
+    }
+  }
+  return fmt::format("{} {}{}", missing.size() == 1 ? SeatWord(self_.level) : std::string(SeatWord(self_.level)) + "s",
+                     fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+void Coordinator::TellWaiting() {
+  const std::string missing = MissingText();
+  const auto left = options_.join_timeout - std::chrono::duration_cast<Millis>(Now() - gather_start_);
+  events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", seats_.size(), self_.count,
+                             SeatWord(self_.level), std::max<double>(0, left.count() / 1000.0), missing));
+  if (missing == last_missing_ && Now() - last_told_ < Millis(5000)) return;
+  last_missing_ = missing;
+  last_told_ = Now();
+  for (auto& [index, seat] : seats_) {
+    if (seat.connection) {
+      Send(seat, {{"type", "waiting"}, {"joined", seats_.size()}, {"count", self_.count}, {"missing", missing}});
+    }
+  }
+}
+
+void Coordinator::CheckGathered() {
+  if (state_ != State::kGathering || static_cast<int>(seats_.size()) < self_.count) return;
+  const Status assigned = AssignSeats();
+  if (!assigned.ok()) {
+    Outcome outcome;
+    outcome.end = End::kRendezvous;
+    outcome.exit_code = 4;
+    outcome.reason = assigned.message();
+    outcome.hint = assigned.hint();
+    return Finish(std::move(outcome));
+  }
+  events_.status("");
+  Go();
+}
+
+int Coordinator::nnodes() const {
+  int last = 0;
+  for (const auto& [index, seat] : seats_) last = std::max(last, seat.node);
+  return last + 1;
+}
+
+// Global ranks in the order of node ranks. On process level every member brings its rank; its place on its node comes
+// from the platform or, failing that, from counting the members of each host.
+Status Coordinator::AssignSeats() {
+  if (self_.level == place::Level::kNode) {
+    int base = 0;
+    for (auto& [index, seat] : seats_) {
+      seat.node = index;
+      seat.rank_base = base;
+      seat.local_world = seat.member.nproc;
+      base += seat.member.nproc;
+    }
+    world_ = base;
+    for (auto& [index, seat] : seats_) {
+      if (seat.member.world > 0 && seat.member.world != world_) {
+        return Status(Code::kRendezvous,
+                      fmt::format("the numbers of ranks do not add up: the nodes bring {} ranks, {} expects {}", world_,
+                                  seat.member.Who(), seat.member.world),
+                      "give every node the same --nproc-per-node, or correct what `lockstep explain` shows there");
+      }
+    }
+    return {};
+  }
+  world_ = self_.count;
+  std::map<std::pair<std::string, std::string>, std::vector<int>> by_host;
+  std::vector<std::pair<std::string, std::string>> order;
+  for (auto& [index, seat] : seats_) {
+    const auto key = std::make_pair(seat.member.boot_id, seat.member.host);
+    if (by_host[key].empty()) order.push_back(key);
+    by_host[key].push_back(index);
+  }
+  for (auto& [index, seat] : seats_) {
+    const auto key = std::make_pair(seat.member.boot_id, seat.member.host);
+    const auto& peers = by_host[key];
+    const Member& m = seat.member;
+    seat.rank_base = index;
+    seat.local_world = m.local_world > 0 ? m.local_world : static_cast<int>(peers.size());
+    seat.local_rank = m.local_rank >= 0
+                          ? m.local_rank
+                          : static_cast<int>(std::find(peers.begin(), peers.end(), index) - peers.begin());
+    seat.node =
+        m.node_rank >= 0 ? m.node_rank : static_cast<int>(std::find(order.begin(), order.end(), key) - order.begin());
+  }
+  return {};
+}
+
+// ---- running ------------------------------------------------------------------------------------------------------
+
+void Coordinator::Go() {
+  int port = 0;
+  if (options_.pick_port) {
+    auto picked = options_.pick_port();
+    if (!picked.ok()) {
+      Outcome outcome;
+      outcome.end = End::kRendezvous;
+      outcome.exit_code = ExitCode(picked.status());
+      outcome.reason = picked.status().message();
+      outcome.hint = picked.status().hint();
+      return Finish(std::move(outcome));
+    }
+    port = *picked;
+  }
+  state_ = State::kRunning;
+  exits_.clear();
+  lost_.clear();
+  stop_why_.clear();
+  start_failure_ = Status();
+  progressed_ = false;
+  events_.record("attempt_started", {{"attempt", attempt_},
+                                     {"restarts", policy_.used()},
+                                     {"world", world_},
+                                     {"nnodes", nnodes()},
+                                     {"master_addr", options_.master_addr},
+                                     {"master_port", port}});
+  for (auto& [index, seat] : seats_) {
+    seat.started = seat.stopped = false;
+    Send(seat, {{"type", "go"},
+                {"attempt", attempt_},
+                {"restarts", policy_.used()},
+                {"max_restarts", policy_.budget()},
+                {"run_name", options_.run_name},
+                {"run_id", options_.run_id},
+                {"node", seat.node},
+                {"nnodes", nnodes()},
+                {"rank_base", seat.rank_base},
+                {"local_rank", seat.local_rank},
+                {"local_world", seat.local_world},
+                {"world", world_},
+                {"master_addr", options_.master_addr},
+                {"master_port", port}});
+  }
+  if (timer_ == 0) Tick();
+}
+
+void Coordinator::OnMessage(int index, const Json& message) {
+  auto it = seats_.find(index);
+  if (it == seats_.end()) return;
+  Seat& seat = it->second;
+  seat.last_heard = Now();
+  const std::string type = Text(message, "type");
+  if (state_ == State::kFinished || type == "ping") return;
+  if (type == "started") {
+    seat.started = true;
+  } else if (type == "progress") {
+    if (!progressed_) {
+      progressed_ = true;
+      events_.record("first_progress", {{"attempt", attempt_}, {"rank", Number(message, "rank", -1)}});
+    }
+  } else if (type == "exit") {
+    OnExit(seat, message);
+  } else if (type == "stopped") {
+    OnStopped(seat, message);
+  } else if (type == "start_failed") {
+    if (start_failure_.ok()) {
+      start_failure_ = Status(Code::kEnvironment, fmt::format("{}: {}", seat.member.Who(), Text(message, "why")),
+                              Text(message, "hint"));
+    }
+    BeginStop(SIGTERM, "a node could not start its ranks");
+  } else if (type == "stop_request") {
+    const int signal = static_cast<int>(Number(message, "signal", SIGTERM));
+    if (stop_signal_ == 0) {
+      stop_signal_ = signal;
+      stop_why_ = fmt::format("{} at {}", SignalName(signal), seat.member.Who());
+      events_.record("stop_requested", {{"signal", signal}, {"by", seat.member.Who()}});
+    }
+    if (Flag(message, "now")) options_.grace = Millis(0);
+    if (state_ == State::kRunning || state_ == State::kStopping) return BeginStop(signal, stop_why_);
+    Outcome outcome;
+    outcome.end = End::kStopped;
+    outcome.exit_code = 128 + stop_signal_;
+    outcome.reason = "stopped by " + stop_why_;
+    Finish(std::move(outcome));
+  }
+}
+
+void Coordinator::OnExit(Seat& seat, const Json& message) {
+  RankExit exit = RankExit::FromJson(message);
+  exit.node = seat.node;
+  exit.host = seat.member.host;
+  exit.after_stop = exit.after_stop || state_ == State::kStopping;
+  events_.record("rank_exited", {{"attempt", attempt_},
+                                 {"rank", exit.rank},
+                                 {"node", exit.node},
+                                 {"exit_code", exit.code},
+                                 {"signal", exit.signal},
+                                 {"after_stop", exit.after_stop}});
+  const bool failed = !exit.success();
+  if (failed && state_ == State::kRunning) {
+    if (exit.code != kResumeMe) {
+      events_.say(fmt::format("rank {} (node {}, {}, pid {}) ended with {} after {:.1f} s; stopping the other ranks",
+                              exit.rank, exit.node, exit.host, exit.pid, exit.Describe(), exit.uptime));
+    }
+    exits_.push_back(std::move(exit));
+    return BeginStop(SIGTERM, "a rank failed");
+  }
+  exits_.push_back(std::move(exit));
+}
+
+// A node's ranks are all gone. It brings what only it knows: last log lines, error files, the kernel's word.
+void Coordinator::OnStopped(Seat& seat, const Json& message) {
+  if (auto details = message.find("details"); details != message.end() && details->is_array()) {
+    for (const auto& detail : *details) {
+      const RankExit more = RankExit::FromJson(detail);
+      for (RankExit& exit : exits_) {
+        if (exit.rank != more.rank) continue;
+        exit.error_message = more.error_message;
+        exit.error_detail = more.error_detail;
+        exit.error_time = more.error_time;
+        exit.evidence = more.evidence;
+        exit.tail = more.tail;
+        exit.log = more.log;
+      }
+    }
+  }
+  if (const std::string stuck = Text(message, "stuck"); !stuck.empty()) {
+    events_.say(fmt::format("warning: {}: {}", seat.member.Who(), stuck));
+  }
+  seat.stopped = true;
+  CheckStopped();
+}
+
+void Coordinator::BeginStop(int signal, const std::string& why) {
+  if (state_ == State::kRunning) {
+    state_ = State::kStopping;
+    stop_sent_ = Now();
+    events_.record("stopping", {{"attempt", attempt_}, {"why", why}, {"signal", signal}});
+  } else if (state_ != State::kStopping) {
+    return;
+  }
+  Broadcast({{"type", "stop"}, {"signal", signal}, {"grace_ms", options_.grace.count()}, {"why", why}});
+  CheckStopped();
+}
+
+void Coordinator::OnClosed(int index, const std::string& why) {
+  loop_.Post([this, index, why] { MemberLost(index, why); });
+}
+
+void Coordinator::MemberLost(int index, const std::string& why) {
+  auto it = seats_.find(index);
+  if (it == seats_.end()) return;
+  const std::string who = it->second.member.Who();
+  const bool over = it->second.stopped && state_ != State::kGathering;
+  if (it->second.connection) {
+    it->second.connection->Close();
+    graveyard_.push_back(std::move(it->second.connection));
+  }
+  seats_.erase(it);
+  if (state_ == State::kFinished) return;
+  events_.record("member_lost", {{"attempt", attempt_}, {"who", who}, {"why", why}});
+  if (state_ == State::kGathering || state_ == State::kBackingOff) {
+    events_.say(fmt::format("{} left before the start: {}", who, why));
+    return;
+  }
+  if (!over || lost_.empty()) {
+    if (lost_.empty()) lost_ = fmt::format("{}: {}", who, why);
+    events_.say(fmt::format("lost {}: {}", who, why));
+  }
+  if (state_ == State::kRunning) return BeginStop(SIGTERM, "a node was lost");
+  CheckStopped();
+}
+
+void Coordinator::CheckStopped() {
+  if (state_ != State::kStopping && state_ != State::kRunning) return;
+  for (const auto& [index, seat] : seats_) {
+    if (!seat.stopped) return;
+  }
+  Decide();
+}
+
+// ---- deciding -----------------------------------------------------------------------------------------------------
+
+void Coordinator::Decide() {
+  // The first failing rank: the one that failed before anybody was told to stop, in order of arrival; among those,
+  // an error file's own time stamp is better evidence, because two ranks may fail within one turn of the loop.
+  std::vector<RankExit> failures;
+  bool saved = false;
+  bool all_zero = true;
+  for (const RankExit& exit : exits_) {
+    all_zero = all_zero && exit.success();
+    saved = saved || (exit.code == kResumeMe && exit.signal == 0);
+    if (!exit.success() && !exit.after_stop && exit.code != kResumeMe) failures.push_back(exit);
+  }
+  for (size_t i = 1; i < failures.size(); ++i) {
+    if (failures[i].error_time > 0 && failures[0].error_time > failures[i].error_time) {
+      std::swap(failures[0], failures[i]);
+    }
+  }
+  for (const RankExit& exit : exits_) {
+    const bool told = exit.after_stop && (exit.signal == SIGTERM || exit.signal == SIGKILL ||
+                                          exit.signal == stop_signal_ || exit.code == kResumeMe);
+    if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
+  }
+  const bool real_failure = !failures.empty() && !failures.front().after_stop;
+
+  Outcome outcome;
+  outcome.failures = failures;
+  std::string signature;
+  if (!start_failure_.ok()) {
+    outcome.end = End::kEnvironment;
+    outcome.exit_code = 3;
+    outcome.reason = start_failure_.message();
+    outcome.hint = start_failure_.hint();
+    return Finish(std::move(outcome));
+  }
+  if (stop_signal_ != 0 && !real_failure && lost_.empty()) {
+    outcome.failures.clear();
+    if (saved) {
+      outcome.end = End::kSaved;
+      outcome.exit_code = kResumeMe;
+      outcome.reason = fmt::format("stopped by {} with its state saved: start it again to resume", stop_why_);
+    } else if (all_zero && static_cast<int>(exits_.size()) == world_) {
+      outcome.reason = fmt::format("every rank ended with exit code 0 after {}", stop_why_);
+    } else {
+      outcome.end = End::kStopped;
+      outcome.exit_code = 128 + stop_signal_;
+      outcome.reason = "stopped by " + stop_why_;
+    }
+    return Finish(std::move(outcome));
+  }
+  if (!lost_.empty()) {
+    outcome.end = End::kNodeLost;
+    outcome.exit_code = 6;
+    outcome.reason = "lost " + lost_;
+    outcome.hint = "look at that machine: power, kernel log, network; the log of its launcher has more";
+    signature = "lost " + lost_;
+  } else if (real_failure) {
+    const RankExit& first = failures.front();
+    outcome.end = End::kFailed;
+    outcome.exit_code = 5;
+    outcome.reason =
+        fmt::format("rank {} on node {} ({}) failed first: {}", first.rank, first.node, first.host, first.Describe());
+    signature = FailureSignature(first);
+  } else if (saved) {
+    outcome.end = End::kSaved;
+    outcome.exit_code = kResumeMe;
+    outcome.reason = "stopped by its own request with its state saved: start it again to resume";
+    outcome.failures.clear();
+    return Finish(std::move(outcome));
+  } else {
+    outcome.reason = fmt::format("all {} ranks succeeded", world_);
+    return Finish(std::move(outcome));
+  }
+  const auto verdict = stop_signal_ != 0 ? RestartPolicy::Verdict{} : policy_.Judge(signature, progressed_);
+  if (!verdict.restart) {
+    if (policy_.budget() > 0 && stop_signal_ == 0) outcome.reason += fmt::format(" ({})", verdict.why);
+    return Finish(std::move(outcome));
+  }
+  events_.record("restarting", {{"attempt", attempt_},
+                                {"restart", policy_.used()},
+                                {"pause", verdict.pause.count() / 1000.0},
+                                {"reason", outcome.reason},
+                                {"failures", failures.empty() ? Json() : failures.front().ToJson()}});
+  events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
+  state_ = State::kBackingOff;
+  ++attempt_;
+  loop_.After(verdict.pause, [this] {
+    if (state_ != State::kBackingOff) return;
+    state_ = State::kGathering;  // a lost node's seat is free again
+    gather_start_ = Now();
+    if (static_cast<int>(seats_.size()) < self_.count) {
+      events_.say(fmt::format("waiting for a replacement of {}", MissingText()));
+    }
+    CheckGathered();
+  });
+}
+
+void Coordinator::Finish(Outcome outcome) {
+  if (state_ == State::kFinished) return;
+  state_ = State::kFinished;
+  events_.status("");
+  outcome.attempts = attempt_ - options_.first_attempt + 1;
+  outcome.restarts = policy_.used();
+  bool remote = false;
+  for (auto& [index, seat] : seats_) {
+    if (!seat.connection) continue;
+    remote = true;
+    Send(seat,
+         {{"type", "finish"}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}, {"hint", outcome.hint}});
+    seat.connection->CloseAfterFlush(kGoodbye);
+  }
+  if (!remote) return events_.finished(outcome);
+  // Agents close when they have read their last message; wait for that, not longer than a goodbye takes.
+  const TimePoint until = Now() + kGoodbye;
+  auto poll = std::make_shared<std::function<void()>>();
+  *poll = [this, outcome, until, poll] {
+    const bool open = std::any_of(seats_.begin(), seats_.end(), [](const auto& entry) {
+      return entry.second.connection && entry.second.connection->open();
+    });
+    if (open && Now() < until) {
+      loop_.After(Millis(2), *poll);
+      return;
+    }
+    events_.finished(outcome);
+  };
+  (*poll)();
+}
+
+// ---- watching -----------------------------------------------------------------------------------------------------
+
+void Coordinator::Tick() {
+  timer_ = loop_.After(kTick, [this] { Tick(); });
+  const TimePoint now = Now();
+  const auto late = std::chrono::duration_cast<Millis>(now - last_tick_) - kTick;
+  const Millis own_delay = late > Millis(500) ? late : Millis(0);
+  last_tick_ = now;
+  graveyard_.clear();
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    it = now - it->second.since > kHandshake ? pending_.erase(it) : std::next(it);
+  }
+  if (state_ == State::kFinished) return;
+  std::vector<std::pair<int, std::string>> lost;
+  for (auto& [index, seat] : seats_) {
+    if (!seat.connection) continue;
+    const Millis silence = seat.connection->Silence(own_delay);
+    Send(seat, {{"type", "ping"}});
+    if (silence >= options_.node_timeout) {
+      lost.emplace_back(index, fmt::format("no sign of life from its machine for {:.0f} s (--node-timeout)",
+                                           silence.count() / 1000.0));
+    } else if (silence >= options_.suspect_after && !seat.suspected) {
+      seat.suspected = true;
+      events_.say(fmt::format("suspecting {}: its machine has acknowledged nothing for {:.0f} s; lost at {:.0f} s",
+                              seat.member.Who(), silence.count() / 1000.0, options_.node_timeout.count() / 1000.0));
+      events_.record("member_suspected", {{"who", seat.member.Who()}, {"silence", silence.count() / 1000.0}});
+    } else if (silence < kTick && seat.suspected) {
+      seat.suspected = false;
+      events_.say(fmt::format("{} is back", seat.member.Who()));
+    }
+    if (own_delay > Millis(0)) seat.last_heard += own_delay;
+    const bool quiet = silence < kTick && now - seat.last_heard > 2 * options_.suspect_after;
+    if (quiet != seat.quiet) {
+      seat.quiet = quiet;
+      events_.say(quiet ? fmt::format("{}: its machine answers but the launcher has not run for {:.0f} s (starved or "
+                                      "stopped); not counted as lost",
+                                      seat.member.Who(), std::chrono::duration<double>(now - seat.last_heard).count())
+                        : fmt::format("{} runs again", seat.member.Who()));
+    }
+  }
+  for (const auto& [index, why] : lost) MemberLost(index, why);
+  if (state_ == State::kGathering) {
+    if (now - gather_start_ >= options_.join_timeout) {
+      Outcome outcome;
+      outcome.end = End::kRendezvous;
+      outcome.exit_code = lost_.empty() ? 4 : 6;
+      outcome.reason = fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
+                                   SeatWord(self_.level), options_.join_timeout.count() / 1000.0, MissingText());
+      outcome.hint =
+          "check that the command runs there, that it reaches this machine, and that both use the same master "
+          "address and port";
+      return Finish(std::move(outcome));
+    }
+    TellWaiting();
+  }
+  if (state_ == State::kStopping && now - stop_sent_ > options_.grace + kStopMargin) {
+    std::vector<int> silent;
+    for (const auto& [index, seat] : seats_) {
+      if (!seat.stopped && seat.connection) silent.push_back(index);
+    }
+    for (int index : silent) MemberLost(index, "it did not report the end of its ranks");
+  }
+}
+
+void Coordinator::Send(Seat& seat, const Json& message) {
+  if (seat.connection) {
+    seat.connection->Send(message);
+  } else {
+    loop_.Post([this, message] { deliver_(message); });
+  }
+}
+
+void Coordinator::Broadcast(const Json& message) {
+  for (auto& [index, seat] : seats_) {
+    if (!seat.stopped) Send(seat, message);
+  }
+}
+
+}  // namespace lockstep::launch

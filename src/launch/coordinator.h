@@ -1,0 +1,139 @@
+// The one place that decides for the whole job: who belongs to it, when it starts, what its first failure was, whether
+// it restarts, and with which code it ends. It lives in the launcher of node 0 (rank 0 on process level), on the loop's
+// thread. Agents talk to it in messages (docs/formats/rendezvous.md): remote ones over TCP, the local one by direct
+// calls.
+//
+// Life of a job:  gathering -> running -> stopping -> [backing off -> gathering] -> finished
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/loop.h"
+#include "launch/connection.h"
+#include "launch/member.h"
+#include "launch/outcome.h"
+#include "launch/restart.h"
+
+namespace lockstep::launch {
+
+struct CoordinatorOptions {
+  std::string token;
+  std::vector<std::string> hosts;  // by seat, where the platform tells; for naming the missing
+  Millis join_timeout{600000};
+  Millis node_timeout{30000};
+  Millis suspect_after{5000};
+  Millis grace{15000};
+  Millis backoff{1000};
+  int max_restarts = 0;
+  int first_attempt = 0;
+  std::string run_name;
+  std::string run_id;
+  std::string master_addr;
+  // The port the workers' rank 0 will listen on in this attempt.
+  std::function<Result<int>()> pick_port;
+};
+
+class Coordinator {
+ public:
+  struct Events {
+    std::function<void(const std::string&)> say;
+    std::function<void(const std::string&)> status;  // a line that replaces the last; empty: none
+    std::function<void(const char* type, Json fields)> record;
+    std::function<void(const Outcome&)> finished;  // once; every agent has been told
+  };
+
+  Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events);
+  ~Coordinator();
+
+  // Accepts other launchers on this listening socket. Not needed for a job of one member.
+  void Serve(UniqueFd listener);
+  // The local agent takes its seat. `deliver` gets its messages, from the loop.
+  void Start(std::function<void(Json)> deliver);
+  void FromLocalAgent(const Json& message);
+
+  int world() const { return world_; }
+  int nnodes() const;
+
+ private:
+  enum class State { kGathering, kRunning, kStopping, kBackingOff, kFinished };
+
+  struct Seat {
+    Member member;
+    std::unique_ptr<Connection> connection;  // null: the local agent
+    bool started = false;
+    bool stopped = false;
+    bool suspected = false;
+    bool quiet = false;
+    TimePoint last_heard = Now();
+    int node = 0;       // assigned node rank
+    int rank_base = 0;  // first global rank of its workers
+    int local_rank = 0, local_world = 1;
+  };
+  struct Pending {
+    std::unique_ptr<Connection> connection;
+    std::string nonce;
+    TimePoint since = Now();
+  };
+
+  void Accept();
+  void OnHello(uint64_t id, const Json& hello);
+  Status Admit(const Member& member) const;
+  void Refuse(uint64_t id, const std::string& who, const Status& why);
+  void TakeSeat(uint64_t id, Member member);
+  void OnMessage(int index, const Json& message);
+  void OnClosed(int index, const std::string& why);
+  void OnExit(Seat& seat, const Json& message);
+  void OnStopped(Seat& seat, const Json& message);
+
+  void CheckGathered();
+  Status AssignSeats();
+  void Go();
+  void BeginStop(int signal, const std::string& why);
+  void MemberLost(int index, const std::string& why);
+  void CheckStopped();
+  void Decide();
+  void Finish(Outcome outcome);
+
+  void Tick();
+  void TellWaiting();
+  std::string MissingText() const;
+  std::string Label(int index) const;
+  void Send(Seat& seat, const Json& message);
+  void Broadcast(const Json& message);
+
+  Loop& loop_;
+  CoordinatorOptions options_;
+  Member self_;
+  Events events_;
+  std::function<void(Json)> deliver_;
+  UniqueFd listener_;
+  std::map<uint64_t, Pending> pending_;
+  uint64_t next_pending_ = 1;
+  std::map<int, Seat> seats_;
+  State state_ = State::kGathering;
+  TimePoint gather_start_ = Now();
+  TimePoint last_tick_ = Now();
+  TimePoint last_told_{};
+  std::string last_missing_;
+  int attempt_ = 0;
+  int world_ = 0;
+  // The current attempt:
+  std::vector<RankExit> exits_;  // in order of arrival
+  int stop_signal_ = 0;          // a stop asked for from outside, 0: none
+  std::string stop_why_;
+  std::string lost_;  // the first member lost in this attempt
+  Status start_failure_;
+  bool progressed_ = false;
+  TimePoint stop_sent_{};
+  RestartPolicy policy_;
+  std::vector<std::unique_ptr<Connection>> graveyard_;
+  Loop::TimerId timer_ = 0;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,397 @@
+#include "launch/launcher.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/process.h"
+#include "base/sockets.h"
+#include "launch/agent.h"
+#include "launch/coordinator.h"
+#include "launch/guardian.h"
+#include "launch/link.h"
+#include "launch/ports.h"
+#include "launch/report.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int kDefaultPort = 29500;
+constexpr Millis kLockHeartbeat{10000};
+
+// With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to use.
+void RaiseFileLimit(int members) {
+  rlimit limit{};
+  const auto wanted = static_cast<rlim_t>(members) * 2 + 512;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Member Describe(const LaunchPlan& plan) {
+  const place::Placement& p = plan.placement;
+  Member self;
+  self.level = p.level.value_or(place::Level::kNode);
+  if (self.level == place::Level::kNode) {
+    self.count = p.nnodes.value_or(1);
+    self.index = p.node_rank.value_or(self.count == 1 ? 0 : -1);
+    self.nproc = p.nproc_per_node.value_or(1);
+    // Nodes may differ where each counts its own GPUs; a number somebody wrote down must hold everywhere.
+    if (p.nproc_explicit) self.world = p.world_size.value_or(-1);
+  } else {
+    self.count = p.world_size.value_or(1);
+    self.index = p.rank.value_or(0);
+    self.nproc = 1;
+    self.world = self.count;
+    self.local_rank = p.local_rank.value_or(-1);
+    self.local_world = p.local_world_size.value_or(-1);
+    self.node_rank = p.node_rank.value_or(-1);
+  }
+  self.job = !plan.options.rdzv_id.empty() ? plan.options.rdzv_id : p.job_id;
+  self.host = plan.host;
+  self.boot_id = BootId();
+  self.version = LOCKSTEP_VERSION;
+  self.pid = getpid();
+  self.has_token = !plan.token.empty();
+  self.command.push_back(plan.options.program);
+  self.command.insert(self.command.end(), plan.options.args.begin(), plan.options.args.end());
+  return self;
+}
+
+class Launcher {
+ public:
+  Launcher(LaunchPlan plan, UniqueFd guardian)
+      : plan_(std::move(plan)), guardian_(std::move(guardian)), self_(Describe(plan_)) {}
+
+  int Run();
+
+ private:
+  Status Prepare();
+  Status Host();
+  void FollowCoordinator();
+  Status FindSeatByAddress();
+  void WatchSignals();
+  void OnFinished(const Outcome& outcome);
+  void Exit(int code) {
+    exit_code_ = code;
+    loop_.Quit();
+  }
+  void Say(const std::string& text) {
+    if (pump_) {
+      pump_->Say("lockstep: " + text, /*err=*/true);
+    } else {
+      fmt::print(stderr, "lockstep: {}\n", text);
+    }
+  }
+  int Fail(const Status& status) {
+    fmt::print(stderr, "lockstep: {}\n", status.ToString());
+    return ExitCode(status);
+  }
+  std::string FirstLine() const;
+  std::string worker_master() const;
+
+  LaunchPlan plan_;
+  UniqueFd guardian_;
+  Member self_;
+  Loop loop_;
+  UniqueFd signals_;
+  UniqueFd listener_;
+  std::unique_ptr<LogPump> pump_;
+  std::unique_ptr<record::RunDir> run_dir_;
+  std::unique_ptr<PortPicker> ports_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Link> link_;
+  std::unique_ptr<Agent> agent_;
+  bool hosts_ = false;
+  double started_ = UnixSeconds();
+  TimePoint start_ = Now();
+  int exit_code_ = 3;
+};
+
+// Workers of one node meet on loopback; those of several where the platform or the user said.
+std::string Launcher::worker_master() const {
+  if (plan_.placement.master_addr && !plan_.placement.master_addr->empty()) return *plan_.placement.master_addr;
+  if (self_.count == 1) return "127.0.0.1";
+  return !plan_.options.local_addr.empty() ? plan_.options.local_addr : LauncherHost(plan_);
+}
+
+std::string Launcher::FirstLine() const {
+  const place::Placement& p = plan_.placement;
+  if (self_.level == place::Level::kProcess) {
+    return fmt::format("rank {} of {} on {} ({}, one launcher per rank)", self_.index, self_.count, self_.host,
+                       p.platform);
+  }
+  return fmt::format("{} rank{} on this node, {} node{} ({}): nproc-per-node {}", self_.nproc,
+                     self_.nproc == 1 ? "" : "s", self_.count, self_.count == 1 ? "" : "s", p.platform, p.nproc_source);
+}
+
+// A launcher that was given no node rank (torchrun's c10d style) is node 0 if the endpoint is an address of this machine
+// and nobody here holds the port yet.
+Status Launcher::FindSeatByAddress() {
+  if (self_.index >= 0) return {};
+  auto addresses = Resolve(LauncherHost(plan_), LauncherPort(plan_));
+  if (!addresses.ok()) return {};  // the link waits for DNS and says so
+  for (const Address& address : *addresses) {
+    if (!IsLocal(address)) continue;
+    auto listener = Listen(LauncherPort(plan_));
+    if (listener.ok()) {
+      listener_ = std::move(*listener);
+      self_.index = 0;
+    }
+    return {};
+  }
+  return {};
+}
+
+Status Launcher::Prepare() {
+  RaiseFileLimit(self_.count + 4 * self_.nproc);
+  LOCKSTEP_RETURN_IF_ERROR(FindSeatByAddress());
+  hosts_ = self_.index == 0;
+  LogPumpOptions pump_options = LogPumpOptions::ForThisProcess(plan_.options.rotation);
+  if (plan_.options.json) {  // stdout is for the one document
+    pump_options.console_out_fd = 2;
+    pump_options.terminal_out = pump_options.terminal_err;
+    pump_options.colour_out = pump_options.colour_err;
+  }
+  if (hosts_) {
+    const bool explicit_port = plan_.options.place.master_port.has_value();
+    if ((self_.count > 1 || (explicit_port && *plan_.options.place.master_port > 0)) && !listener_) {
+      auto listener = Listen(LauncherPort(plan_), /*loopback_only=*/self_.count == 1);
+      if (!listener.ok()) {
+        const std::string owner = PortOwner(LauncherPort(plan_));
+        return Status(Code::kRendezvous,
+                      owner.empty() ? listener.status().message()
+                                    : fmt::format("port {} is in use by {}", LauncherPort(plan_), owner),
+                      "end that program, or choose another port with --master-port (on every node)");
+      }
+      listener_ = std::move(*listener);
+    }
+    const std::string name =
+        plan_.options.name.empty() ? record::DefaultName(plan_.options.program) : plan_.options.name;
+    auto dir = record::RunDir::Create(plan_.options.log_dir, name, /*authority=*/true, 0);
+    if (!dir.ok()) return dir.status();
+    run_dir_ = std::make_unique<record::RunDir>(std::move(*dir));
+  }
+  auto pump = LogPump::Start(pump_options);
+  if (!pump.ok()) return pump.status();
+  pump_ = std::move(*pump);
+  return {};
+}
+
+Status Launcher::Host() {
+  const place::Placement& p = plan_.placement;
+  for (const std::string& notice : run_dir_->notices()) Say(notice);
+  Json identity = {{"command", self_.command},
+                   {"argv", plan_.program.argv},
+                   {"platform", p.platform},
+                   {"level", place::Name(self_.level)},
+                   {"nnodes", self_.level == place::Level::kNode ? self_.count : p.nnodes.value_or(-1)},
+                   {"nproc_per_node", self_.nproc},
+                   {"host", self_.host},
+                   {"pid", self_.pid},
+                   {"workdir", plan_.options.workdir.empty() ? std::filesystem::current_path().string()
+                                                             : plan_.options.workdir},
+                   {"max_restarts", plan_.options.max_restarts},
+                   {"version", self_.version}};
+  LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteRunJson(identity));
+  LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteConfig(EffectiveConfig(plan_)));
+  if (listener_ && self_.count > 1 && plan_.token.empty()) {
+    const std::string host = LauncherHost(plan_);
+    auto addresses = Resolve(host, LauncherPort(plan_));
+    const bool loopback = addresses.ok() && !addresses->empty() && (*addresses)[0].IsLoopback();
+    if (!loopback) {
+      Say(fmt::format("warning: port {} is open to the network without a job token: anybody who reaches it can join "
+                      "(--token-file or LOCKSTEP_TOKEN)",
+                      LauncherPort(plan_)));
+    }
+  }
+  ports_ = std::make_unique<PortPicker>(plan_.options.port_range);
+  CoordinatorOptions options;
+  options.token = plan_.token;
+  options.hosts = p.hosts;
+  options.join_timeout = plan_.options.join_timeout;
+  options.node_timeout = plan_.options.node_timeout;
+  options.grace = plan_.options.grace;
+  options.backoff = plan_.options.backoff;
+  options.max_restarts = plan_.options.max_restarts;
+  options.first_attempt = run_dir_->first_attempt();
+  options.run_name = run_dir_->name();
+  options.run_id = self_.job.empty() ? run_dir_->name() : self_.job;
+  options.master_addr = worker_master();
+  if (self_.level == place::Level::kProcess) {
+    const int port = p.master_port.value_or(kDefaultPort);
+    options.pick_port = [port]() -> Result<int> { return port; };
+  } else {
+    options.pick_port = [this] { return ports_->Next(listener_ || self_.count > 1 ? LauncherPort(plan_) : 0); };
+  }
+  coordinator_ = std::make_unique<Coordinator>(
+      loop_, options, self_,
+      Coordinator::Events{
+          [this](const std::string& text) { Say(text); },
+          [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); },
+          [this](const char* type, Json fields) { run_dir_->AppendEvent(type, std::move(fields)); },
+          [this](const Outcome& outcome) { OnFinished(outcome); }});
+  if (listener_) coordinator_->Serve(std::move(listener_));
+  coordinator_->Start([this](Json message) { agent_->OnMessage(message); });
+  const auto beat = std::make_shared<std::function<void()>>();
+  *beat = [this, beat] {
+    (void)run_dir_->TouchLock();
+    loop_.After(kLockHeartbeat, *beat);
+  };
+  loop_.After(kLockHeartbeat, *beat);
+  return {};
+}
+
+void Launcher::FollowCoordinator() {
+  LinkOptions options;
+  options.host = LauncherHost(plan_);
+  options.port = LauncherPort(plan_);
+  options.token = plan_.token;
+  options.join_timeout = plan_.options.join_timeout;
+  options.node_timeout = plan_.options.node_timeout;
+  link_ = std::make_unique<Link>(
+      loop_, options, self_,
+      Link::Events{[this](Json message) {
+                     if (Text(message, "type") == "waiting") {
+                       pump_->SetStatus(fmt::format("lockstep: joined; {} of {} are here, missing: {}",
+                                                    Number(message, "joined"), Number(message, "count"),
+                                                    Text(message, "missing")));
+                       return;
+                     }
+                     if (Text(message, "type") == "go") pump_->SetStatus("");
+                     agent_->OnMessage(message);
+                   },
+                   [this](const Status& status) {
+                     Say(status.ToString());
+                     Exit(ExitCode(status));
+                   },
+                   [this](const std::string& why) { agent_->OnCoordinatorLost(why); },
+                   [this](const std::string& text) { Say(text); },
+                   [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); }});
+  link_->Start();
+}
+
+void Launcher::WatchSignals() {
+  sigset_t set;
+  sigprocmask(SIG_BLOCK, nullptr, &set);  // the guardian blocked what we handle
+  signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGCHLD) {
+        agent_->OnChild();
+      } else if (signal == SIGPIPE || signal == SIGWINCH) {
+        continue;
+      } else if (!agent_->running() && link_ && !link_->joined() && (signal == SIGINT || signal == SIGTERM)) {
+        Say(fmt::format("stopped by {} before joining", SignalName(signal)));
+        Exit(128 + signal);
+      } else {
+        agent_->OnSignal(signal);
+      }
+    }
+  });
+  loop_.Watch(guardian_.get(), EPOLLIN, [this](uint32_t) {
+    loop_.Unwatch(guardian_.get());
+    Say("the guardian process is gone (killed?); stopping the job");
+    agent_->OnSignal(SIGTERM);
+  });
+}
+
+void Launcher::OnFinished(const Outcome& outcome) {
+  ReportContext context;
+  context.run_name = run_dir_->name();
+  context.run_dir = run_dir_->path();
+  context.world = coordinator_->world();
+  context.nnodes = coordinator_->nnodes();
+  context.started = started_;
+  context.duration = SecondsSince(start_);
+  Json report = ReportJson(outcome, context);
+  const LogStats stats = pump_->Stats();
+  report["logs"] = {{"bytes", stats.bytes_captured},
+                    {"bytes_lost", stats.bytes_lost},
+                    {"lost_because", stats.lost_errno == 0 ? "" : ErrnoText(stats.lost_errno)},
+                    {"console_lines_skipped", stats.console_lines_skipped}};
+  run_dir_->AppendEvent("finished", {{"state", Name(outcome.end)}, {"exit_code", outcome.exit_code}});
+  const Status written = run_dir_->WriteReport(report);
+  if (!written.ok()) Say("warning: " + written.message());
+  if (stats.bytes_lost > 0) {
+    Say(fmt::format("warning: {} bytes of log were lost: {} ({})", stats.bytes_lost, ErrnoText(stats.lost_errno),
+                    stats.lost_path));
+  }
+  Say(ReportText(outcome, context));
+  Say(fmt::format("run directory: {}", run_dir_->path()));
+  if (plan_.options.json) {
+    report["run_dir"] = run_dir_->path();
+    report["name"] = run_dir_->name();
+    pump_->FlushConsole(Now() + Millis(2000));
+    fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+    fflush(stdout);
+  }
+  Exit(outcome.exit_code);
+}
+
+int Launcher::Run() {
+  const Status prepared = Prepare();
+  if (!prepared.ok()) return Fail(prepared);
+  if (!plan_.options.quiet) Say(FirstLine());
+  for (const std::string& warning : plan_.placement.warnings) Say("warning: " + warning);
+  AgentOptions agent_options;
+  agent_options.run = plan_.options;
+  agent_options.env = plan_.env;
+  agent_options.program = plan_.program;
+  agent_options.cpus = plan_.cpus;
+  agent_options.gpu_pci = plan_.gpu_pci;
+  agent_options.level = self_.level;
+  agent_options.nproc = self_.nproc;
+  agent_options.who = self_.Who();
+  agent_ = std::make_unique<Agent>(
+      loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
+      Agent::Events{[this](const Json& message) {
+                      if (coordinator_) {
+                        loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
+                      } else {
+                        link_->Send(message);
+                      }
+                    },
+                    [this](const std::string& text) { Say(text); },
+                    [this](int code, const std::string& reason, const std::string& hint) {
+                      if (link_) link_->Done();
+                      Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
+                                      hint.empty() ? "" : "\n  do: " + hint));
+                      Exit(code);
+                    }});
+  WatchSignals();
+  if (hosts_) {
+    const Status hosted = Host();
+    if (!hosted.ok()) {
+      pump_->FlushConsole(Now() + Millis(1000));
+      return Fail(hosted);
+    }
+  } else {
+    FollowCoordinator();
+  }
+  loop_.Run();
+  pump_->FlushConsole(Now() + Millis(2000));
+  if (run_dir_) run_dir_->Release();
+  return exit_code_;
+}
+
+}  // namespace
+
+int Launch(LaunchPlan plan) {
+  const auto grace = plan.options.grace;
+  return RunGuarded(grace, [&](UniqueFd guardian) {
+    // Heap-allocated and never freed: threads blocked on a stuck console or resolver must not hold up the exit.
+    auto* launcher = new Launcher(std::move(plan), std::move(guardian));
+    return launcher->Run();
+  });
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,42 @@
+// A launcher as the others see it: what it claims when it joins the rendezvous. On node level one member is one node;
+// on process level one member is one rank. A plain value with its JSON form (docs/formats/rendezvous.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/wire.h"
+#include "place/placement.h"
+
+namespace lockstep::launch {
+
+struct Member {
+  int index = -1;  // node rank or rank; -1: the coordinator assigns one
+  int count = 1;   // nodes or ranks in the job
+  place::Level level = place::Level::kNode;
+  int nproc = 1;
+  int world = -1;       // ranks this launcher expects in the whole job; -1: it has no opinion
+  int local_rank = -1;  // process level only, -1: count by host
+  int local_world = -1;
+  int node_rank = -1;  // process level only
+  std::string job;     // rendezvous id; empty: none was given
+  std::string host;
+  std::string boot_id;
+  std::string version;
+  int64_t pid = 0;
+  bool has_token = false;
+  std::vector<std::string> command;  // program and arguments, to show where nodes differ
+
+  Json ToJson() const;
+  static Result<Member> FromJson(const Json& json);
+  // "node 1 (pid 4711 on gpu-7)", "rank 3 (pid 4711 on gpu-7)".
+  std::string Who() const;
+  // "node 1" or "rank 3".
+  std::string Seat() const;
+};
+
+// "node" or "rank".
+const char* SeatWord(place::Level level);
+
+}  // namespace lockstep::launch

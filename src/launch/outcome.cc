@@ -1,0 +1,54 @@
+#include "launch/outcome.h"
+
+#include "base/process.h"
+
+namespace lockstep::launch {
+
+std::string RankExit::Describe() const { return DescribeExit(ExitStatus{code, signal, core_dumped}); }
+
+Json RankExit::ToJson() const {
+  return Json{{"rank", rank},
+              {"local_rank", local_rank},
+              {"node", node},
+              {"host", host},
+              {"pid", pid},
+              {"exit_code", code},
+              {"signal", signal},
+              {"core_dumped", core_dumped},
+              {"after_stop", after_stop},
+              {"uptime", uptime},
+              {"error_time", error_time},
+              {"error_message", error_message},
+              {"error_detail", error_detail},
+              {"evidence", evidence},
+              {"tail", tail},
+              {"log", log}};
+}
+
+RankExit RankExit::FromJson(const Json& json) {
+  RankExit exit;
+  const auto number = [&](const char* key) { return static_cast<int>(Number(json, key)); };
+  const auto real = [&](const char* key) {
+    auto it = json.find(key);
+    return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
+  };
+  exit.rank = number("rank");
+  exit.local_rank = number("local_rank");
+  exit.node = number("node");
+  exit.host = Text(json, "host");
+  exit.pid = Number(json, "pid");
+  exit.code = number("exit_code");
+  exit.signal = number("signal");
+  exit.core_dumped = Flag(json, "core_dumped");
+  exit.after_stop = Flag(json, "after_stop");
+  exit.uptime = real("uptime");
+  exit.error_time = real("error_time");
+  exit.error_message = Text(json, "error_message");
+  exit.error_detail = Text(json, "error_detail");
+  exit.evidence = Text(json, "evidence");
+  exit.tail = Text(json, "tail");
+  exit.log = Text(json, "log");
+  return exit;
+}
+
+}  // namespace lockstep::launch

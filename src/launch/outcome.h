@@ -1,0 +1,50 @@
+// How an attempt and a job ended. Filled by the coordinator from what the agents tell; turned into report.json and
+// words by report.h. Plain values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/wire.h"
+
+namespace lockstep::launch {
+
+// One rank's end, as its agent saw it.
+struct RankExit {
+  int rank = -1;
+  int local_rank = -1;
+  int node = -1;
+  std::string host;
+  int64_t pid = 0;
+  int code = 0;
+  int signal = 0;
+  bool core_dumped = false;
+  bool after_stop = false;  // ended because it was told to
+  double uptime = 0;
+  double error_time = 0;  // time stamp inside its error file, 0: none
+  // Filled when its node has stopped:
+  std::string error_message;  // of TORCHELASTIC_ERROR_FILE
+  std::string error_detail;   // its traceback
+  std::string evidence;       // kernel's or cgroup's word on an OOM kill
+  std::string tail;           // last log lines
+  std::string log;            // path on its node
+
+  bool success() const { return code == 0 && signal == 0; }
+  std::string Describe() const;  // "exit code 1", "SIGKILL (signal 9)"
+  Json ToJson() const;
+  static RankExit FromJson(const Json& json);
+};
+
+enum class End { kSucceeded, kFailed, kNodeLost, kStopped, kSaved, kRendezvous, kEnvironment };
+
+struct Outcome {
+  End end = End::kSucceeded;
+  int exit_code = 0;
+  std::string reason;              // one sentence
+  std::string hint;                // what to do
+  std::vector<RankExit> failures;  // first failing rank first
+  int attempts = 0;
+  int restarts = 0;
+};
+
+}  // namespace lockstep::launch

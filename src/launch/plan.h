@@ -1,0 +1,36 @@
+// A launch, resolved and checked: everything `lockstep run` will do on this node, as a value that can be shown before it is
+// done. Environment -> Placement -> LaunchPlan -> ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/options.h"
+#include "launch/program.h"
+#include "place/placement.h"
+
+namespace lockstep::launch {
+
+struct LaunchPlan {
+  RunOptions options;
+  place::Environment env;
+  place::Placement placement;
+  Program program;
+  std::string token;
+  std::string host;
+  int cpus = 1;
+  std::vector<std::string> gpu_pci;
+};
+
+// What would happen, for --dry-run: human text, or one JSON document.
+std::string DescribePlan(const LaunchPlan& plan, bool json);
+
+// config.yaml of the run directory: the settings in force, whoever set them.
+std::string EffectiveConfig(const LaunchPlan& plan);
+
+// The launchers' own meeting point: --rdzv-endpoint, else MASTER_ADDR and MASTER_PORT, one port higher on process level
+// where the workers keep MASTER_PORT.
+std::string LauncherHost(const LaunchPlan& plan);
+int LauncherPort(const LaunchPlan& plan);
+
+}  // namespace lockstep::launch

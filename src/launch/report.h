@@ -1,0 +1,25 @@
+// How a run ended, for people and for programs: report.json of the run directory and the lines printed at the end. Pure
+// functions.
+#pragma once
+
+#include <string>
+
+#include "launch/outcome.h"
+
+namespace lockstep::launch {
+
+const char* Name(End end);  // "succeeded", "failed", ...
+
+struct ReportContext {
+  std::string run_name, run_dir;
+  int world = 1, nnodes = 1;
+  double started = 0, duration = 0;
+};
+
+Json ReportJson(const Outcome& outcome, const ReportContext& context);
+
+// The end as a person wants to read it: what happened, the first failing rank with its last words, what to do, where the
+// logs are. Several lines, no trailing newline.
+std::string ReportText(const Outcome& outcome, const ReportContext& context);
+
+}  // namespace lockstep::launch

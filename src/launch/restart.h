@@ -1,0 +1,39 @@
+// Whether a failed attempt is tried again: one budget for the whole job, a pause that doubles, and no second chance for
+// a failure before first progress that repeats itself to the letter. Pure; owned by the coordinator.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launch/outcome.h"
+
+namespace lockstep::launch {
+
+class RestartPolicy {
+ public:
+  RestartPolicy(int budget, std::chrono::milliseconds backoff) : budget_(budget), backoff_(backoff) {}
+
+  struct Verdict {
+    bool restart = false;
+    std::chrono::milliseconds pause{0};
+    std::string why;  // why not, or "restart 1 of 3"
+  };
+
+  // `failure` is what ended the attempt, `progressed` whether any rank had made progress in it.
+  Verdict Judge(const std::string& failure, bool progressed);
+
+  int used() const { return used_; }
+  int budget() const { return budget_; }
+
+ private:
+  int budget_;
+  std::chrono::milliseconds backoff_;
+  int used_ = 0;
+  std::string last_failure_;
+};
+
+// What makes two failures the same: rank, way of ending and last error line, without numbers that change from run to
+// run (addresses, pids, times).
+std::string FailureSignature(const RankExit& exit);
+
+}  // namespace lockstep::launch

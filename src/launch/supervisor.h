@@ -1,0 +1,81 @@
+// Starts the ranks of this node, sees each one end, stops them, and leaves nothing behind. Lives on the loop's thread,
+// in a process that is a subreaper, so that even a double-forked grandchild in a session of its own becomes its child.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/loop.h"
+#include "base/process.h"
+#include "base/status.h"
+#include "launch/log_pump.h"
+
+namespace lockstep::launch {
+
+// One rank to start.
+struct RankPlan {
+  int node = 0, rank = 0, local_rank = 0, attempt = 0;
+  std::vector<std::string> argv;
+  std::vector<std::string> env;
+  std::vector<int> cpus;
+  std::string workdir;
+  std::string log_path;
+  bool show_out = true, show_err = true;
+};
+
+class Supervisor {
+ public:
+  struct Ended {
+    int rank = 0, local_rank = 0;
+    pid_t pid = 0;
+    ExitStatus status;
+    double uptime = 0;
+    bool after_stop = false;
+  };
+  struct Events {
+    std::function<void(const Ended&)> ended;  // one rank
+    // All ranks and everything they left running are gone; `stuck` are processes that do not die.
+    std::function<void(std::vector<pid_t> stuck)> gone;
+  };
+
+  Supervisor(Loop& loop, LogPump& pump, Events events);
+  ~Supervisor();
+
+  // All or none: if one rank cannot be started, those already started are killed.
+  Status Start(const std::vector<RankPlan>& ranks);
+
+  // Asks every rank to end with `signal`, kills what is left after `grace`. A further call with a stronger wish (a
+  // shorter grace) shortens the wait.
+  void Stop(int signal, Millis grace);
+  // Passes a signal on without meaning to stop.
+  void Forward(int signal);
+  // Call on SIGCHLD: where the kernel has no pidfd this is how ends are seen; everywhere it reaps adopted orphans.
+  void Reap();
+
+  bool running() const { return alive_ > 0; }
+  std::vector<pid_t> pids() const;
+
+ private:
+  struct Rank {
+    RankPlan plan;
+    Process process;
+    TimePoint started;
+    bool alive = false;
+  };
+
+  void OnExit(size_t i);
+  void KillAll();
+  void Finish();
+
+  Loop& loop_;
+  LogPump& pump_;
+  Events events_;
+  std::vector<Rank> ranks_;
+  int alive_ = 0;
+  bool stopping_ = false;
+  TimePoint kill_at_{};
+  Loop::TimerId kill_timer_ = 0;
+};
+
+}  // namespace lockstep::launch
