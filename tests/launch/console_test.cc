@@ -13,6 +13,7 @@ namespace lockstep::launch {
 namespace {
 
 using testing::HasSubstr;
+using namespace std::string_literals;
 
 Clock::time_point Soon() { return Clock::now() + seconds(60); }
 
@@ -253,9 +254,9 @@ TEST(LogView, BinaryGarbagePassesThrough) {
   Screen screen;
   Console console(screen.options);
   View view(console, {});
-  view->Feed(std::string("\xff\x00\xfe\n", 4), Clock::now());
+  view->Feed("\xff\x00\xfe\n"s, Clock::now());
   ASSERT_TRUE(console.Flush(Soon()));
-  EXPECT_EQ(screen.Out(), std::string("0:0| \xff\x00\xfe\n", 9));
+  EXPECT_EQ(screen.Out(), "0:0| \xff\x00\xfe\n"s);
 }
 
 }  // namespace

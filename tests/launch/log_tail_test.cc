@@ -8,6 +8,8 @@
 namespace lockstep::launch {
 namespace {
 
+using namespace std::string_literals;
+
 constexpr auto kIgnore = [](std::string_view) {};
 
 std::vector<std::string> Visited(LogTail& tail, int stream, std::string_view data, int lines = 100) {
@@ -69,7 +71,7 @@ TEST(LogTail, AFloodLeavesItsEndAndBoundedMemory) {
 
 TEST(LogTail, GarbageBecomesValidUtf8) {
   LogTail tail;
-  tail.Feed(0, std::string("ok \xC3\xA4 \xFF\xFE \xE2\x82 \xED\xA0\x80 nul\0 end\n", 25), 0, kIgnore);
+  tail.Feed(0, "ok \xC3\xA4 \xFF\xFE \xE2\x82 \xED\xA0\x80 nul\0 end\n"s, 0, kIgnore);
   EXPECT_EQ(tail.Text(1, 1000), "ok \xC3\xA4 \uFFFD\uFFFD \uFFFD\uFFFD \uFFFD\uFFFD\uFFFD nul  end\n");
 }
 
