@@ -1,5 +1,6 @@
-// The command line of `lockstep run` (and of `lockstep explain` and `lockstep env`, which take the same flags): torchrun's
-// whole flag set and ours, as one table. A pure function of argv and the environment it is given; owns nothing, any thread.
+// The command line of `lockstep run` (and of `lockstep explain` and `lockstep env`, which take the same flags):
+// torchrun's whole flag set and ours, as one table. A pure function of argv and the environment it is given; owns
+// nothing, any thread.
 //
 //   Result<RunFlags> flags = ParseRunFlags(argc, argv, env, ParseMode::kRun);   // argv[0] is the command's name
 //   if (!flags.ok()) return Fail(flags.status());                               // usage: exit 2

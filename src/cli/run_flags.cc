@@ -1,0 +1,279 @@
+#include "cli/run_flags.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/flag_engine.h"
+#include "cli/flag_values.h"
+#include "cli/run_flags_table.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::vector<const FlagRow*> RowsFor(ParseMode mode) {
+  std::vector<const FlagRow*> rows;
+  for (const FlagRow& row : RunFlagTable()) {
+    if (mode == ParseMode::kExplain || !row.explain_only) rows.push_back(&row);
+  }
+  return rows;
+}
+
+const char* CommandName(ParseMode mode) { return mode == ParseMode::kRun ? "run" : "explain"; }
+
+// Variables first, for every flag the command line leaves out.
+Status ApplyVariables(const std::vector<const FlagRow*>& rows, const std::vector<bool>& given,
+                      const place::Environment& env, Draft* draft) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i]->pet == nullptr || given[i]) continue;
+    const auto found = env.find(rows[i]->pet);
+    if (found == env.end() || found->second.empty()) continue;
+    const std::string where = fmt::format("{} (variable of {})", rows[i]->pet, rows[i]->name);
+    std::string value = found->second;
+    if (rows[i]->value == nullptr) {
+      const Result<bool> on = ParseSwitch(value);
+      if (!on.ok()) return on.status().Context(where);
+      value = *on ? "1" : "0";
+    }
+    LOCKSTEP_RETURN_IF_ERROR(rows[i]->set(value, draft).Context(where));
+  }
+  return Status::Ok();
+}
+
+Status CheckSizes(const launch::RunOptions& options, bool any_master_port) {
+  const place::Flags& place = options.place;
+  const int nnodes = place.nnodes.value_or(1);
+  if (place.nnodes && place.node_rank && *place.node_rank >= nnodes) {
+    return Status(
+        Code::kUsage,
+        fmt::format("--node-rank {}: expected 0 to {} with --nnodes {}", *place.node_rank, nnodes - 1, nnodes),
+        "node ranks count from 0");
+  }
+  if (place.standalone && nnodes > 1) {
+    return Status(Code::kUsage, fmt::format("--standalone is one node, and --nnodes says {}", nnodes),
+                  "drop one of the two");
+  }
+  if (any_master_port && nnodes > 1) {
+    return Status(Code::kUsage,
+                  fmt::format("--master-port 0: {} nodes cannot find each other on a port nobody knows", nnodes),
+                  "give the same port on every node, for example 29500");
+  }
+  const std::string& nproc = place.nproc_per_node.value_or("");
+  if (!nproc.empty() && std::isdigit(static_cast<unsigned char>(nproc[0]))) {
+    const long ranks = std::stol(nproc) * nnodes;
+    if (ranks > kMaxRanks) {
+      return Status(Code::kUsage,
+                    fmt::format("--nnodes {} times --nproc-per-node {}: expected at most {} ranks, found {}", nnodes,
+                                nproc, kMaxRanks, ranks));
+    }
+    const size_t gpus = options.gpus.empty() ? 0 : Split(options.gpus, ',').size();
+    if (options.virtual_local_rank && gpus > 0 && std::stoul(nproc) > gpus) {
+      return Status(Code::kUsage,
+                    fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at most {} "
+                                "ranks with --gpus {}, found {}",
+                                gpus, options.gpus, nproc));
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckProgram(ParseMode mode, const launch::RunOptions& options) {
+  if (options.program.empty()) {
+    if (mode == ParseMode::kExplain) return Status::Ok();
+    return Status(Code::kUsage, "no program: expected a script, module or executable after the flags",
+                  "lockstep run [flags] train.py [its arguments]");
+  }
+  if (options.run_path) return Status::Ok();  // torchrun: takes precedence over the other two
+  if (options.module && options.no_python) {
+    return Status(Code::kUsage, "--module and --no-python contradict each other", "drop one of the two");
+  }
+  if (options.module && options.program.find('/') != std::string::npos) {
+    return Status(
+        Code::kUsage,
+        fmt::format("-m: expected a Python module name like package.train, found '{}'", Printable(options.program)),
+        "for a script drop -m; to load an environment module use --module-load");
+  }
+  return Status::Ok();
+}
+
+// What one flag means for another.
+Status Settle(ParseMode mode, const place::Environment& env, Draft* draft) {
+  launch::RunOptions& options = draft->flags.options;
+  place::Flags& place = options.place;
+
+  if (draft->bind && draft->numa_binding && *draft->bind != *draft->numa_binding) {
+    return Status(Code::kUsage, "--bind and --numa-binding contradict each other", "drop one of the two");
+  }
+  options.bind = draft->bind.value_or(draft->numa_binding.value_or(launch::Bind::kNone));
+
+  if (!draft->shutdown_timeout) {
+    const auto found = env.find("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    if (found != env.end() && !found->second.empty()) {
+      const Result<long> seconds = ParseCount(found->second, "seconds", 0, 2000000);
+      if (!seconds.ok()) return seconds.status().Context("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+      draft->shutdown_timeout = std::chrono::seconds(*seconds);
+    }
+  }
+  if (draft->grace) {
+    options.grace = *draft->grace;
+  } else if (draft->shutdown_timeout) {
+    options.grace = *draft->shutdown_timeout;
+  }
+
+  for (const char* key : {"timeout", "join_timeout"}) {
+    const auto found = options.rdzv_conf.find(key);
+    if (found != options.rdzv_conf.end()) options.join_timeout = std::chrono::seconds(std::stol(found->second));
+  }
+  if (draft->join_timeout) options.join_timeout = *draft->join_timeout;
+
+  if (place.standalone) {
+    place.rdzv_backend.clear();
+    place.rdzv_endpoint.clear();
+    options.rdzv_id.clear();
+  }
+  const auto host = options.rdzv_conf.find("is_host");
+  const bool is_host =
+      host != options.rdzv_conf.end() && std::string("1tyTY").find(host->second[0]) != std::string::npos;
+  if (is_host && !place.node_rank && !place.standalone) {
+    place.node_rank = 0;
+    draft->flags.warnings.push_back("--rdzv-conf is_host=1: this is node 0");
+  }
+  // torchrun's default, sometimes written out.
+  if (options.rdzv_id == "none") options.rdzv_id.clear();
+
+  if (!options.conda.empty() && !options.venv.empty()) {
+    return Status(Code::kUsage, "--conda and --venv: a program runs in one environment", "drop one of the two");
+  }
+  if (options.exec && place.level == place::Level::kNode) {
+    return Status(Code::kUsage, "--exec replaces this process by one rank, and --level node starts several",
+                  "drop one of the two");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options, draft->any_master_port));
+  return CheckProgram(mode, options);
+}
+
+void Wrap(const std::string& text, size_t indent, size_t width, std::string* out) {
+  size_t column = indent;
+  for (const std::string& word : Split(text, ' ')) {
+    if (column != indent && column + 1 + word.size() > width) {
+      out->append("\n").append(indent, ' ');
+      column = indent;
+    } else if (column != indent) {
+      out->append(" ");
+      ++column;
+    }
+    out->append(word);
+    column += word.size();
+  }
+  out->append("\n");
+}
+
+}  // namespace
+
+std::string RunHelp(ParseMode mode) {
+  constexpr size_t kIndent = 34, kWidth = 110;
+  std::string out =
+      mode == ParseMode::kRun
+          ? "usage: lockstep run [flags] PROGRAM [arguments of the program]\n\n"
+            "Starts PROGRAM once per rank on this node, together with the other nodes of the job, and supervises\n"
+            "it. Takes torchrun's flags: replace the word torchrun by `lockstep run`.\n"
+          : "usage: lockstep explain [flags] [flags of run] [PROGRAM ...]\n\n"
+            "Prints who this process is in its job and why, without starting anything.\n";
+  const std::vector<const FlagRow*> rows = RowsFor(mode);
+  std::vector<std::string> groups;
+  for (const FlagRow* row : rows) {
+    if (row->group && std::find(groups.begin(), groups.end(), row->group) == groups.end())
+      groups.emplace_back(row->group);
+  }
+  for (const std::string& group : groups) {
+    out += fmt::format("\n{}:\n", group);
+    for (const FlagRow* row : rows) {
+      if (!row->group || group != row->group) continue;
+      std::string left = "  ";
+      for (const std::string& alias : row->aliases) left += alias + ", ";
+      left += row->name;
+      if (row->value) left += fmt::format(" {}", row->value);
+      out += left;
+      if (left.size() + 2 > kIndent) {
+        out += "\n" + std::string(kIndent, ' ');
+      } else {
+        out.append(kIndent - left.size(), ' ');
+      }
+      Wrap(row->help, kIndent, kWidth, &out);
+    }
+  }
+  out +=
+      "\nHyphens and underscores mean the same; a unique beginning of a name is enough. torchrun's flags also come "
+      "from\n"
+      "PET_<NAME> variables. Everything after PROGRAM belongs to it. Durations: 30s, 5m, 1h30m; sizes: 25MiB, 100MB.\n";
+  if (mode == ParseMode::kRun) {
+    out +=
+        "\nExamples:\n"
+        "  lockstep run train.py --lr 1e-4                     all GPUs of this node (or what the platform says)\n"
+        "  lockstep run --nproc-per-node 8 -m my.train         8 ranks of a module\n"
+        "  lockstep run --nnodes 2 --node-rank 1 --master-addr host0 train.py\n"
+        "  srun -N2 --ntasks-per-node=1 lockstep run train.py  everything from SLURM\n"
+        "  lockstep run --max-restarts 3 --name exp7 --conda torch train.py\n"
+        "  lockstep run --nproc-per-node 4 ./a.out             any executable\n";
+  }
+  return out;
+}
+
+std::string RunFlagsJson() {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const auto text = [](const char* value) { return value ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
+  for (const FlagRow& row : RunFlagTable()) {
+    out.push_back({{"name", row.name},
+                   {"aliases", row.aliases},
+                   {"value", text(row.value)},
+                   {"variable", text(row.pet)},
+                   {"group", text(row.group)},
+                   {"torchrun", Name(row.torchrun)},
+                   {"reason", row.reason},
+                   {"help", row.help},
+                   {"explain_only", row.explain_only}});
+  }
+  return out.dump(2) + "\n";
+}
+
+Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& env, ParseMode mode) {
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  const std::vector<const FlagRow*> rows = RowsFor(mode);
+  std::vector<FlagSpec> specs;
+  for (const FlagRow* row : rows) {
+    specs.push_back({.name = row->name,
+                     .aliases = row->aliases,
+                     .takes_value = row->value != nullptr,
+                     .first_class = row->torchrun != Torchrun::kOurs,
+                     .stops = row->set == nullptr});
+  }
+  Result<Scanned> scanned = ScanFlags(specs, args, fmt::format("see lockstep {} --help", CommandName(mode)));
+  if (!scanned.ok()) return scanned.status();
+
+  Draft draft;
+  std::vector<bool> given(rows.size(), false);
+  for (const ScannedFlag& flag : scanned->flags) {
+    given[flag.index] = true;
+    if (rows[flag.index]->set != nullptr) continue;
+    const std::string name = rows[flag.index]->name;
+    draft.flags.print_and_exit = true;
+    draft.flags.text = name == "--help"      ? RunHelp(mode)
+                       : name == "--version" ? std::string("lockstep " LOCKSTEP_VERSION "\n")
+                                             : RunFlagsJson();
+    return std::move(draft.flags);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ApplyVariables(rows, given, env, &draft));
+  for (const ScannedFlag& flag : scanned->flags) {
+    const FlagRow& row = *rows[flag.index];
+    LOCKSTEP_RETURN_IF_ERROR(row.set(row.value ? flag.value : "1", &draft).Context(row.name));
+  }
+  launch::RunOptions& options = draft.flags.options;
+  options.program = scanned->program.value_or("");
+  options.args = std::move(scanned->args);
+  options.argv = args;
+  LOCKSTEP_RETURN_IF_ERROR(Settle(mode, env, &draft));
+  return std::move(draft.flags);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,279 @@
+#include "launch/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "launch/activation.h"
+#include "launch/capture.h"
+
+namespace lockstep::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// torchrun's run_script_path, in an interpreter of its own: the program sees itself as argv[0] and as __main__.
+constexpr char kRunPath[] =
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+std::string Get(const place::Environment& env, const std::string& name) {
+  const auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+enum class Kind { kMissing, kFolder, kElf, kShebang, kPythonShebang, kOther };
+
+// What a file is by its first bytes.
+Kind KindOf(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return Kind::kMissing;
+  if (S_ISDIR(info.st_mode)) return Kind::kFolder;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  char head[128] = {};
+  const ssize_t size = fd.valid() ? ::read(fd.get(), head, sizeof head - 1) : -1;
+  // An executable need not be readable to be run.
+  if (size < 0) return ::access(path.c_str(), X_OK) == 0 ? Kind::kElf : Kind::kOther;
+  const std::string_view text(head, static_cast<size_t>(size));
+  if (text.starts_with("\x7f"
+                       "ELF"))
+    return Kind::kElf;
+  if (!text.starts_with("#!")) return Kind::kOther;
+  const std::string_view line = text.substr(0, text.find('\n'));
+  return line.find("python") != std::string_view::npos ? Kind::kPythonShebang : Kind::kShebang;
+}
+
+bool IsPythonFile(const std::string& path) {
+  return path.ends_with(".py") || path.ends_with(".pyc") || path.ends_with(".pyz") || path.ends_with(".zip");
+}
+
+bool RunsDirectly(const std::string& path) {
+  if (IsPythonFile(path) || ::access(path.c_str(), X_OK) != 0) return false;
+  const Kind kind = KindOf(path);
+  return kind == Kind::kElf || kind == Kind::kShebang;
+}
+
+// A path as the worker will see it: from --workdir, else from here.
+std::string FromWorkdir(const std::string& path, const std::string& workdir) {
+  return workdir.empty() || path.starts_with('/') ? path : workdir + "/" + path;
+}
+
+std::string NearFile(const std::string& path) {
+  const fs::path wanted(path);
+  const std::string folder = wanted.has_parent_path() ? wanted.parent_path().string() : ".";
+  const Result<std::vector<std::string>> names = ListDir(folder);
+  if (!names.ok()) return fmt::format("the folder '{}' is not there either", Printable(folder));
+  if (const auto near = Nearest(wanted.filename().string(), *names)) {
+    return fmt::format("did you mean {}?",
+                       (wanted.has_parent_path() ? wanted.parent_path() / *near : fs::path(*near)).string());
+  }
+  return "check the path";
+}
+
+Status MissingScript(const std::string& path, const RunOptions& options) {
+  std::string hint = NearFile(path);
+  const bool looks_like_module = options.program.find('/') == std::string::npos && !IsPythonFile(options.program) &&
+                                 options.program.find('.') != std::string::npos;
+  if (looks_like_module) hint += fmt::format(" (for a Python module: -m {})", Printable(options.program));
+  const std::string in_path = options.program.find('/') == std::string::npos && !IsPythonFile(options.program)
+                                  ? ", and no executable of that name is in PATH"
+                                  : "";
+  return Status(Code::kEnvironment,
+                fmt::format("the program '{}' is not there{}{}", Printable(options.program),
+                            options.workdir.empty() ? "" : fmt::format(" (in {})", options.workdir), in_path),
+                hint);
+}
+
+Status CheckReadable(const std::string& path, const RunOptions& options) {
+  const Kind kind = KindOf(path);
+  if (kind == Kind::kMissing) return MissingScript(path, options);
+  if (kind == Kind::kFolder && KindOf(path + "/__main__.py") == Kind::kMissing) {
+    return Status(Code::kEnvironment, fmt::format("the program '{}' is a folder without __main__.py", Printable(path)),
+                  "name the script inside");
+  }
+  if (::access(path.c_str(), R_OK) != 0) return FileError("read the program", path, errno);
+  if (kind == Kind::kElf) {
+    return Status(Code::kEnvironment,
+                  fmt::format("the program '{}' is a binary without permission to execute", Printable(path)),
+                  "chmod +x " + ShellQuote(path));
+  }
+  return Status::Ok();
+}
+
+struct Interpreter {
+  std::string path;
+  std::string source;  // where it comes from, in words
+};
+
+// The position of a folder in PATH; past the end when it is not there.
+size_t PathIndex(const std::string& path, const std::string& folder) {
+  const std::vector<std::string> parts = Split(path, ':');
+  return static_cast<size_t>(std::find(parts.begin(), parts.end(), folder) - parts.begin());
+}
+
+Result<Interpreter> FindInterpreter(const place::Environment& env, const Activation* activation, Program* program) {
+  const std::string path = Get(env, "PATH");
+  if (activation != nullptr) {
+    for (const char* name : {"/bin/python", "/bin/python3"}) {
+      const std::string python = FindExecutable(activation->prefix + name, "");
+      if (!python.empty()) return Interpreter{python, activation->description};
+    }
+    return Status(Code::kEnvironment, fmt::format("{} has no bin/python", activation->description),
+                  "install Python into it, or use --no-python");
+  }
+  if (const std::string named = Get(env, "PYTHON_EXEC"); !named.empty()) {
+    const std::string python = FindExecutable(named, path);
+    if (!python.empty()) return Interpreter{python, "PYTHON_EXEC"};
+    return Status(Code::kEnvironment, fmt::format("PYTHON_EXEC={}: no such executable", Printable(named)),
+                  "correct or unset PYTHON_EXEC");
+  }
+  std::vector<std::pair<size_t, std::string>> active;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const std::string prefix = Get(env, name);
+    if (!prefix.empty()) active.emplace_back(PathIndex(path, prefix + "/bin"), name);
+  }
+  // Of two that are not in PATH the virtual environment counts: it is usually made inside the other.
+  if (active.size() == 2 && active[1].first < active[0].first) std::swap(active[0], active[1]);
+  for (const auto& [index, name] : active) {
+    const std::string python = FindExecutable(Get(env, name) + "/bin/python", "");
+    if (!python.empty()) return Interpreter{python, name};
+    program->notes.push_back(fmt::format("{}={} has no bin/python: ignored", name, Printable(Get(env, name))));
+  }
+  for (const char* name : {"python3", "python"}) {
+    const std::string python = FindExecutable(name, path);
+    if (!python.empty()) return Interpreter{python, "PATH"};
+  }
+  return Status(Code::kEnvironment, "no Python: neither python3 nor python is in PATH",
+                "activate an environment, or use --venv, --conda, or --no-python for an executable");
+}
+
+// A copied or half-removed environment has a python that does not start: say so before 8 ranks do.
+Status CheckRuns(const Interpreter& interpreter, const place::Environment& env) {
+  const Result<Captured> result = Capture({interpreter.path, "-I", "-S", "-c", ""}, ToStrings(env), kShellLimit);
+  if (!result.ok()) {
+    return result.status()
+        .Context(fmt::format("the interpreter {} does not start", interpreter.path))
+        .WithCode(Code::kEnvironment);
+  }
+  if (!result->exit.success()) {
+    return Status(Code::kEnvironment,
+                  fmt::format("the interpreter {} does not run: {}: {}", interpreter.path, DescribeExit(result->exit),
+                              Printable(Trim(result->err), 400)),
+                  "make the environment again");
+  }
+  return Status::Ok();
+}
+
+Status CheckWorkdir(const RunOptions& options, Program* program) {
+  if (options.workdir.empty()) return Status::Ok();
+  struct stat info{};
+  if (::stat(options.workdir.c_str(), &info) != 0) return FileError("use --workdir", options.workdir, errno);
+  if (!S_ISDIR(info.st_mode)) return FileError("use --workdir", options.workdir, ENOTDIR);
+  if (::access(options.workdir.c_str(), X_OK) != 0) return FileError("use --workdir", options.workdir, errno);
+  std::error_code error;
+  program->workdir = fs::absolute(options.workdir, error).lexically_normal().string();
+  return Status::Ok();
+}
+
+Status ResolveDirect(const RunOptions& options, const place::Environment& env, Program* program) {
+  const bool named = options.program.find('/') == std::string::npos;
+  const std::string found = named ? FindExecutable(options.program, Get(env, "PATH"))
+                                  : FindExecutable(FromWorkdir(options.program, program->workdir), "");
+  if (found.empty()) {
+    const std::string path = FromWorkdir(options.program, program->workdir);
+    if (named) {
+      const bool here = KindOf(path) != Kind::kMissing;
+      return Status(Code::kEnvironment,
+                    fmt::format("the program '{}' is no executable in PATH", Printable(options.program)),
+                    here ? fmt::format("a file of that name is here: write ./{}", options.program)
+                         : "check the name, or give a path");
+    }
+    if (KindOf(path) == Kind::kMissing) return MissingScript(path, options);
+    return Status(Code::kEnvironment, fmt::format("the program '{}' may not be executed", Printable(options.program)),
+                  KindOf(path) == Kind::kFolder ? "it is a folder" : "chmod +x " + ShellQuote(path));
+  }
+  program->argv = {found};
+  program->description = fmt::format("{} directly (--no-python)", found);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Program> ResolveProgram(const RunOptions& options, const place::Environment& env) {
+  Program program;
+  LOCKSTEP_RETURN_IF_ERROR(CheckWorkdir(options, &program));
+
+  place::Environment worker = env;
+  std::optional<Activation> activation;
+  if (!options.modules.empty()) {
+    Result<Activation> modules = LoadModules(options.modules, worker);
+    if (!modules.ok()) return modules.status();
+    program.env = modules->env;
+    program.notes.push_back(modules->description + " loaded");
+    worker = Apply(worker, program.env);
+  }
+  if (!options.venv.empty() || !options.conda.empty()) {
+    Result<Activation> made =
+        options.venv.empty() ? ActivateConda(options.conda, worker) : ActivateVenv(options.venv, worker);
+    if (!made.ok()) return made.status();
+    activation = std::move(*made);
+    for (const auto& [name, value] : activation->env) program.env[name] = value;
+    worker = Apply(worker, activation->env);
+  }
+  // --env may change what is found, too.
+  for (const auto& [name, value] : options.env) worker[name] = value;
+
+  if (options.no_python && !options.run_path) {
+    LOCKSTEP_RETURN_IF_ERROR(ResolveDirect(options, worker, &program));
+    program.argv.insert(program.argv.end(), options.args.begin(), options.args.end());
+    return program;
+  }
+  if (!options.module && !options.run_path) {
+    const std::string file = FromWorkdir(options.program, program.workdir);
+    std::string direct;
+    if (RunsDirectly(file)) {
+      // Without a slash execve would search PATH.
+      direct = file.find('/') == std::string::npos ? "./" + file : file;
+    } else if (KindOf(file) == Kind::kMissing && options.program.find('/') == std::string::npos) {
+      const std::string found = FindExecutable(options.program, Get(worker, "PATH"));
+      if (!found.empty() && RunsDirectly(found)) direct = found;
+    }
+    if (!direct.empty()) {
+      const bool elf = KindOf(direct) == Kind::kElf;
+      program.argv = {direct};
+      program.argv.insert(program.argv.end(), options.args.begin(), options.args.end());
+      program.description =
+          fmt::format("{} directly ({})", direct, elf ? "it is a binary" : "its first line names its interpreter");
+      return program;
+    }
+  }
+  if (!options.module) LOCKSTEP_RETURN_IF_ERROR(CheckReadable(FromWorkdir(options.program, program.workdir), options));
+
+  Result<Interpreter> interpreter = FindInterpreter(worker, activation ? &*activation : nullptr, &program);
+  if (!interpreter.ok()) return interpreter.status();
+  if (activation) LOCKSTEP_RETURN_IF_ERROR(CheckRuns(*interpreter, worker));
+  program.interpreter = interpreter->path;
+  program.argv = {interpreter->path, "-u"};
+  if (options.run_path) {
+    program.argv.insert(program.argv.end(), {"-c", kRunPath});
+  } else if (options.module) {
+    program.argv.push_back("-m");
+  }
+  program.argv.push_back(options.program);
+  program.argv.insert(program.argv.end(), options.args.begin(), options.args.end());
+  program.description = fmt::format("{} -u {}{} (Python of {})", interpreter->path,
+                                    options.run_path ? "runpy "
+                                    : options.module ? "-m "
+                                                     : "",
+                                    options.program, interpreter->source);
+  return program;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,57 @@
+// The environment a worker is started with: torchrun's complete set, ours, and defaults that make failures readable. A
+// pure function of who the worker is, the launcher's environment and the options; owned by the supervisor, any thread.
+//
+// Who wins, from weak to strong: the launcher's environment, changes by --venv/--conda/--module-load, --gpus and
+// --debug,
+// --env, the identity of the rank. Defaults (OMP_NUM_THREADS, Flight Recorder, ...) only fill what nobody set.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "launch/options.h"
+#include "place/placement.h"
+
+namespace lockstep::launch {
+
+// Name -> new value, or nothing to unset it.
+using EnvChanges = std::map<std::string, std::optional<std::string>>;
+
+struct WorkerIdentity {
+  int rank = 0, local_rank = 0, world_size = 1, local_world_size = 1;
+  int node_rank = 0, nnodes = 1;
+  std::string master_addr;
+  int master_port = 0;
+  int attempt = 0;        // of the run directory, counts over launches
+  int restart_count = 0;  // of this launch
+  std::string run_dir, run_id;
+  std::string error_file;       // TORCHELASTIC_ERROR_FILE
+  std::string metrics_path;     // LOCKSTEP_METRICS
+  std::string log_dir_of_node;  // flight recorder and debug files go there
+  std::string node;             // identity of the node (LOCKSTEP_NODE); empty: its number
+};
+
+// What the machine gives this rank; see worker_binding.h.
+struct WorkerThreads {
+  int threads = 1;  // OMP_NUM_THREADS unless somebody set it
+};
+
+// Sorted "NAME=VALUE" strings. Fails only for what a user must change: --virtual-local-rank with fewer GPUs than ranks.
+Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
+                                                   const RunOptions& options, const EnvChanges& program,
+                                                   WorkerThreads threads);
+
+// Variables that say who a worker is; nobody but the launcher sets them.
+bool IsIdentityVariable(std::string_view name);
+
+// Why --env may not set this variable, or ok.
+Status CheckUserVariable(std::string_view name);
+
+// max(1, cpus / ranks).
+int DefaultThreads(int cpus, int local_world_size);
+
+}  // namespace lockstep::launch
