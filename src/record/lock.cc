@@ -11,24 +11,15 @@
 #include <ctime>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "record/run_dir.h"
 
 namespace lockstep::record {
 namespace {
-
-std::string HostName() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-std::string BootId() {
-  Result<std::string> id = ReadFile("/proc/sys/kernel/random/boot_id", 256);
-  return id.ok() ? std::string(Trim(*id)) : "";
-}
 
 std::string PidNamespace() {
   char target[128] = {};
@@ -62,7 +53,7 @@ double FileSystemNow(const std::string& lock_path) {
   std::string probe = fmt::format("{}.probe-{}", lock_path, ::getpid());
   UniqueFd fd(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   struct stat info{};
-  double now = Now();
+  double now = UnixSeconds();
   if (fd && ::fstat(fd.get(), &info) == 0) now = Seconds(info.st_mtim);
   if (fd) ::unlink(probe.c_str());
   return now;
@@ -86,8 +77,8 @@ LockOwner LockOwner::Self() {
   self.host = HostName();
   self.boot_id = BootId();
   self.pid_ns = PidNamespace();
-  self.start_time = ProcessStartTime(self.pid).value_or(0);
-  self.since = Now();
+  self.start_time = ProcessStartTime(self.pid);
+  self.since = UnixSeconds();
   return self;
 }
 
@@ -118,28 +109,19 @@ bool LockOwner::IsHere() const {
   return host == HostName() && !boot_id.empty() && boot_id == BootId() && pid_ns == PidNamespace();
 }
 
-std::optional<uint64_t> ProcessStartTime(pid_t pid) {
-  Result<std::string> stat = ReadFile(fmt::format("/proc/{}/stat", pid), 4096);
-  if (!stat.ok()) return std::nullopt;
-  // The program's name may hold spaces and parentheses: fields count from the last ')'.
-  size_t end = stat->rfind(')');
-  if (end == std::string::npos || end + 2 >= stat->size()) return std::nullopt;
-  std::vector<std::string> fields = Split(std::string_view(*stat).substr(end + 2), ' ');
-  if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return std::nullopt;
-  return std::strtoull(fields[19].c_str(), nullptr, 10);
-}
-
 LockView Judge(const std::optional<LockOwner>& owner, double heartbeat, double now) {
   LockView view;
   view.owner = owner;
   view.heartbeat = heartbeat;
   if (owner && owner->IsHere()) {
-    std::optional<uint64_t> start = ProcessStartTime(owner->pid);
-    bool alive = start && *start == owner->start_time;
+    uint64_t start = ProcessStartTime(owner->pid);
+    char state = ProcessState(owner->pid);
+    bool gone = start == 0 || state == 0 || state == 'Z' || state == 'X';
+    bool alive = !gone && start == owner->start_time;
     view.state = alive ? LockState::kLive : LockState::kStale;
-    view.why = alive   ? "its process is alive"
-               : start ? fmt::format("pid {} now belongs to another process", owner->pid)
-                       : fmt::format("its process {} is gone", owner->pid);
+    view.why = alive  ? "its process is alive"
+               : gone ? fmt::format("its process {} is gone", owner->pid)
+                      : fmt::format("pid {} now belongs to another process", owner->pid);
     return view;
   }
   double age = now - heartbeat;
@@ -164,10 +146,10 @@ LockView ReadLock(const std::string& path) {
     if (errno == ENOENT || errno == ENOTDIR) return view;
     struct stat outside{};
     bool seen = ::stat(path.c_str(), &outside) == 0;
-    return Judge(std::nullopt, seen ? Seconds(outside.st_mtim) : Now(), Now());
+    return Judge(std::nullopt, seen ? Seconds(outside.st_mtim) : UnixSeconds(), UnixSeconds());
   }
   std::optional<LockOwner> owner = ReadOwner(fd.get());
-  return Judge(owner, Seconds(info.st_mtim), Now());
+  return Judge(owner, Seconds(info.st_mtim), UnixSeconds());
 }
 
 RunLock& RunLock::operator=(RunLock&& other) noexcept {

@@ -49,9 +49,6 @@ inline constexpr double kHeartbeatLimitSeconds = 60;
 LockView Judge(const std::optional<LockOwner>& owner, double heartbeat, double now);
 LockView ReadLock(const std::string& path);
 
-// The start time of a process, or nothing if there is none (or only its zombie).
-std::optional<uint64_t> ProcessStartTime(pid_t pid);
-
 class RunLock {
  public:
   // Takes the lock at path, or says who has it. A stale one is taken over; taken_over() then tells.

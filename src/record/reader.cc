@@ -8,9 +8,9 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "record/run_dir.h"
 
 namespace lockstep::record {
 namespace {
@@ -127,7 +127,7 @@ RunSummary Summarise(const std::string& run_path) {
     run.state = RunState::kRunning;
     run.launcher = lock.owner;
     if (run.started == 0 && lock.owner) run.started = lock.owner->since;
-    if (run.started > 0) run.duration = std::max(0.0, Now() - run.started);
+    if (run.started > 0) run.duration = std::max(0.0, UnixSeconds() - run.started);
     return run;
   }
   if (report) {

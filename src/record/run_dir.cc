@@ -13,6 +13,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -54,12 +55,6 @@ int HighestAttempt(const std::string& path) {
 }
 
 }  // namespace
-
-double Now() {
-  auto now = std::chrono::system_clock::now().time_since_epoch();
-  // Whole microseconds: enough for people and the shortest text that reads back the same.
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()) / 1e6;
-}
 
 Status CheckRunName(std::string_view name) {
   auto bad = [&](std::string_view why) {
@@ -107,7 +102,7 @@ Result<RunDir> RunDir::Create(const std::string& root, const std::string& name, 
   run.identity_.root = root.empty() ? kDefaultRoot : root;
   run.identity_.authority = authority;
   run.identity_.node = node;
-  run.started_ = run.created_ = Now();
+  run.started_ = run.created_ = UnixSeconds();
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(run.identity_.root, error);
   if (error) return FileError("find folder", run.identity_.root, error.value());
@@ -231,7 +226,7 @@ Status RunDir::WriteReport(json report) {
   report["format"] = 1;
   report["name"] = identity_.name;
   if (!report.contains("started")) report["started"] = started_;
-  if (!report.contains("ended")) report["ended"] = Now();
+  if (!report.contains("ended")) report["ended"] = UnixSeconds();
   json& warnings = report["warnings"];
   if (!warnings.is_array()) warnings = json::array();
   if (events_lost_ > 0) {
@@ -243,7 +238,7 @@ Status RunDir::WriteReport(json report) {
 
 void RunDir::AppendEvent(std::string_view type, json fields) {
   if (!fields.is_object()) fields = {{"value", std::move(fields)}};
-  fields["t"] = Now();
+  fields["t"] = UnixSeconds();
   fields["type"] = type;
   std::string line = (mid_line_ ? "\n" : "") + ToJsonLine(fields) + "\n";
   ssize_t n = 0;

@@ -35,9 +35,6 @@ Status CheckRunName(std::string_view name);
 // "<program stem>-<YYYYMMDD-HHMMSS>-<4 hex>".
 std::string DefaultName(std::string_view program);
 
-// Seconds since 1970 with fraction, as every time in a run directory is written.
-double Now();
-
 class RunDir {
  public:
   // root empty: "runs". A locked name, an unusable name and a folder that is no run are refused; nothing is left behind
