@@ -98,7 +98,8 @@ Status CheckReadable(const std::string& path, const RunOptions& options) {
     return Status(Code::kEnvironment, fmt::format("the program '{}' is a folder without __main__.py", Printable(path)),
                   "name the script inside");
   }
-  if (::access(path.c_str(), R_OK) != 0) return FileError("read the program", path, errno);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return FileError("read the program", path, errno);
   if (kind == Kind::kElf) {
     return Status(Code::kEnvironment,
                   fmt::format("the program '{}' is a binary without permission to execute", Printable(path)),

@@ -1,0 +1,210 @@
+#include "launch/worker_env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace lockstep::launch {
+namespace {
+
+using testing::HasSubstr;
+
+WorkerIdentity Rank5() {
+  return {.rank = 5,
+          .local_rank = 1,
+          .world_size = 8,
+          .local_world_size = 4,
+          .node_rank = 1,
+          .nnodes = 2,
+          .master_addr = "node0",
+          .master_port = 30123,
+          .attempt = 7,
+          .restart_count = 2,
+          .run_dir = "/runs/x",
+          .run_id = "x",
+          .error_file = "/runs/x/error-5.json",
+          .metrics_path = "/runs/x/metrics/rank-5.jsonl",
+          .log_dir_of_node = "/runs/x/logs"};
+}
+
+place::Environment Make(const place::Environment& base, const RunOptions& options = {}, const EnvChanges& program = {},
+                        int threads = 3, const WorkerIdentity& who = Rank5()) {
+  const auto made = WorkerEnvironment(who, base, options, program, {threads});
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  place::Environment env;
+  if (!made.ok()) return env;
+  EXPECT_TRUE(std::is_sorted(made->begin(), made->end()));
+  for (const std::string& entry : *made) env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+  return env;
+}
+
+TEST(WorkerEnv, HasTorchrunsCompleteSet) {
+  RunOptions options;
+  options.max_restarts = 3;
+  options.role = "trainer";
+  const auto env = Make({}, options);
+  const std::map<std::string, std::string> expected = {
+      {"RANK", "5"},
+      {"LOCAL_RANK", "1"},
+      {"WORLD_SIZE", "8"},
+      {"LOCAL_WORLD_SIZE", "4"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "trainer"},
+      {"ROLE_RANK", "5"},
+      {"ROLE_WORLD_SIZE", "8"},
+      {"MASTER_ADDR", "node0"},
+      {"MASTER_PORT", "30123"},
+      {"TORCHELASTIC_RESTART_COUNT", "2"},
+      {"TORCHELASTIC_MAX_RESTARTS", "3"},
+      {"TORCHELASTIC_RUN_ID", "x"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", "/runs/x/error-5.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+      {"LOCKSTEP_RUN_DIR", "/runs/x"},
+      {"LOCKSTEP_RUN_ID", "x"},
+      {"LOCKSTEP_ATTEMPT", "7"},
+      {"LOCKSTEP_RESTART_COUNT", "2"},
+      {"LOCKSTEP_METRICS", "/runs/x/metrics/rank-5.jsonl"},
+      {"LOCKSTEP_NODE", "1"}};
+  for (const auto& [name, value] : expected) EXPECT_EQ(env.at(name), value) << name;
+}
+
+TEST(WorkerEnv, TheRendezvousIdIsTheRunIdOfTorchelasticWhereGiven) {
+  RunOptions options;
+  options.rdzv_id = "job7";
+  EXPECT_EQ(Make({}, options).at("TORCHELASTIC_RUN_ID"), "job7");
+}
+
+TEST(WorkerEnv, TheEnvironmentOfTheLauncherIsPassedOnUntouched) {
+  const auto env = Make({{"HOME", "/h"}, {"CUDA_VISIBLE_DEVICES", "2,3"}, {"EMPTY", ""}, {"NCCL_DEBUG", "WARN"}});
+  EXPECT_EQ(env.at("HOME"), "/h");
+  EXPECT_EQ(env.at("CUDA_VISIBLE_DEVICES"), "2,3");
+  EXPECT_EQ(env.at("EMPTY"), "");
+  EXPECT_EQ(env.at("NCCL_DEBUG"), "WARN");
+  EXPECT_FALSE(Make({}).contains("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST(WorkerEnv, VariablesOfAnOuterLauncherAreReplacedOrRemoved) {
+  const auto env = Make({{"RANK", "99"},
+                         {"LOCAL_RANK", "9"},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                         {"LOCAL_SIZE", "8"},
+                         {"CROSS_RANK", "1"},
+                         {"TORCHELASTIC_TIMER_FILE", "/t"},
+                         {"LOCKSTEP_RUN_ID", "outer"}});
+  EXPECT_EQ(env.at("RANK"), "5");
+  EXPECT_EQ(env.at("TORCHELASTIC_USE_AGENT_STORE"), "False");
+  EXPECT_EQ(env.at("LOCKSTEP_RUN_ID"), "x");
+  for (const char* name : {"LOCAL_SIZE", "CROSS_RANK", "TORCHELASTIC_TIMER_FILE"})
+    EXPECT_FALSE(env.contains(name)) << name;
+}
+
+TEST(WorkerEnv, TheTokenNeverReachesAWorker) {
+  EXPECT_FALSE(Make({{"LOCKSTEP_TOKEN", "s3cret"}}).contains("LOCKSTEP_TOKEN"));
+  EXPECT_FALSE(Make({}, {}, {{"LOCKSTEP_TOKEN", "s3cret"}}).contains("LOCKSTEP_TOKEN"));
+}
+
+TEST(WorkerEnv, ThreadsFollowTheCoresUnlessSomebodyChose) {
+  EXPECT_EQ(Make({}).at("OMP_NUM_THREADS"), "3");
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", "0"}}).at("OMP_NUM_THREADS"), "3");
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}).at("OMP_NUM_THREADS"), "3");
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", "12"}}).at("OMP_NUM_THREADS"), "12");
+  RunOptions options;
+  options.env = {{"OMP_NUM_THREADS", "2"}};
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", "12"}}, options).at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(Make({}, {}, {}, 0).at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(DefaultThreads(8, 3), 2);
+  EXPECT_EQ(DefaultThreads(2, 8), 1);
+}
+
+TEST(WorkerEnv, EvidenceOfAHangIsOnByDefaultUnderBothSpellings) {
+  const auto env = Make({});
+  EXPECT_EQ(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
+  EXPECT_EQ(env.at("TORCH_FR_BUFFER_SIZE"), "2000");
+  EXPECT_EQ(env.at("TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000");
+  EXPECT_EQ(env.at("TORCH_NCCL_DUMP_ON_TIMEOUT"), "1");
+  EXPECT_EQ(env.at("TORCH_FR_DUMP_TEMP_FILE"), "/runs/x/logs/nccl_trace_rank_");
+  EXPECT_EQ(env.at("TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), "/runs/x/logs/nccl_trace_rank_");
+  EXPECT_EQ(env.at("PYTHONFAULTHANDLER"), "1");
+}
+
+TEST(WorkerEnv, EvidenceTheUserChoseIsLeftAlone) {
+  const auto env = Make({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "0"},
+                         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                         {"TORCH_FR_DUMP_TEMP_FILE", "/tmp/fr"},
+                         {"PYTHONFAULTHANDLER", ""}});
+  EXPECT_EQ(env.at("TORCH_NCCL_TRACE_BUFFER_SIZE"), "0");
+  EXPECT_FALSE(env.contains("TORCH_FR_BUFFER_SIZE"));  // the new name would win over the user's old one
+  EXPECT_EQ(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1");
+  EXPECT_EQ(env.at("TORCH_FR_DUMP_TEMP_FILE"), "/tmp/fr");
+  EXPECT_EQ(env.at("PYTHONFAULTHANDLER"), "");
+}
+
+TEST(WorkerEnv, DebugWritesIntoFilesOfTheRun) {
+  RunOptions options;
+  options.debug = true;
+  const auto env = Make({{"NCCL_DEBUG", "WARN"}}, options);
+  EXPECT_EQ(env.at("NCCL_DEBUG"), "INFO");
+  EXPECT_EQ(env.at("NCCL_DEBUG_SUBSYS"), "INIT,NET,ENV,GRAPH");
+  EXPECT_EQ(env.at("NCCL_DEBUG_FILE"), "/runs/x/logs/nccl-debug.%h.%p.log");
+  EXPECT_EQ(env.at("TORCH_DISTRIBUTED_DEBUG"), "DETAIL");
+  EXPECT_EQ(env.at("TORCH_SHOW_CPP_STACKTRACES"), "1");
+  EXPECT_EQ(Make({{"NCCL_DEBUG", "TRACE"}}, options).at("NCCL_DEBUG"), "TRACE");
+  EXPECT_FALSE(Make({}).contains("NCCL_DEBUG"));
+}
+
+TEST(WorkerEnv, GpusAreTheWholeListForEveryRank) {
+  RunOptions options;
+  options.gpus = "4,5,6,7";
+  EXPECT_EQ(Make({{"CUDA_VISIBLE_DEVICES", "0"}}, options).at("CUDA_VISIBLE_DEVICES"), "4,5,6,7");
+}
+
+TEST(WorkerEnv, VirtualLocalRankGivesOneGpuAsDeviceZero) {
+  RunOptions options;
+  options.virtual_local_rank = true;
+  auto env = Make({}, options);
+  EXPECT_EQ(env.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(env.at("CUDA_VISIBLE_DEVICES"), "1");
+  EXPECT_EQ(Make({{"CUDA_VISIBLE_DEVICES", "6, 7"}}, options).at("CUDA_VISIBLE_DEVICES"), "7");
+  options.gpus = "GPU-a,GPU-b";
+  EXPECT_EQ(Make({{"CUDA_VISIBLE_DEVICES", "6,7"}}, options).at("CUDA_VISIBLE_DEVICES"), "GPU-b");
+  options.gpus = "3";
+  const auto made = WorkerEnvironment(Rank5(), {}, options, {}, {});
+  ASSERT_FALSE(made.ok());
+  EXPECT_THAT(made.status().message(), HasSubstr("found CUDA_VISIBLE_DEVICES=3"));
+}
+
+TEST(WorkerEnv, ChangesOfTheProgramsEnvironmentComeBeforeTheUsersOwn) {
+  RunOptions options;
+  options.env = {{"B", "user"}};
+  const auto env = Make({{"A", "base"}, {"B", "base"}, {"C", "base"}}, options,
+                        {{"A", "conda"}, {"B", "conda"}, {"C", std::nullopt}, {"RANK", "9"}});
+  EXPECT_EQ(env.at("A"), "conda");
+  EXPECT_EQ(env.at("B"), "user");
+  EXPECT_FALSE(env.contains("C"));
+  EXPECT_EQ(env.at("RANK"), "5");
+}
+
+TEST(WorkerEnv, NobodyButTheLauncherSetsAnIdentity) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "LOCKSTEP_RUN_DIR"}) {
+    RunOptions options;
+    options.env = {{name, "1"}};
+    const auto made = WorkerEnvironment(Rank5(), {}, options, {}, {});
+    ASSERT_FALSE(made.ok()) << name;
+    EXPECT_EQ(made.status().code(), Code::kUsage);
+    EXPECT_THAT(made.status().message(), HasSubstr(name));
+  }
+  EXPECT_TRUE(CheckUserVariable("RANKS").ok());
+}
+
+TEST(WorkerEnv, SignalsToHandleAreToldToTheWorkersAsNames) {
+  RunOptions options;
+  options.signals = {SIGTERM, SIGUSR1};
+  EXPECT_EQ(Make({}, options).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
