@@ -211,7 +211,7 @@ Status RunDir::WriteRunJson(json fields) {
   fields["created"] = created_;
   fields["started"] = started_;
   fields["first_attempt"] = identity_.first_attempt;
-  // No fsync: after a power cut the run is lost anyway, and starting must stay fast.
+  // No fsync here and in the report: after a power cut the run counts as lost, and launches of milliseconds stay that.
   return WriteFileAtomic(identity_.path + "/run.json",
                          fields.dump(2, ' ', false, json::error_handler_t::replace) + "\n", 0644, Durability::kProcess);
 }
@@ -233,7 +233,7 @@ Status RunDir::WriteReport(json report) {
     warnings.push_back(fmt::format("{} events could not be recorded: {}", events_lost_, event_error_.message()));
   }
   return WriteFileAtomic(identity_.path + "/report.json",
-                         report.dump(2, ' ', false, json::error_handler_t::replace) + "\n", 0644, Durability::kPower);
+                         report.dump(2, ' ', false, json::error_handler_t::replace) + "\n", 0644, Durability::kProcess);
 }
 
 void RunDir::AppendEvent(std::string_view type, json fields) {
