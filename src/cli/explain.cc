@@ -1,0 +1,95 @@
+// `lockstep explain`: the placement and why, without starting anything.
+#include "cli/explain.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/run_flags.h"
+#include "place/describe.h"
+#include "place/env_file.h"
+#include "place/machine.h"
+
+namespace lockstep::cli {
+namespace {
+
+// Placement reads these itself, and says of each what became of it; merged into the flags they could only fail there.
+place::Environment WithoutPlacementVariables(place::Environment env) {
+  for (const char* name : {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+                           "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"})
+    env.erase(name);
+  return env;
+}
+
+Result<place::Environment> Load(const std::string& path) {
+  Result<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status().Context("--env-file").WithCode(Code::kUsage);
+  Result<place::Environment> env = place::ParseEnvFile(*text, path);
+  if (!env.ok()) return env.status().Context("--env-file");
+  return env;
+}
+
+}  // namespace
+
+Question Ask(int argc, char** argv) {
+  Question question;
+  // Also a wrong command line is answered in the form that was asked for.
+  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i)
+    question.json = question.json || std::strcmp(argv[i], "--json") == 0;
+  auto failed = [&](Status status) {
+    question.placement.error = std::move(status);
+    return question;
+  };
+  place::Environment env = place::CurrentEnvironment();
+  Result<RunFlags> flags = ParseRunFlags(argc, argv, WithoutPlacementVariables(env), ParseMode::kExplain);
+  if (!flags.ok()) return failed(flags.status());
+  const bool foreign = !flags->explain.env_file.empty();
+  if (foreign) {
+    Result<place::Environment> loaded = Load(flags->explain.env_file);
+    if (!loaded.ok()) return failed(loaded.status());
+    env = std::move(*loaded);
+    flags = ParseRunFlags(argc, argv, WithoutPlacementVariables(env), ParseMode::kExplain);
+    if (!flags.ok()) return failed(flags.status());
+  }
+  if (flags->print_and_exit) {
+    question.print = flags->text;
+    return question;
+  }
+  question.json = flags->options.json;
+  question.warnings = flags->warnings;
+  if (!flags->options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = flags->options.gpus;
+  place::MachineOptions options;
+  options.gpus = flags->explain.assume_gpus;
+  options.cpus = flags->explain.assume_cpus;
+  options.host = flags->explain.assume_host;
+  options.foreign_environment = foreign;
+  question.placement = place::Resolve(env, flags->options.place, place::ReadMachine(env, options));
+  return question;
+}
+
+int ExplainMain(int argc, char** argv) {
+  Question question = Ask(argc, argv);
+  place::Placement& placement = question.placement;
+  if (question.print) {
+    fmt::print("{}", *question.print);
+    return 0;
+  }
+  placement.warnings.insert(placement.warnings.begin(), question.warnings.begin(), question.warnings.end());
+  if (question.json) {
+    nlohmann::ordered_json json = place::ToJson(placement);
+    if (placement.platform.empty()) json["platform"] = nullptr;  // never got as far as the environment
+    fmt::print("{}\n", json.dump(2));
+  } else if (placement.platform.empty()) {
+    fmt::print(stderr, "lockstep explain: {}\n", placement.error.ToString());
+  } else {
+    fmt::print("{}", place::ToText(placement, UseColour(STDOUT_FILENO)));
+  }
+  return placement.error.ok() ? 0 : 2;
+}
+
+}  // namespace lockstep::cli
