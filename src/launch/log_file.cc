@@ -62,7 +62,7 @@ void LogFile::RemoveBeyondKeep() const {
     int n = 0;
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
     if (error != std::errc() || end != digits.data() + digits.size() || n <= rotation_.keep) continue;
-    ::unlinkat(::dirfd(dir), entry->d_name, 0);
+    ::unlink((folder + "/" + entry->d_name).c_str());
   }
   ::closedir(dir);
 }

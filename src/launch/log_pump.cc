@@ -113,7 +113,7 @@ struct LogPump::Impl {
   }
   void Run();
   void TakeCommands();
-  void Adopt(LogStream stream, std::shared_ptr<Memory> to);
+  void Adopt(LogStream from, std::shared_ptr<Memory> to);
   size_t Read(Stream& from, size_t most);
   void Remember(Stream& from, std::string_view data, TimePoint now);
   void WriteHeld(Stream& of);
