@@ -43,6 +43,8 @@ constexpr size_t kDrainMost = 4 << 20;   // bytes taken from a pipe that is bein
 constexpr microseconds kPause{5000};
 constexpr microseconds kQuiet{20000};
 
+constexpr milliseconds kDrainWait{250};  // the reader answers in far less unless a disk hangs
+
 // Looking for progress in a flood: enough lines to see any step counter, few enough to cost nothing.
 constexpr int kLinesPerFeed = 50;
 constexpr int kLinesPerSecond = 5000;
@@ -94,13 +96,14 @@ struct LogPump::Impl {
   std::atomic<uint64_t> captured{0};
 
   mutable std::mutex mutex;
-  std::condition_variable changed;
+  mutable std::condition_variable changed;
   std::vector<std::shared_ptr<Memory>> adopted;   // parallel to `added`
   std::vector<LogStream> added;                   // for the reader to take
   std::vector<int> cut;                           // attempts to be cut off
   std::map<int, std::shared_ptr<Memory>> memory;  // by rank, latest attempt
   std::multimap<int, std::shared_ptr<Memory>> by_attempt;
-  uint64_t closes = 0;  // files the reader has given to the writer for closing
+  uint64_t closes = 0;                                // files the reader has given to the writer for closing
+  mutable uint64_t drain_wanted = 0, drain_done = 0;  // tickets: read all that the pipes hold now
   bool stop = false;
 
   std::vector<std::unique_ptr<Rank>> ranks;  // reader's
@@ -288,13 +291,23 @@ void LogPump::Impl::TakeCommands() {
   std::vector<LogStream> streams;
   std::vector<std::shared_ptr<Memory>> memories;
   std::vector<int> attempts;
+  uint64_t drain = 0;
   {
     std::lock_guard lock(mutex);
+    if (drain_wanted != drain_done) drain = drain_wanted;
     streams.swap(added);
     memories.swap(adopted);
     attempts.swap(cut);
   }
   for (size_t i = 0; i < streams.size(); ++i) Adopt(std::move(streams[i]), std::move(memories[i]));
+  if (drain != 0) {
+    for (auto& rank : ranks) {
+      for (Stream& s : rank->stream) Read(s, kDrainMost);
+    }
+    std::lock_guard lock(mutex);
+    drain_done = drain;
+    changed.notify_all();
+  }
   for (int attempt : attempts) {
     for (auto& rank : ranks) {
       if (rank->attempt != attempt) continue;
@@ -418,10 +431,16 @@ bool LogPump::Detach(int attempt, TimePoint deadline) {
 std::string LogPump::Tail(int rank, size_t max_lines, size_t max_bytes) const {
   LogTail tail;
   {
-    std::lock_guard lock(impl_->mutex);
+    std::unique_lock lock(impl_->mutex);
     auto it = impl_->memory.find(rank);
     if (it == impl_->memory.end()) return "";
-    tail = it->second->tail;
+    const std::shared_ptr<Memory> memory = it->second;
+    if (!memory->finished) {
+      const uint64_t ticket = ++impl_->drain_wanted;
+      impl_->Wake();
+      impl_->changed.wait_for(lock, kDrainWait, [&] { return impl_->drain_done >= ticket; });
+    }
+    tail = memory->tail;
   }
   return tail.Text(max_lines, max_bytes);
 }

@@ -91,7 +91,7 @@ class LogPump {
   bool Detach(int attempt, TimePoint deadline);
 
   // The last lines of both streams in reading order, newline-terminated, valid UTF-8, bars collapsed to their last
-  // state.
+  // state. Includes everything printed before the call: a rank seen to have ended has said its last word here.
   std::string Tail(int rank, size_t max_lines = 64, size_t max_bytes = 16384) const;
 
   ProgressState Progress(int rank) const;

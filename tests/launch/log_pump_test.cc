@@ -295,6 +295,27 @@ TEST_F(LogPumpTest, TheLineAFailureEndsWithIsInTheTailEvenAfterAFlood) {
   EXPECT_LE(Lines(pump_->Tail(0)).size(), 64u);
 }
 
+TEST_F(LogPumpTest, TheTailIsCompleteAsSoonAsTheRankHasEnded) {
+  Start();
+  Pipe control;  // somebody else keeps the pipes open, so there is no end of file to wait for
+  for (int rank = 0; rank < 50; ++rank) {
+    Child child([&] {
+      control.write.reset();
+      if (::fork() == 0) {
+        char end;
+        ::_exit(::read(control.read.get(), &end, 1) == 0 ? 0 : 1);
+      }
+      WriteAll(1, "working\n");
+      WriteAll(2, "RuntimeError: the last word of rank " + std::to_string(rank) + "\n");
+      return 1;
+    });
+    Add(child, rank);
+    EXPECT_EQ(child.Wait(), 1);
+    EXPECT_EQ(pump_->Tail(rank, 1), "RuntimeError: the last word of rank " + std::to_string(rank) + "\n");
+  }
+  EXPECT_FALSE(pump_->Detach(0, Clock::now()));
+}
+
 TEST_F(LogPumpTest, ProgressIsReadFromBarsAndLines) {
   RunOne("{'loss': 1.2, 'learning_rate': 1e-4, 'epoch': 0.1}\n",
          "\r  1%|          | 1/100 [00:01<01:39,  1.00it/s]\r  2%|2         | 2/100 [00:02<01:38,  2.00it/s]");
