@@ -31,23 +31,27 @@ std::string Get(const place::Environment& env, const std::string& name) {
 
 enum class Kind { kMissing, kFolder, kElf, kShebang, kPythonShebang, kOther };
 
+// The first line, at most 250 bytes: as much as the kernel reads of it.
+Result<std::string> FirstLine(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  char head[251] = {};
+  const ssize_t size = fd.valid() ? ::read(fd.get(), head, sizeof head - 1) : -1;
+  if (size < 0) return FileError("read", path, errno);
+  const std::string text(head, static_cast<size_t>(size));
+  return text.substr(0, text.find('\n'));
+}
+
 // What a file is by its first bytes.
 Kind KindOf(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return Kind::kMissing;
   if (S_ISDIR(info.st_mode)) return Kind::kFolder;
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  char head[128] = {};
-  const ssize_t size = fd.valid() ? ::read(fd.get(), head, sizeof head - 1) : -1;
+  const Result<std::string> line = FirstLine(path);
   // An executable need not be readable to be run.
-  if (size < 0) return ::access(path.c_str(), X_OK) == 0 ? Kind::kElf : Kind::kOther;
-  const std::string_view text(head, static_cast<size_t>(size));
-  if (text.starts_with("\x7f"
-                       "ELF"))
-    return Kind::kElf;
-  if (!text.starts_with("#!")) return Kind::kOther;
-  const std::string_view line = text.substr(0, text.find('\n'));
-  return line.find("python") != std::string_view::npos ? Kind::kPythonShebang : Kind::kShebang;
+  if (!line.ok()) return ::access(path.c_str(), X_OK) == 0 ? Kind::kElf : Kind::kOther;
+  if (line->starts_with("\177ELF")) return Kind::kElf;
+  if (!line->starts_with("#!")) return Kind::kOther;
+  return line->find("python") != std::string::npos ? Kind::kPythonShebang : Kind::kShebang;
 }
 
 bool IsPythonFile(const std::string& path) {
@@ -183,6 +187,21 @@ Status CheckWorkdir(const RunOptions& options, Program* program) {
   return Status::Ok();
 }
 
+// execve of a script whose interpreter is missing fails with "no such file", naming the wrong one of the two.
+Status CheckFirstLine(const std::string& path) {
+  const Result<std::string> line = FirstLine(path);
+  if (!line.ok() || !line->starts_with("#!")) return Status::Ok();
+  const std::string_view command = Trim(std::string_view(*line).substr(2));
+  const std::string interpreter(command.substr(0, command.find_first_of(" \t\r")));
+  if (interpreter.starts_with('/') && ::access(interpreter.c_str(), X_OK) != 0) {
+    return Status(Code::kEnvironment,
+                  fmt::format("the program '{}' asks for the interpreter {} in its first line: {}", Printable(path),
+                              Printable(interpreter), ErrnoText(errno)),
+                  "install it, or correct the first line");
+  }
+  return Status::Ok();
+}
+
 Status ResolveDirect(const RunOptions& options, const place::Environment& env, Program* program) {
   const bool named = options.program.find('/') == std::string::npos;
   const std::string found = named ? FindExecutable(options.program, Get(env, "PATH"))
@@ -200,6 +219,7 @@ Status ResolveDirect(const RunOptions& options, const place::Environment& env, P
     return Status(Code::kEnvironment, fmt::format("the program '{}' may not be executed", Printable(options.program)),
                   KindOf(path) == Kind::kFolder ? "it is a folder" : "chmod +x " + ShellQuote(path));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckFirstLine(found));
   program->argv = {found};
   program->description = fmt::format("{} directly (--no-python)", found);
   return Status::Ok();
@@ -247,6 +267,7 @@ Result<Program> ResolveProgram(const RunOptions& options, const place::Environme
       if (!found.empty() && RunsDirectly(found)) direct = found;
     }
     if (!direct.empty()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckFirstLine(direct));
       const bool elf = KindOf(direct) == Kind::kElf;
       program.argv = {direct};
       program.argv.insert(program.argv.end(), options.args.begin(), options.args.end());

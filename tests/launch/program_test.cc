@@ -162,6 +162,14 @@ TEST_F(ProgramTest, AnExecutableThatIsNoPythonScriptIsStartedDirectly) {
   EXPECT_THAT(Good().description, HasSubstr("it is a binary"));
 }
 
+TEST_F(ProgramTest, AScriptWhoseInterpreterIsMissingIsRefusedNamingIt) {
+  options_.program = File("odd", "#!/no/such/interpreter -x\necho\n", 0755);
+  EXPECT_THAT(Bad(),
+              AllOf(HasSubstr(options_.program), HasSubstr("the interpreter /no/such/interpreter in its first line")));
+  options_.no_python = true;
+  EXPECT_THAT(Bad(), HasSubstr("/no/such/interpreter"));
+}
+
 TEST_F(ProgramTest, APythonShebangAPyFileAndATextFileRunUnderPython) {
   options_.program = File("tool", "#!/usr/bin/env python3\n", 0755);
   EXPECT_EQ(Good().argv[1], "-u");
