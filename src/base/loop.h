@@ -43,7 +43,7 @@ class Loop {
   // Runs `callback` from the loop, after the callbacks of this turn. Any thread.
   void Post(std::function<void()> callback);
 
-  void Run();   // until Quit()
+  void Run();  // until Quit()
   void Quit() { quit_ = true; }
   // One turn, waiting at most `wait`. False once Quit() was called.
   bool RunOnce(Millis wait);

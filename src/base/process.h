@@ -16,8 +16,8 @@
 namespace lockstep {
 
 struct ExitStatus {
-  int code = 0;        // exit code when signal == 0
-  int signal = 0;      // the signal that ended it, or 0
+  int code = 0;    // exit code when signal == 0
+  int signal = 0;  // the signal that ended it, or 0
   bool core_dumped = false;
 
   bool success() const { return code == 0 && signal == 0; }
@@ -32,23 +32,23 @@ int SignalNumber(const std::string& name);
 
 struct SpawnOptions {
   std::vector<std::string> argv;
-  std::vector<std::string> env;     // the complete environment, "K=V"
-  std::string workdir;              // empty: unchanged
-  int stdin_fd = -1;                // -1: inherited
+  std::vector<std::string> env;  // the complete environment, "K=V"
+  std::string workdir;           // empty: unchanged
+  int stdin_fd = -1;             // -1: inherited
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool new_session = true;
-  bool die_with_parent = true;      // SIGKILL when this process dies
-  std::vector<int> cpus;            // sched_setaffinity; empty: unchanged
+  bool die_with_parent = true;  // SIGKILL when this process dies
+  std::vector<int> cpus;        // sched_setaffinity; empty: unchanged
 };
 
 struct Process {
   pid_t pid = -1;
-  UniqueFd pidfd;                   // invalid where the kernel has none
+  UniqueFd pidfd;  // invalid where the kernel has none
 };
 
-// Starts argv[0] (a path, or a name looked up in the PATH of `env`). An exec that fails is an error here, with its errno;
-// no child is left.
+// Starts argv[0] (a path, or a name looked up in the PATH of `env`). An exec that fails is an error here, with its
+// errno; no child is left.
 Result<Process> Spawn(const SpawnOptions& options);
 
 // The whole process group led by this process (it leads its own session); ESRCH is not an error.

@@ -52,9 +52,7 @@ std::string Address::Host() const {
   return text;
 }
 
-int Address::port() const {
-  return ntohs(storage.ss_family == AF_INET6 ? V6(*this)->sin6_port : V4(*this)->sin_port);
-}
+int Address::port() const { return ntohs(storage.ss_family == AF_INET6 ? V6(*this)->sin6_port : V4(*this)->sin_port); }
 
 std::string Address::ToString() const {
   const std::string host = Host();
@@ -237,7 +235,8 @@ Status SendAll(int fd, const void* data, size_t size, TimePoint deadline) {
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return Status(Code::kTimeout, "send: " + ErrnoText(errno));
-    if (!WaitFor(fd, POLLOUT, deadline)) return Status(Code::kTimeout, "send: the peer took nothing before the deadline");
+    if (!WaitFor(fd, POLLOUT, deadline))
+      return Status(Code::kTimeout, "send: the peer took nothing before the deadline");
   }
   return {};
 }
@@ -254,7 +253,8 @@ Status ReceiveAll(int fd, void* data, size_t size, TimePoint deadline) {
     if (got == 0) return Status(Code::kTimeout, "receive: the peer closed the connection");
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return Status(Code::kTimeout, "receive: " + ErrnoText(errno));
-    if (!WaitFor(fd, POLLIN, deadline)) return Status(Code::kTimeout, "receive: the peer sent nothing before the deadline");
+    if (!WaitFor(fd, POLLIN, deadline))
+      return Status(Code::kTimeout, "receive: the peer sent nothing before the deadline");
   }
   return {};
 }

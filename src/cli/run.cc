@@ -13,20 +13,8 @@
 #include "launch/worker_env.h"
 #include "place/machine.h"
 
-extern char** environ;
-
 namespace lockstep::cli {
 namespace {
-
-place::Environment ThisEnvironment() {
-  place::Environment env;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos && equals > 0) env[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return env;
-}
 
 int Fail(const Status& status) {
   fmt::print(stderr, "lockstep run: {}\n", status.ToString());
@@ -100,7 +88,7 @@ int Exec(const launch::LaunchPlan& plan, bool set_identity) {
 
 int RunMain(int argc, char** argv) {
   launch::LaunchPlan plan;
-  plan.env = ThisEnvironment();
+  plan.env = place::CurrentEnvironment();
   auto flags = ParseRunFlags(argc, argv, plan.env, ParseMode::kRun);
   if (!flags.ok()) return Fail(flags.status());
   if (flags->print_and_exit) {
@@ -113,11 +101,10 @@ int RunMain(int argc, char** argv) {
 
   place::Environment seen = plan.env;
   if (!plan.options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
-  const place::Machine machine = place::DetectMachine(seen);
+  const place::Machine machine = place::ReadMachine(seen);
   plan.placement = place::Resolve(plan.env, plan.options.place, machine);
   plan.host = machine.host;
   plan.cpus = machine.cpus;
-  plan.gpu_pci = machine.gpu_pci;
   if (!plan.placement.error.ok()) {
     return Fail(plan.placement.error.WithCode(Code::kUsage));
   }
@@ -126,8 +113,8 @@ int RunMain(int argc, char** argv) {
   if (!program.ok()) return Fail(program.status());
   plan.program = std::move(*program);
   auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
-  auto token = launch::LoadToken(plan.options.token_file,
-                                 token_variable == plan.env.end() ? "" : token_variable->second);
+  auto token =
+      launch::LoadToken(plan.options.token_file, token_variable == plan.env.end() ? "" : token_variable->second);
   if (!token.ok()) return Fail(token.status());
   plan.token = std::move(*token);
 
@@ -140,11 +127,12 @@ int RunMain(int argc, char** argv) {
     const int asked = plan.options.place.nproc_per_node ? plan.placement.nproc_per_node.value_or(1) : 1;
     if (asked > 1 || plan.options.place.nnodes.value_or(1) > 1) {
       const std::string outer = machine.outer_launcher.empty() ? "another launcher" : machine.outer_launcher;
-      return Fail(Status(Code::kUsage,
-                         fmt::format("a launch inside a launch: this process (pid {} on {}) is already a rank started by "
-                                     "{}, and was asked to start {} ranks more",
-                                     getpid(), machine.host, outer, asked),
-                         "use one launcher: drop the outer one, or drop the launch flags here"));
+      return Fail(
+          Status(Code::kUsage,
+                 fmt::format("a launch inside a launch: this process (pid {} on {}) is already a rank started by "
+                             "{}, and was asked to start {} ranks more",
+                             getpid(), machine.host, outer, asked),
+                 "use one launcher: drop the outer one, or drop the launch flags here"));
     }
     return Exec(plan, /*set_identity=*/false);
   }

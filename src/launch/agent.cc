@@ -15,14 +15,34 @@ namespace lockstep::launch {
 namespace {
 
 constexpr Millis kHoldSignalEnds{150};
-constexpr Millis kSecondPress{300};       // two SIGINT closer than this are one key press seen twice
+constexpr Millis kSecondPress{300};  // two SIGINT closer than this are one key press seen twice
 constexpr Millis kCoordinatorPatience{5000};
 constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
 
 bool MayBeOurs(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
-// What torch's @record writes: {"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp": "1700000000"}}},
-// or {"message": "text", ...}.
+// The streams of a rank that the console shows: bit 1 stdout, bit 2 stderr.
+int ShownStreams(const RunOptions& run, const WorkerIdentity& who) {
+  const auto among = [](const std::vector<int>& list, int value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  switch (run.console.kind) {
+    case ConsoleRanks::Kind::kAll:
+      return 3;
+    case ConsoleRanks::Kind::kNone:
+      return 0;
+    case ConsoleRanks::Kind::kListed:
+      return among(run.console.ranks, who.rank) ? 3 : 0;
+    case ConsoleRanks::Kind::kDefault:
+      break;
+  }
+  if (run.local_ranks_filter && !among(*run.local_ranks_filter, who.local_rank)) return 0;
+  const int redirected = run.redirects.For(who.local_rank);
+  return (3 & ~redirected) | (run.tee ? run.tee->For(who.local_rank) : 0);
+}
+
+// What torch's @record writes: {"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp":
+// "1700000000"}}}, or {"message": "text", ...}.
 void ReadErrorFile(const std::string& path, RankExit* exit) {
   auto text = ReadFile(path, 1 << 20);
   if (!text.ok()) return;
@@ -83,11 +103,8 @@ void Agent::Go(const Json& message) {
     SendStopped({});
     return;
   }
-  started_ = Now();
   events_.send({{"type", "started"}});
-  loop_.After(Millis(1000), [this, attempt = attempt_] {
-    if (attempt == attempt_) CheckProgress();
-  });
+  WatchProgress();
 }
 
 Status Agent::StartRanks(const Json& message) {
@@ -145,17 +162,19 @@ Status Agent::StartRanks(const Json& message) {
     plan.env = std::move(*env);
     plan.workdir = options_.program.workdir;
     plan.log_path = dir_->LogPath(attempt_, node_, who.rank);
-    const auto& filter = options_.run.local_ranks_filter;
-    const bool listed = !filter || std::find(filter->begin(), filter->end(), who.local_rank) != filter->end();
-    int shown = 3 & ~options_.run.redirects.For(who.local_rank);
-    if (options_.run.tee) shown |= options_.run.tee->For(who.local_rank);
-    plan.show_out = listed && (shown & 1) != 0;
-    plan.show_err = listed && (shown & 2) != 0;
+    const int shown = ShownStreams(options_.run, who);
+    plan.show_out = (shown & 1) != 0;
+    plan.show_err = (shown & 2) != 0;
     plans.push_back(std::move(plan));
     ranks_.push_back(who.rank);
   }
+  started_ = Now();
+  started_unix_ = UnixSeconds();
   LOCKSTEP_RETURN_IF_ERROR(supervisor_.Start(plans));
-  dir_->AppendEvent("ranks_started", {{"attempt", attempt_}, {"node", node_}, {"pids", supervisor_.pids()}});
+  const auto pids = supervisor_.pids();
+  for (size_t i = 0; i < pids.size() && i < ranks_.size(); ++i) {
+    dir_->AppendEvent("rank_started", {{"attempt", attempt_}, {"node", node_}, {"rank", ranks_[i]}, {"pid", pids[i]}});
+  }
   return {};
 }
 
@@ -175,7 +194,10 @@ bool Agent::IsStopSignal(int signal) const {
 }
 
 void Agent::OnSignal(int signal) {
-  if (!IsStopSignal(signal)) return supervisor_.Forward(signal);
+  if (!IsStopSignal(signal)) {
+    if (dir_ != nullptr) dir_->AppendEvent("signal", {{"node", node_}, {"signal", signal}, {"forwarded", true}});
+    return supervisor_.Forward(signal);
+  }
   if (stop_signal_ != 0) {
     if (signal == SIGINT && Now() - stop_time_ > kSecondPress) {
       events_.say("second Ctrl-C: killing the ranks");
@@ -246,6 +268,7 @@ RankExit Agent::Details(const Supervisor::Ended& ended) const {
 void Agent::SendStopped(const std::vector<pid_t>& stuck) {
   active_ = false;
   pump_.Detach(attempt_, Now() + Millis(1000));
+  TellProgress();  // its last lines may have been its first
   Json details = Json::array();
   for (const auto& ended : ended_) {
     if (!ended.status.success()) details.push_back(Details(ended).ToJson());
@@ -255,27 +278,32 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
     words += fmt::format("{}pid {} does not die (state {}): {}", words.empty() ? "" : "; ", pid, ProcessState(pid),
                          ProcessCommand(pid));
   }
-  if (dir_ != nullptr) dir_->AppendEvent("node_stopped", {{"attempt", attempt_}, {"node", node_}});
   if (!lost_.empty()) {
     return events_.finished(6, "lost node 0: " + lost_, "look at that machine and at its launcher's log");
   }
   events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}});
 }
 
-void Agent::CheckProgress() {
-  if (!active_ || told_progress_) return;
+void Agent::TellProgress() {
+  if (told_progress_ || dir_ == nullptr) return;
   for (int rank : ranks_) {
-    struct stat info {};
-    const bool metrics = stat(dir_->MetricsPath(rank).c_str(), &info) == 0 &&
-                         info.st_size > 0 && static_cast<double>(info.st_mtime) >= UnixSeconds() - SecondsSince(started_) - 1;
+    struct stat info{};
+    // A run that continues finds the lines of its earlier attempts: only newer ones count.
+    const bool metrics = stat(dir_->MetricsPath(rank).c_str(), &info) == 0 && info.st_size > 0 &&
+                         static_cast<double>(info.st_mtim.tv_sec) + info.st_mtim.tv_nsec * 1e-9 >= started_unix_;
     if (metrics || pump_.Progress(rank).any() || SecondsSince(started_) > kUptimeIsProgress) {
       told_progress_ = true;
       events_.send({{"type", "progress"}, {"rank", rank}});
       return;
     }
   }
+}
+
+void Agent::WatchProgress() {
   loop_.After(Millis(1000), [this, attempt = attempt_] {
-    if (attempt == attempt_) CheckProgress();
+    if (!active_ || attempt != attempt_) return;
+    TellProgress();
+    if (!told_progress_) WatchProgress();
   });
 }
 

@@ -1,6 +1,6 @@
-// A node's part of a job: it starts the ranks the coordinator tells it to, tells it about every end, and stops them on its
-// word. One per launcher, on the loop's thread; it speaks to the coordinator in messages and does not know whether that
-// sits in the same process.
+// A node's part of a job: it starts the ranks the coordinator tells it to, tells it about every end, and stops them on
+// its word. One per launcher, on the loop's thread; it speaks to the coordinator in messages and does not know whether
+// that sits in the same process.
 #pragma once
 
 #include <functional>
@@ -60,7 +60,8 @@ class Agent {
   void SendExit(const Supervisor::Ended& ended, bool after_stop);
   void SendStopped(const std::vector<pid_t>& stuck);
   RankExit Details(const Supervisor::Ended& ended) const;
-  void CheckProgress();
+  void TellProgress();
+  void WatchProgress();
   bool IsStopSignal(int signal) const;
 
   Loop& loop_;
@@ -72,9 +73,10 @@ class Agent {
   OomWatch oom_;
   Supervisor supervisor_;
   record::RunDir* dir_ = nullptr;
-  bool active_ = false;    // between go and stopped
+  bool active_ = false;  // between go and stopped
   int attempt_ = 0, node_ = 0;
   TimePoint started_{};
+  double started_unix_ = 0;
   std::vector<int> ranks_;
   std::vector<Supervisor::Ended> ended_;
   // Ends by a signal that may have been meant for the whole launcher wait here a moment for ours to arrive.

@@ -194,7 +194,7 @@ void Coordinator::TakeSeat(uint64_t id, Member member) {
   seat.connection = std::move(node.mapped().connection);
   seat.connection->set_events({[this, index](Json message) { OnMessage(index, message); },
                                [this, index](const std::string& why) { OnClosed(index, why); }});
-  events_.record("joined", {{"seat", index}, {"host", seat.member.host}, {"pid", seat.member.pid}});
+  events_.record("node_joined", {{SeatWord(self_.level), index}, {"host", seat.member.host}, {"pid", seat.member.pid}});
   if (seat.member.command != self_.command) {
     events_.say(fmt::format("warning: {} was started with another command line: {}", seat.member.Who(),
                             CommandDifference(self_.command, seat.member.command)));
@@ -328,7 +328,7 @@ void Coordinator::Go() {
   progressed_ = false;
   events_.record("attempt_started", {{"attempt", attempt_},
                                      {"restarts", policy_.used()},
-                                     {"world", world_},
+                                     {"world_size", world_},
                                      {"nnodes", nnodes()},
                                      {"master_addr", options_.master_addr},
                                      {"master_port", port}});
@@ -381,7 +381,7 @@ void Coordinator::OnMessage(int index, const Json& message) {
     if (stop_signal_ == 0) {
       stop_signal_ = signal;
       stop_why_ = fmt::format("{} at {}", SignalName(signal), seat.member.Who());
-      events_.record("stop_requested", {{"signal", signal}, {"by", seat.member.Who()}});
+      events_.record("signal", {{"signal", signal}, {"by", seat.member.Who()}});
     }
     if (Flag(message, "now")) options_.grace = Millis(0);
     if (state_ == State::kRunning || state_ == State::kStopping) return BeginStop(signal, stop_why_);
@@ -398,12 +398,14 @@ void Coordinator::OnExit(Seat& seat, const Json& message) {
   exit.node = seat.node;
   exit.host = seat.member.host;
   exit.after_stop = exit.after_stop || state_ == State::kStopping;
-  events_.record("rank_exited", {{"attempt", attempt_},
-                                 {"rank", exit.rank},
-                                 {"node", exit.node},
-                                 {"exit_code", exit.code},
-                                 {"signal", exit.signal},
-                                 {"after_stop", exit.after_stop}});
+  events_.record("rank_exited",
+                 {{"attempt", attempt_},
+                  {"rank", exit.rank},
+                  {"node", exit.node},
+                  {"host", exit.host},
+                  {"pid", exit.pid},
+                  {exit.signal != 0 ? "signal" : "exit_code", exit.signal != 0 ? exit.signal : exit.code},
+                  {"after_stop", exit.after_stop}});
   const bool failed = !exit.success();
   if (failed && state_ == State::kRunning) {
     if (exit.code != kResumeMe) {
@@ -466,7 +468,7 @@ void Coordinator::MemberLost(int index, const std::string& why) {
   }
   seats_.erase(it);
   if (state_ == State::kFinished) return;
-  events_.record("member_lost", {{"attempt", attempt_}, {"who", who}, {"why", why}});
+  events_.record("node_lost", {{"attempt", attempt_}, {SeatWord(self_.level), index}, {"who", who}, {"why", why}});
   if (state_ == State::kGathering || state_ == State::kBackingOff) {
     events_.say(fmt::format("{} left before the start: {}", who, why));
     return;
@@ -494,10 +496,12 @@ void Coordinator::Decide() {
   // an error file's own time stamp is better evidence, because two ranks may fail within one turn of the loop.
   std::vector<RankExit> failures;
   bool saved = false;
+  bool unsaved = false;  // a rank that was told to stop and could not do so cleanly
   bool all_zero = true;
   for (const RankExit& exit : exits_) {
     all_zero = all_zero && exit.success();
     saved = saved || (exit.code == kResumeMe && exit.signal == 0);
+    unsaved = unsaved || (exit.signal == 0 && exit.code != 0 && exit.code != kResumeMe);
     if (!exit.success() && !exit.after_stop && exit.code != kResumeMe) failures.push_back(exit);
   }
   for (size_t i = 1; i < failures.size(); ++i) {
@@ -510,7 +514,11 @@ void Coordinator::Decide() {
                                           exit.signal == stop_signal_ || exit.code == kResumeMe);
     if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
   }
-  const bool real_failure = !failures.empty() && !failures.front().after_stop;
+  // "Resume me" is a promise: one rank that failed to save takes it back.
+  const bool broken_promise = saved && unsaved;
+  saved = saved && !unsaved;
+  const bool real_failure =
+      !failures.empty() && (!failures.front().after_stop || (broken_promise && stop_signal_ == 0));
 
   Outcome outcome;
   outcome.failures = failures;
@@ -565,11 +573,13 @@ void Coordinator::Decide() {
     if (policy_.budget() > 0 && stop_signal_ == 0) outcome.reason += fmt::format(" ({})", verdict.why);
     return Finish(std::move(outcome));
   }
-  events_.record("restarting", {{"attempt", attempt_},
-                                {"restart", policy_.used()},
-                                {"pause", verdict.pause.count() / 1000.0},
-                                {"reason", outcome.reason},
-                                {"failures", failures.empty() ? Json() : failures.front().ToJson()}});
+  events_.record("attempt_ended",
+                 {{"attempt", attempt_}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+  events_.record("restart", {{"attempt", attempt_},
+                             {"why", outcome.reason},
+                             {"left", policy_.budget() - policy_.used()},
+                             {"pause", verdict.pause.count() / 1000.0},
+                             {"failure", failures.empty() ? Json() : failures.front().ToJson()}});
   events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
   state_ = State::kBackingOff;
   ++attempt_;
@@ -589,6 +599,11 @@ void Coordinator::Finish(Outcome outcome) {
   state_ = State::kFinished;
   events_.status("");
   outcome.attempts = attempt_ - options_.first_attempt + 1;
+  outcome.attempt = attempt_;
+  if (world_ > 0) {
+    events_.record("attempt_ended",
+                   {{"attempt", attempt_}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+  }
   outcome.restarts = policy_.used();
   bool remote = false;
   for (auto& [index, seat] : seats_) {
@@ -640,7 +655,10 @@ void Coordinator::Tick() {
       seat.suspected = true;
       events_.say(fmt::format("suspecting {}: its machine has acknowledged nothing for {:.0f} s; lost at {:.0f} s",
                               seat.member.Who(), silence.count() / 1000.0, options_.node_timeout.count() / 1000.0));
-      events_.record("member_suspected", {{"who", seat.member.Who()}, {"silence", silence.count() / 1000.0}});
+      events_.record("node_suspected", {{"attempt", attempt_},
+                                        {SeatWord(self_.level), index},
+                                        {"who", seat.member.Who()},
+                                        {"why", fmt::format("silent for {:.1f} s", silence.count() / 1000.0)}});
     } else if (silence < kTick && seat.suspected) {
       seat.suspected = false;
       events_.say(fmt::format("{} is back", seat.member.Who()));

@@ -25,7 +25,8 @@ namespace {
 constexpr int kDefaultPort = 29500;
 constexpr Millis kLockHeartbeat{10000};
 
-// With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to use.
+// With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to
+// use.
 void RaiseFileLimit(int members) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(members) * 2 + 512;
@@ -127,12 +128,12 @@ std::string Launcher::FirstLine() const {
     return fmt::format("rank {} of {} on {} ({}, one launcher per rank)", self_.index, self_.count, self_.host,
                        p.platform);
   }
-  return fmt::format("{} rank{} on this node, {} node{} ({}): nproc-per-node {}", self_.nproc,
+  return fmt::format("{} rank{} on this node, {} node{} ({}); nproc-per-node from {}", self_.nproc,
                      self_.nproc == 1 ? "" : "s", self_.count, self_.count == 1 ? "" : "s", p.platform, p.nproc_source);
 }
 
-// A launcher that was given no node rank (torchrun's c10d style) is node 0 if the endpoint is an address of this machine
-// and nobody here holds the port yet.
+// A launcher that was given no node rank (torchrun's c10d style) is node 0 if the endpoint is an address of this
+// machine and nobody here holds the port yet.
 Status Launcher::FindSeatByAddress() {
   if (self_.index >= 0) return {};
   auto addresses = Resolve(LauncherHost(plan_), LauncherPort(plan_));
@@ -187,26 +188,36 @@ Status Launcher::Prepare() {
 Status Launcher::Host() {
   const place::Placement& p = plan_.placement;
   for (const std::string& notice : run_dir_->notices()) Say(notice);
-  Json identity = {{"command", self_.command},
-                   {"argv", plan_.program.argv},
-                   {"platform", p.platform},
-                   {"level", place::Name(self_.level)},
-                   {"nnodes", self_.level == place::Level::kNode ? self_.count : p.nnodes.value_or(-1)},
-                   {"nproc_per_node", self_.nproc},
-                   {"host", self_.host},
-                   {"pid", self_.pid},
-                   {"workdir", plan_.options.workdir.empty() ? std::filesystem::current_path().string()
-                                                             : plan_.options.workdir},
-                   {"max_restarts", plan_.options.max_restarts},
-                   {"version", self_.version}};
+  const int world = self_.level == place::Level::kNode ? p.world_size.value_or(self_.nproc * self_.count) : self_.count;
+  const char* user = getenv("USER");
+  Json identity = {
+      {"program", plan_.program.argv},
+      {"id", self_.job.empty() ? run_dir_->name() : self_.job},
+      {"world_size", world},
+      {"user", user != nullptr ? user : std::to_string(getuid())},
+      {"platform", p.platform},
+      {"level", place::Name(self_.level)},
+      {"nnodes", self_.level == place::Level::kNode ? self_.count : p.nnodes.value_or(-1)},
+      {"nproc_per_node", self_.nproc},
+      {"host", self_.host},
+      {"pid", self_.pid},
+      {"workdir", plan_.options.workdir.empty() ? std::filesystem::current_path().string() : plan_.options.workdir},
+      {"max_restarts", plan_.options.max_restarts},
+      {"version", self_.version}};
   LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteRunJson(identity));
   LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteConfig(EffectiveConfig(plan_)));
+  run_dir_->AppendEvent("run_started", {{"name", run_dir_->name()},
+                                        {"nnodes", identity["nnodes"]},
+                                        {"world_size", world},
+                                        {"pid", self_.pid},
+                                        {"host", self_.host}});
   if (listener_ && self_.count > 1 && plan_.token.empty()) {
     const std::string host = LauncherHost(plan_);
     auto addresses = Resolve(host, LauncherPort(plan_));
     const bool loopback = addresses.ok() && !addresses->empty() && (*addresses)[0].IsLoopback();
     if (!loopback) {
-      Say(fmt::format("warning: port {} is open to the network without a job token: anybody who reaches it can join "
+      Say(
+          fmt::format("warning: port {} is open to the network without a job token: anybody who reaches it can join "
                       "(--token-file or LOCKSTEP_TOKEN)",
                       LauncherPort(plan_)));
     }
@@ -312,19 +323,20 @@ void Launcher::OnFinished(const Outcome& outcome) {
   context.nnodes = coordinator_->nnodes();
   context.started = started_;
   context.duration = SecondsSince(start_);
-  Json report = ReportJson(outcome, context);
   const LogStats stats = pump_->Stats();
-  report["logs"] = {{"bytes", stats.bytes_captured},
-                    {"bytes_lost", stats.bytes_lost},
-                    {"lost_because", stats.lost_errno == 0 ? "" : ErrnoText(stats.lost_errno)},
-                    {"console_lines_skipped", stats.console_lines_skipped}};
-  run_dir_->AppendEvent("finished", {{"state", Name(outcome.end)}, {"exit_code", outcome.exit_code}});
-  const Status written = run_dir_->WriteReport(report);
-  if (!written.ok()) Say("warning: " + written.message());
   if (stats.bytes_lost > 0) {
-    Say(fmt::format("warning: {} bytes of log were lost: {} ({})", stats.bytes_lost, ErrnoText(stats.lost_errno),
-                    stats.lost_path));
+    context.warnings.push_back(fmt::format("{} bytes of log were lost: {} ({})", stats.bytes_lost,
+                                           ErrnoText(stats.lost_errno), stats.lost_path));
   }
+  if (stats.console_lines_skipped > 0) {
+    context.warnings.push_back(fmt::format("the console was slow: {} lines were not shown; they are in the logs",
+                                           stats.console_lines_skipped));
+  }
+  run_dir_->AppendEvent("run_ended", {{"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+  Json report = ReportJson(outcome, context);
+  const Status written = run_dir_->WriteReport(report);
+  if (!written.ok()) context.warnings.push_back("the report could not be written: " + written.message());
+  for (const std::string& warning : context.warnings) Say("warning: " + warning);
   Say(ReportText(outcome, context));
   Say(fmt::format("run directory: {}", run_dir_->path()));
   if (plan_.options.json) {
@@ -351,22 +363,22 @@ int Launcher::Run() {
   agent_options.level = self_.level;
   agent_options.nproc = self_.nproc;
   agent_options.who = self_.Who();
-  agent_ = std::make_unique<Agent>(
-      loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
-      Agent::Events{[this](const Json& message) {
-                      if (coordinator_) {
-                        loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
-                      } else {
-                        link_->Send(message);
-                      }
-                    },
-                    [this](const std::string& text) { Say(text); },
-                    [this](int code, const std::string& reason, const std::string& hint) {
-                      if (link_) link_->Done();
-                      Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
-                                      hint.empty() ? "" : "\n  do: " + hint));
-                      Exit(code);
-                    }});
+  agent_ =
+      std::make_unique<Agent>(loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
+                              Agent::Events{[this](const Json& message) {
+                                              if (coordinator_) {
+                                                loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
+                                              } else {
+                                                link_->Send(message);
+                                              }
+                                            },
+                                            [this](const std::string& text) { Say(text); },
+                                            [this](int code, const std::string& reason, const std::string& hint) {
+                                              if (link_) link_->Done();
+                                              Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
+                                                              hint.empty() ? "" : "\n  do: " + hint));
+                                              Exit(code);
+                                            }});
   WatchSignals();
   if (hosts_) {
     const Status hosted = Host();

@@ -43,7 +43,8 @@ struct Outcome {
   std::string reason;              // one sentence
   std::string hint;                // what to do
   std::vector<RankExit> failures;  // first failing rank first
-  int attempts = 0;
+  int attempts = 0;                // of this launch
+  int attempt = 0;                 // number of the last one
   int restarts = 0;
 };
 

@@ -20,22 +20,32 @@ std::string LastLines(const std::string& text, size_t count) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   std::string out;
-  for (size_t i = lines.size() > count ? lines.size() - count : 0; i < lines.size(); ++i) out += "    " + lines[i] + "\n";
+  for (size_t i = lines.size() > count ? lines.size() - count : 0; i < lines.size(); ++i)
+    out += "    " + lines[i] + "\n";
   return out;
 }
 
 // What a way of dying usually means. Words only where they are nearly always true.
 std::string Advice(const RankExit& exit) {
-  if (exit.signal == SIGKILL && !exit.evidence.empty()) return "the machine ran out of memory: use less, or raise the limit";
+  if (exit.signal == SIGKILL && !exit.evidence.empty())
+    return "the machine ran out of memory: use less, or raise the limit";
   switch (exit.signal) {
-    case SIGKILL: return "somebody killed it: the kernel for lack of memory (no evidence was readable), the scheduler or a person";
-    case SIGSEGV: return "a crash in native code: look at the core dump, or run with PYTHONFAULTHANDLER=1 for the stack";
-    case SIGBUS: return "usually /dev/shm or a disk is full: enlarge shared memory (docker --shm-size, an emptyDir of medium Memory)";
-    case SIGILL: return "the program was built for a newer CPU";
-    case SIGABRT: return "the program aborted itself: its last lines say why";
-    default: break;
+    case SIGKILL:
+      return "somebody killed it: the kernel for lack of memory (no evidence was readable), the scheduler or a person";
+    case SIGSEGV:
+      return "a crash in native code: look at the core dump, or run with PYTHONFAULTHANDLER=1 for the stack";
+    case SIGBUS:
+      return "usually /dev/shm or a disk is full: enlarge shared memory (docker --shm-size, an emptyDir of medium "
+             "Memory)";
+    case SIGILL:
+      return "the program was built for a newer CPU";
+    case SIGABRT:
+      return "the program aborted itself: its last lines say why";
+    default:
+      break;
   }
-  if (exit.signal == 0 && exit.code == 127) return "a command was not found: check PATH and the environment on that node";
+  if (exit.signal == 0 && exit.code == 127)
+    return "a command was not found: check PATH and the environment on that node";
   if (exit.signal == 0 && exit.code == 126) return "a command could not be executed: check its permissions";
   return "its last lines say why; the whole log is in the file named above";
 }
@@ -44,48 +54,84 @@ std::string Advice(const RankExit& exit) {
 
 const char* Name(End end) {
   switch (end) {
-    case End::kSucceeded: return "succeeded";
-    case End::kFailed: return "failed";
-    case End::kNodeLost: return "node_lost";
-    case End::kStopped: return "stopped";
-    case End::kSaved: return "saved";
-    case End::kRendezvous: return "rendezvous_failed";
-    case End::kEnvironment: return "not_started";
+    case End::kSucceeded:
+      return "succeeded";
+    case End::kFailed:
+      return "failed";
+    case End::kNodeLost:
+      return "node_lost";
+    case End::kStopped:
+      return "stopped";
+    case End::kSaved:
+      return "saved";
+    case End::kRendezvous:
+      return "rendezvous_failed";
+    case End::kEnvironment:
+      return "not_started";
   }
   return "unknown";
 }
 
+// outcome of docs/formats/run-directory.md.
+const char* OutcomeWord(End end) {
+  if (end == End::kSucceeded) return "succeeded";
+  return end == End::kStopped || end == End::kSaved ? "stopped" : "failed";
+}
+
+Json FailureJson(const RankExit& exit, int attempt) {
+  Json lines = Json::array();
+  std::istringstream in(exit.tail);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return {{"attempt", attempt},
+          {"node", exit.node},
+          {"host", exit.host},
+          {"rank", exit.rank},
+          {"local_rank", exit.local_rank},
+          {"pid", exit.pid},
+          {"exit_code", exit.signal == 0 ? Json(exit.code) : Json()},
+          {"signal", exit.signal != 0 ? Json(exit.signal) : Json()},
+          {"signal_name", exit.signal != 0 ? Json(SignalName(exit.signal)) : Json()},
+          {"description", exit.Describe()},
+          {"uptime", exit.uptime},
+          {"error", exit.error_message.empty() ? Json() : Json(exit.error_message)},
+          {"traceback", exit.error_detail.empty() ? Json() : Json(exit.error_detail)},
+          {"evidence", exit.evidence.empty() ? Json() : Json(exit.evidence)},
+          {"log", exit.log},
+          {"last_lines", lines}};
+}
+
 Json ReportJson(const Outcome& outcome, const ReportContext& context) {
-  Json report = {{"state", Name(outcome.end)},
+  Json report = {{"outcome", OutcomeWord(outcome.end)},
+                 {"end", Name(outcome.end)},
                  {"exit_code", outcome.exit_code},
                  {"reason", outcome.reason},
-                 {"hint", outcome.hint},
+                 {"do", outcome.hint},
                  {"world_size", context.world},
                  {"nnodes", context.nnodes},
                  {"attempts", outcome.attempts},
                  {"restarts", outcome.restarts},
                  {"started", context.started},
                  {"ended", context.started + context.duration},
-                 {"duration", context.duration},
                  {"first_failure", nullptr},
-                 {"failures", Json::array()}};
-  for (const RankExit& exit : outcome.failures) {
-    Json entry = exit.ToJson();
-    entry["description"] = exit.Describe();
-    entry["signal_name"] = exit.signal != 0 ? Json(SignalName(exit.signal)) : Json();
-    report["failures"].push_back(entry);
-  }
-  if (!report["failures"].empty() && outcome.end == End::kFailed) {
-    report["first_failure"] = report["failures"][0];
-    if (outcome.hint.empty()) report["hint"] = Advice(outcome.failures[0]);
+                 {"other_failures", Json::array()},
+                 {"warnings", context.warnings}};
+  const bool failed = outcome.end == End::kFailed;
+  for (size_t i = 0; i < outcome.failures.size(); ++i) {
+    const Json entry = FailureJson(outcome.failures[i], outcome.attempt);
+    if (i == 0 && failed) {
+      report["first_failure"] = entry;
+      if (outcome.hint.empty()) report["do"] = Advice(outcome.failures[0]);
+    } else {
+      report["other_failures"].push_back(entry);
+    }
   }
   return report;
 }
 
 std::string ReportText(const Outcome& outcome, const ReportContext& context) {
   std::string text = fmt::format("{} after {} (exit code {}): {}", Name(outcome.end),
-                                 FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))), outcome.exit_code,
-                                 outcome.reason);
+                                 FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))),
+                                 outcome.exit_code, outcome.reason);
   if (outcome.end == End::kFailed && !outcome.failures.empty()) {
     const RankExit& first = outcome.failures[0];
     text += fmt::format("\n  rank {} (local rank {} on node {}, host {}, pid {}): {} after {:.1f} s", first.rank,
@@ -101,7 +147,8 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
     if (outcome.failures.size() > 1) {
       std::string others;
       for (size_t i = 1; i < outcome.failures.size() && i <= 8; ++i) {
-        others += fmt::format("{}rank {} {}", i > 1 ? ", " : "", outcome.failures[i].rank, outcome.failures[i].Describe());
+        others +=
+            fmt::format("{}rank {} {}", i > 1 ? ", " : "", outcome.failures[i].rank, outcome.failures[i].Describe());
       }
       text += "\n  also failed, later: " + others;
     }

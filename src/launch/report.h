@@ -14,12 +14,13 @@ struct ReportContext {
   std::string run_name, run_dir;
   int world = 1, nnodes = 1;
   double started = 0, duration = 0;
+  std::vector<std::string> warnings;
 };
 
 Json ReportJson(const Outcome& outcome, const ReportContext& context);
 
-// The end as a person wants to read it: what happened, the first failing rank with its last words, what to do, where the
-// logs are. Several lines, no trailing newline.
+// The end as a person wants to read it: what happened, the first failing rank with its last words, what to do, where
+// the logs are. Several lines, no trailing newline.
 std::string ReportText(const Outcome& outcome, const ReportContext& context);
 
 }  // namespace lockstep::launch
