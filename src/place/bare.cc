@@ -135,6 +135,8 @@ void WithoutWorldAndRank(Scene& scene, const Bare& bare, Facts* facts) {
       in.Ignored(bare.rank->source, "without WORLD_SIZE it says nothing");
   }
   facts->level = Level::kNode;
+  // Ranks per node under a rank's name, where there is no rank: a count like any other.
+  if (!bare.nproc) facts->nproc = in.Number("LOCAL_WORLD_SIZE", 1);
 }
 
 }  // namespace
@@ -165,32 +167,42 @@ std::optional<Said<int>> WorldAsNodes(Scene& scene) {
 
 void ReadBare(Scene& scene, Facts* facts) {
   Reader& in = scene.in;
+  const Asked& asked = scene.asked;
+  const bool told = asked.nnodes && asked.node_rank;  // by flags: the variables cannot matter
   Bare bare;
-  bare.world = in.Number("WORLD_SIZE", 1);
-  bare.rank = in.Number("RANK", 0);
-  bare.nnodes = scene.asked.nnodes ? scene.asked.nnodes : in.Number(kNodeCountNames, 1);
-  bare.node_rank = scene.asked.node_rank ? scene.asked.node_rank : in.Number(kNodeRankNames, 0);
-  std::optional<Said<std::string>> spec = scene.asked.nproc ? scene.asked.nproc : in.Text(kRanksPerNodeNames);
+  bare.world = in.NumberUnless(told, {"WORLD_SIZE"}, 1);
+  bare.rank = in.NumberUnless(told, {"RANK"}, 0);
+  facts->nnodes = in.NumberUnless(asked.nnodes.has_value(), kNodeCountNames, 1);
+  facts->node_rank = in.NumberUnless(asked.node_rank.has_value(), kNodeRankNames, 0);
+  bare.nnodes = asked.nnodes ? asked.nnodes : facts->nnodes;
+  bare.node_rank = asked.node_rank ? asked.node_rank : facts->node_rank;
+  std::optional<Said<std::string>> spec = asked.nproc ? asked.nproc : in.Text(kRanksPerNodeNames);
   if (spec) bare.nproc = CountRanks(scene, *spec);
+  if (bare.nproc && !asked.nproc) facts->nproc = bare.nproc;
   bare.per_node = bare.nproc ? bare.nproc->value : std::max(scene.machine.gpus, 1);
   if (in.failed()) return;
-  facts->nnodes = in.Number(kNodeCountNames, 1);
-  facts->node_rank = in.Number(kNodeRankNames, 0);
+  if (told && asked.level != Level::kProcess) {
+    if (scene.row.name == "bare") scene.out.platform = "bare-node";
+    facts->level = Level::kNode;
+    in.Decides(asked.node_rank->source, "a node's number is asked for: one command per node");
+    return;
+  }
   if (!bare.world || !bare.rank) {
     WithoutWorldAndRank(scene, bare, facts);
     return;
   }
-  if (std::optional<std::string> local = in.Text("LOCAL_RANK")) {
-    in.Fail(fmt::format("{}: expected a number beside {} and {}", in.Source("LOCAL_RANK"), bare.world->source,
-                        bare.rank->source),
-            "correct or unset LOCAL_RANK, or pass --level, --nnodes and --node-rank");
-    return;
+  if (in.Has("LOCAL_RANK")) {
+    if (!asked.level)
+      in.Fail(fmt::format("{}: expected a number beside {} and {}", in.Source("LOCAL_RANK"), bare.world->source,
+                          bare.rank->source),
+              "correct or unset LOCAL_RANK, or pass --level=node|process");
+    else
+      in.Ignored(in.Source("LOCAL_RANK"), "no number");
   }
-  if (bare.rank->value >= bare.world->value) {
+  if (bare.rank->value >= bare.world->value)
     in.Fail(fmt::format("{} is not below {}", bare.rank->source, bare.world->source),
             "the variables are corrupt or belong to two jobs: correct them, or pass --nnodes and --node-rank");
-    return;
-  }
+  if (in.failed()) return;
   facts->level = Decide(scene, bare);
   if (!facts->level) return;
   if (*facts->level == Level::kProcess) {

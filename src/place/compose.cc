@@ -124,7 +124,8 @@ void NodeCounts(Scene& scene, Facts* facts) {
     facts->nproc_by_node.clear();
   } else if (facts->nproc) {
     SetRanksPerNode(scene, facts->nproc, true);
-    if (scene.machine.gpus > 1 && !elsewhere && facts->nproc->value != scene.machine.gpus)
+    const int gpus = scene.machine.gpus;
+    if (!elsewhere && ((gpus > 1 && facts->nproc->value != gpus) || (gpus > 0 && facts->nproc->value > gpus)))
       in.Warn(fmt::format("{}: {} ranks on this node, beside {}", facts->nproc->source, facts->nproc->value,
                           VisibleGpus(scene.machine)));
   } else if (elsewhere) {
@@ -220,61 +221,6 @@ void ProcessCounts(Scene& scene, Facts* facts) {
         "the local rank is not told: agreed when the launchers meet; set LOCAL_RANK if the program needs it before");
 }
 
-// WORLD_SIZE and RANK that this platform does not speak with: whether they agree is worth a line.
-void CompareBareNames(Scene& scene) {
-  Reader& in = scene.in;
-  const Platform& row = scene.row;
-  auto reads = [](const Names& names, std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (reads(row.world, "WORLD_SIZE") || reads(row.nnodes, "WORLD_SIZE") || !in.Has("WORLD_SIZE")) return;
-  const Placement& out = scene.out;
-  std::optional<int> world = ParseNumber(*in.Text("WORLD_SIZE"));
-  std::optional<int> rank = in.Has("RANK") ? ParseNumber(*in.Text("RANK")) : std::nullopt;
-  const std::string source =
-      in.Has("RANK") ? in.Source("WORLD_SIZE") + ", " + in.Source("RANK") : in.Source("WORLD_SIZE");
-  const bool rank_is_node = !in.Has("RANK") || (rank && rank == out.node_rank);
-  if (out.level == Level::kNode && world && world == out.nnodes && rank_is_node)
-    in.Supports(source, "counts nodes, and agrees");
-  else if (out.level == Level::kNode && world && world == out.world_size && rank_is_node)
-    in.Supports(source, in.Has("RANK") ? "mixed, as PyTorchJob v1 does: WORLD_SIZE counts ranks, RANK is the node"
-                                       : "counts ranks, and agrees");
-  else if (out.level == Level::kProcess && world && world == out.world_size && (!in.Has("RANK") || rank == out.rank))
-    in.Supports(source, "agrees");
-  else {
-    in.Ignored(source, fmt::format("{} says otherwise", row.what));
-    if (out.nnodes && (out.world_size || out.starts == Starts::kOnce))
-      in.Warn(fmt::format("{} disagree with {} and are not used", source, row.what));
-  }
-}
-
-void Check(Scene& scene) {
-  const Placement& out = scene.out;
-  auto below = [&](const char* what, std::optional<int> index, std::optional<int> count, const char* of,
-                   const char* hint) {
-    if (index && count && *index >= *count)
-      scene.in.Fail(fmt::format("{} {} does not exist in a job of {} {}", what, *index, *count, of), hint);
-  };
-  below("rank", out.rank, out.world_size, "ranks (RANK is not below WORLD_SIZE)",
-        "the variables are corrupt or belong to two jobs: correct them, or pass --level, --nnodes and --node-rank");
-  below("node", out.node_rank, out.nnodes, "nodes",
-        "correct --node-rank or --nnodes, or the variables they come from (evidence below)");
-  below("local rank", out.local_rank, out.nproc_per_node, "ranks per node",
-        "correct LOCAL_RANK or --nproc-per-node, or the variables they come from");
-  if (out.level != Level::kProcess || !out.world_size || !out.nproc_per_node || !out.nnodes ||
-      !out.nproc_by_node.empty())
-    return;
-  const int64_t product = static_cast<int64_t>(*out.nnodes) * *out.nproc_per_node;
-  if (*out.nproc_per_node > *out.world_size || *out.nnodes > *out.world_size)
-    scene.in.Fail(fmt::format("{} nodes and {} ranks on this node do not fit in a world of {}", *out.nnodes,
-                              *out.nproc_per_node, *out.world_size),
-                  "the variables belong to two jobs: correct them, or pass --level, --nnodes and --nproc-per-node");
-  else if (product != *out.world_size)
-    scene.in.Warn(fmt::format(
-        "{} nodes x {} ranks on this node is {}, the world is {}: nodes of different size, or variables of two jobs",
-        *out.nnodes, *out.nproc_per_node, product, *out.world_size));
-}
-
 }  // namespace
 
 void Compose(Scene& scene, Facts facts) {
@@ -308,8 +254,7 @@ void Compose(Scene& scene, Facts facts) {
     out.nproc_by_node = facts.nproc_by_node;
   if (facts.level == Level::kProcess) out.local_world_size = out.nproc_per_node;
   if (facts.level == Level::kNode && out.nproc_per_node) out.local_world_size = out.nproc_per_node;
-  CompareBareNames(scene);
-  Check(scene);
+  Check(scene, facts);
   FindMaster(scene, facts);
 }
 

@@ -56,8 +56,10 @@ std::optional<Said<int>> CountRanks(Scene& scene, const Said<std::string>& spec)
 // "8 visible GPUs (nvml)"
 std::string VisibleGpus(const Machine& machine);
 
-// compose.cc: flags over facts, derived counts, the checks of every platform.
+// compose.cc: flags over facts, derived counts.
 void Compose(Scene& scene, Facts facts);
+// check.cc: what cannot be together, and what other names say.
+void Check(Scene& scene, const Facts& facts);
 // master.cc: where node 0 is reached.
 void FindMaster(Scene& scene, const Facts& facts);
 

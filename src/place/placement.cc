@@ -59,12 +59,13 @@ void NoteTraps(Scene& scene) {
 void ReadByTable(Scene& scene, Facts* facts) {
   Reader& in = scene.in;
   const Platform& row = scene.row;
-  facts->nnodes = in.Number(row.nnodes, 1);
-  facts->node_rank = in.Number(row.node_rank, 0);
+  facts->nnodes = in.NumberUnless(scene.asked.nnodes.has_value(), row.nnodes, 1);
+  facts->node_rank = in.NumberUnless(scene.asked.node_rank.has_value(), row.node_rank, 0);
   facts->world = in.Number(row.world, 1);
   facts->rank = in.Number(row.rank, 0);
   facts->local_rank = in.Number(row.local_rank, 0);
-  if (std::optional<Said<std::string>> spec = in.Text(row.nproc)) facts->nproc = CountRanks(scene, *spec);
+  std::optional<Said<std::string>> spec = in.Text(row.nproc);
+  if (spec && (!scene.asked.nproc || row.rule != LevelRule::kNode)) facts->nproc = CountRanks(scene, *spec);
 }
 
 void ReadWorker(Scene& scene, Facts* facts) {

@@ -244,6 +244,27 @@ std::vector<Platform> MakePlatforms() {
 
 }  // namespace
 
+const std::vector<Trap>& UnreadPlatforms() {
+  static const std::vector<Trap> rows = {
+      {"AWS_BATCH_JOB_NUM_NODES", "AWS Batch"},
+      {"CLUSTER_SPEC", "Vertex AI"},
+      {"FLUX_JOB_ID", "Flux"},
+      {"JSM_NAMESPACE_RANK", "jsrun"},
+      {"LEPTON_JOB_TOTAL_WORKERS", "DGX Lepton"},
+      {"LSB_DJOB_HOSTFILE", "LSF"},
+      {"MA_NUM_HOSTS", "ModelArts"},
+      {"MLP_WORKER_NUM", "Volcengine MLP"},
+      {"PALS_RANKID", "PALS"},
+      {"PBS_NODEFILE", "PBS"},
+      {"PMIX_RANK", "PMIx"},
+      {"PMI_RANK", "PMI"},
+      {"SKYPILOT_NUM_NODES", "SkyPilot"},
+      {"SM_HOSTS", "SageMaker"},
+      {"VC_TASK_INDEX", "Volcano"},
+  };
+  return rows;
+}
+
 const std::vector<Platform>& Platforms() {
   static const std::vector<Platform> rows = MakePlatforms();
   return rows;

@@ -62,6 +62,9 @@ struct Platform {
 // SLURM, providers, bare variables, nothing at all. The last row has no signs and always holds.
 const std::vector<Platform>& Platforms();
 
+// Variables of platforms that have no row yet: {a name that gives it away, the platform}.
+const std::vector<Trap>& UnreadPlatforms();
+
 // Names under which people and platforms say the same thing by hand.
 extern const Names kNodeCountNames;
 extern const Names kNodeRankNames;

@@ -79,6 +79,19 @@ std::optional<Said<int>> Reader::Number(const Names& names, int least) {
   return std::nullopt;
 }
 
+std::optional<Said<int>> Reader::NumberUnless(bool overruled, const Names& names, int least) {
+  if (!overruled) return Number(names, least);
+  for (std::string_view name : names) {
+    std::optional<std::string> text = Text(name);
+    if (!text) continue;
+    std::optional<int> value = ParseNumber(*text);
+    if (value && *value >= least && *value <= kMaxCount) return Said<int>{*value, Source(name)};
+    Ignored(Source(name), "no count, and a flag says it");
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::optional<Said<std::string>> Reader::Text(const Names& names) {
   for (std::string_view name : names)
     if (std::optional<std::string> text = Text(name)) return Said<std::string>{*text, Source(name)};

@@ -44,6 +44,8 @@ class Reader {
   // A count of at least `least`; anything else in the variable is corrupt and fails the placement.
   std::optional<Said<int>> Number(std::string_view name, int least);
   std::optional<Said<int>> Number(const Names& names, int least);  // the first that has a value
+  // The same for what a flag overrules: a corrupt value is noted, and does not matter.
+  std::optional<Said<int>> NumberUnless(bool overruled, const Names& names, int least);
   std::optional<Said<std::string>> Text(const Names& names);
   // "NAME=value", shortened and made printable.
   std::string Source(std::string_view name) const;

@@ -179,6 +179,19 @@ void ReadAllocation(Scene& scene, const std::vector<std::string>& nodes, const s
   ReadRequestedTasks(scene, nodes.size(), facts);
 }
 
+// GPUs per node that SLURM granted. In an allocation shell only the request is known: "8" or "h100:8".
+std::optional<Said<int>> GrantedGpus(Reader& in, bool request_counts) {
+  for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
+    if (name == std::string_view("SLURM_GPUS_PER_NODE") && !request_counts) break;
+    std::optional<std::string> text = in.Text(name);
+    if (!text) continue;
+    std::optional<int> count = ParseNumber(text->substr(text->rfind(':') + 1));
+    if (count && *count <= kMaxCount) return Said<int>{*count, in.Source(name)};
+    in.Ignored(in.Source(name), "not one count of GPUs");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> AllocationHosts(Scene& scene) { return Nodes(scene, kJobNodeList); }
@@ -204,7 +217,7 @@ void ReadSlurm(Scene& scene, Facts* facts) {
     std::string_view list = why.empty() && !step_nodes.empty() ? "SLURM_STEP_NODELIST" : JobListName(in);
     facts->master_addr = Said<std::string>{facts->hosts.front(), "first host of " + in.Source(list)};
   }
-  std::optional<Said<int>> gpus = in.Number("SLURM_GPUS_ON_NODE", 0);
+  std::optional<Said<int>> gpus = GrantedGpus(in, facts->starts == Starts::kOnce);
   if (gpus && facts->level == Level::kNode && !facts->nproc && gpus->value > 0) {
     if (facts->starts == Starts::kOnce || scene.machine.gpus == 0) {
       if (scene.machine.gpus == 0 && facts->starts != Starts::kOnce)
