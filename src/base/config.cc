@@ -153,21 +153,20 @@ ConfigNode ConfigReader::ReadItem(const ConfigNode* node, const std::string& pat
                                   const std::function<void(ConfigReader&)>& read) {
   if (node != nullptr && node->kind != ConfigNode::Kind::kMap) {
     Mistyped(*node, path, "a section with keys");
-    // Its keys are unknowable here; asking for the required ones would only repeat the complaint.
-    static const ConfigNode kNothing = [] {
-      ConfigNode empty;
-      empty.kind = ConfigNode::Kind::kMap;
-      return empty;
-    }();
-    size_t before = state_->errors.size();
-    ConfigReader reader(state_, &kNothing, path);
-    read(reader);
-    state_->errors.resize(before);
-    return reader.effective_;
+    // Asking for its required keys would only repeat the complaint.
+    return ReadDefaults(path, read);
   }
   ConfigReader reader(state_, node, path);
   read(reader);
   reader.EndSection();
+  return std::move(reader.effective_);
+}
+
+ConfigNode ConfigReader::ReadDefaults(const std::string& path, const std::function<void(ConfigReader&)>& read) {
+  size_t before = state_->errors.size();
+  ConfigReader reader(state_, nullptr, path);
+  read(reader);
+  state_->errors.resize(before);
   return std::move(reader.effective_);
 }
 

@@ -95,8 +95,9 @@ class ConfigReader {
     ConfigNode list;
     list.kind = ConfigNode::Kind::kList;
     for (size_t i = 0; i < items->size(); ++i) {
-      list.items.push_back(ReadItem(count ? &node->items[i] : nullptr, Item(Path(name), i),
-                                    [&](ConfigReader& reader) { read(reader, &(*items)[i]); }));
+      auto read_one = [&](ConfigReader& reader) { read(reader, &(*items)[i]); };
+      list.items.push_back(count ? ReadItem(&node->items[i], Item(Path(name), i), read_one)
+                                 : ReadDefaults(Item(Path(name), i), read_one));
     }
     Record(name, std::move(list));
   }
@@ -127,6 +128,8 @@ class ConfigReader {
   void Record(std::string_view name, ConfigNode value);
   void EndSection();
   ConfigNode ReadItem(const ConfigNode* node, const std::string& path, const std::function<void(ConfigReader&)>& read);
+  // Runs the declaration only for what it says about values in force, without complaints.
+  ConfigNode ReadDefaults(const std::string& path, const std::function<void(ConfigReader&)>& read);
   std::optional<size_t> CheckList(const ConfigNode& node, const std::string& path, const ConfigRule& rule);
   std::optional<size_t> ReadChoice(const ConfigNode& node, const std::string& path,
                                    const std::vector<std::string>& choices);

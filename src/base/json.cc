@@ -50,11 +50,13 @@ Result<json> ParseJson(std::string_view text, const std::string& source) {
 
 Result<std::string> BlankJsonComments(std::string_view text, const std::string& source) {
   std::string out(text);
-  size_t comma = std::string::npos;  // a comma with only blanks and comments after it so far
+  size_t comma = std::string::npos;  // a comma after a value, with only blanks and comments behind it so far
+  char before = '\0';                // the last character that is neither blank nor comment
   for (size_t i = 0; i < out.size();) {
     char c = out[i];
     if (c == '"') {
       comma = std::string::npos;
+      before = c;
       for (++i; i < out.size() && out[i] != '"' && out[i] != '\n'; ++i) {
         if (out[i] == '\\') ++i;
       }
@@ -71,14 +73,17 @@ Result<std::string> BlankJsonComments(std::string_view text, const std::string& 
         if (out[i] != '\n') out[i] = ' ';
       }
     } else {
+      bool blank = c == ' ' || c == '\t' || c == '\r' || c == '\n';
       if (c == ',') {
-        comma = i;
+        bool after_value = before != '\0' && before != ',' && before != '[' && before != '{' && before != ':';
+        comma = after_value ? i : std::string::npos;
       } else if (c == '}' || c == ']') {
         if (comma != std::string::npos) out[comma] = ' ';
         comma = std::string::npos;
-      } else if (c != ' ' && c != '\t' && c != '\r' && c != '\n') {
+      } else if (!blank) {
         comma = std::string::npos;
       }
+      if (!blank) before = c;
       ++i;
     }
   }

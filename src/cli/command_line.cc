@@ -19,7 +19,7 @@ std::optional<int> ParseCommand(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    fmt::print("{}\n", app.help("lockstep"));
     return 0;
   } catch (const CLI::ParseError& error) {
     std::string message = Printable(error.what(), 500);
