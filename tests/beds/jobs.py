@@ -74,9 +74,9 @@ def report(folder):
 
 
 def events(folder, kind=None):
-    path = pathlib.Path(folder)
-    path = path if (path / "events.jsonl").exists() else run_path(folder)
-    return [e for e in harness.read_jsonl(path / "events.jsonl") if kind in (None, e["type"])]
+    """Events so far, perhaps none yet."""
+    files = list((pathlib.Path(folder) / "runs").glob("*/events.jsonl"))
+    return [e for file in files for e in harness.read_jsonl(file) if kind in (None, e["type"])]
 
 
 def logs(folder, rank, node=0, attempt=0):

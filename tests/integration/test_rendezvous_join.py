@@ -1,6 +1,8 @@
 """Launchers on several hosts finding each other: who joined, who is missing, who does not belong here."""
 
 import json
+import os
+import pathlib
 import re
 import sys
 
@@ -168,7 +170,6 @@ class Refusals(_Hosts):
     def test_missing_program_on_one_node_stops_the_job_naming_that_node_and_leaves_nothing(self):
         with open(self.net["a"].folder + "/only-here", "w") as script:
             script.write("#!/bin/sh\nsleep 600\n")
-        import os
         os.chmod(self.net["a"].folder + "/only-here", 0o755)
         launchers = self.over(["--join-timeout=10s", "--grace=1s"], ["--no-python", "./only-here"])
         codes = self.codes(launchers)
@@ -186,9 +187,21 @@ class Refusals(_Hosts):
 
 class Versions(_Hosts):
     def test_different_versions_are_refused_naming_both(self):
+        ours = harness.run([harness.PROGRAM, "--version"]).stdout.split()[1]
+        theirs = ours[:-1] + ("9" if ours[-1] != "9" else "8")
+        # Another version in all but code: the same program with its version string changed in place.
+        image = pathlib.Path(harness.PROGRAM).read_bytes()
+        other = self.tmp / "lockstep-of-another-version"
+        other.write_bytes(image.replace(b"\0" + ours.encode() + b"\0", b"\0" + theirs.encode() + b"\0"))
+        other.chmod(0o755)
+        self.assertIn(theirs, harness.run([other, "--version"]).stdout)
         master = self.node("a", 0, "--join-timeout=5s")
-        stranger = self.node("b", 1, env={"LOCKSTEP_TEST_VERSION": "0.0.1-other"})
+        stranger = harness.Process(self.net["b"].command([str(other), "run", "--nnodes=2", "--node-rank=1", "--master-addr=a",
+                                                          "--master-port=29500", "--no-python", "true"]),
+                                   cwd=self.net["b"].folder)
         self.assertEqual(stranger.wait(), 4, stranger.output)
-        self.assertIn("0.0.1-other", stranger.stderr)
         self.assertRegex(stranger.stderr, r"version")
-        master.wait()
+        for version in (ours, theirs):
+            self.assertIn(version, stranger.stderr)
+            self.assertIn(version, master.stderr)
+        self.assertEqual(master.wait(), 4, master.output)

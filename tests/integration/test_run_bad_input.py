@@ -14,7 +14,7 @@ TRUE = ("--no-python", "true")
 
 # name: (arguments after `run`, exit code, words the message must hold)
 USAGE = {
-    "unknown flag": (["--nproc-per-nod", "2", *TRUE], 2, ["--nproc-per-nod", "--nproc-per-node"]),
+    "unknown flag": (["--nproc-per-nodes", "2", *TRUE], 2, ["--nproc-per-nodes", "--nproc-per-node"]),
     "unknown short flag": (["-Z", *TRUE], 2, ["-Z"]),
     "no program": ([], 2, ["program"]),
     "flags without a program": (["--nproc-per-node", "2"], 2, ["program"]),

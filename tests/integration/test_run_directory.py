@@ -17,7 +17,7 @@ class RunDirectory(harness.Case):
         run = self.tmp / "runs/job"
         identity = json.loads((run / "run.json").read_text())
         self.assertEqual((identity["format"], identity["name"], identity["world_size"], identity["nnodes"]), (1, "job", 2, 1))
-        self.assertEqual(identity["program"][-3:], ["sh", "-c", "echo hi $RANK"])
+        self.assertEqual(identity["program"][-2:], ["-c", "echo hi $RANK"])
         self.assertTrue((run / "config.yaml").read_text().strip())
         kinds = [e["type"] for e in jobs.events(self.tmp)]
         for kind in ("run_started", "attempt_started", "attempt_ended", "run_ended"):
@@ -95,6 +95,7 @@ class Commands(harness.Case):
         self.assertIn("last", follower.stdout)
 
     def test_name_of_no_run_is_an_error_that_names_it(self):
+        harness.lockstep("run", "--name", "something", "--no-python", "true")
         done = harness.lockstep("logs", "nothing-here")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("nothing-here", done.stderr)

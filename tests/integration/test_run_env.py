@@ -109,6 +109,7 @@ class DropIn(harness.Case):
         self.script = harness.write("train.py", f"""
 import sys
 sys.path.insert(0, {str(jobs.PROGRAMS)!r})
+print("hello", flush=True)
 import show_env
 """)
 

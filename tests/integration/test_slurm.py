@@ -103,8 +103,8 @@ class Slurm(harness.Case):
         explain = f"{harness.PROGRAM} explain --json --assume-gpus 2"
         out = pathlib.Path(self.tmp)
         script = (f"#!/bin/sh\n{explain} > {out}/body\n"
-                  f"srun -N2 --ntasks-per-node=1 sh -c '{explain} > {out}/node.$SLURM_PROCID'\n"
-                  f"srun -N2 --ntasks-per-node=2 sh -c '{explain} > {out}/task.$SLURM_PROCID'\n")
+                  f"srun -N2 -n2 --ntasks-per-node=1 sh -c '{explain} > {out}/node.$SLURM_PROCID'\n"
+                  f"srun -N2 -n4 --ntasks-per-node=2 sh -c '{explain} > {out}/task.$SLURM_PROCID'\n")
         job = self.bed.sbatch(script, "-N2", "--ntasks-per-node=2")
         self.assertEqual(self.bed.wait(job)["ExitCode"], "0:0", self.bed.output(job))
         body = json.loads((out / "body").read_text())

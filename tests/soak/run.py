@@ -151,12 +151,11 @@ def descriptors(restarts, rng):
         folder = pathlib.Path(host.folder)
         script = folder / "step.sh"
         # A metric line is progress, so that the same failure may be restarted again and again.
-        script.write_text("#!/bin/sh\necho '{\"step\": 1, \"scalars\": {}}' >> $LOCKSTEP_METRICS\n"
+        script.write_text("#!/bin/sh\n[ $RANK = 0 ] && exec sleep 600\necho '{\"step\": 1, \"scalars\": {}}' >> $LOCKSTEP_METRICS\n"
                           "ls /proc/$PPID/fd | wc -l >> fds.$RANK\nls /proc/$PPID/task | wc -l >> tasks.$RANK\n"
                           "grep VmRSS /proc/$PPID/status >> rss.$RANK\nexit 1\n")
         script.chmod(0o755)
-        job = launch(host, "--nproc-per-node", 2, "--max-restarts", restarts, "--backoff", "1ms", "--no-python", script,
-                     cwd=host.folder)
+        job = launch(host, "--nproc-per-node", 2, "--max-restarts", restarts, "--backoff", "1ms", "--no-python", script)
         code = job.wait(600)
         counts = [int(n) for n in (folder / "fds.1").read_text().split()]
         tasks = [int(n) for n in (folder / "tasks.1").read_text().split()]
