@@ -37,9 +37,10 @@ void RefuseFanOutInsideWorker(Scene& scene) {
   }
   const std::string& outer = scene.machine.outer_launcher;
   scene.in.Fail(
-      fmt::format("a launch inside a launch: this process is {}{}, and {} asks it to start {} more", scene.row.what,
-                  outer.empty() ? "" : " of " + outer, count ? count->source : "--standalone",
-                  count ? std::to_string(count->value) : "ranks"),
+      fmt::format("a launch inside a launch: this process is {}{}, and {}", scene.row.what,
+                  outer.empty() ? "" : " of " + outer,
+                  count ? fmt::format("{} asks it to start {} more", count->source, count->value)
+                        : "--standalone asks it to start a job of its own"),
       "start the program directly here, or run lockstep outside of the other launcher (or unset RANK, LOCAL_RANK, "
       "WORLD_SIZE and TORCHELASTIC_RUN_ID if they are left over)");
 }
@@ -90,7 +91,7 @@ void NodeCounts(Scene& scene, Facts* facts) {
   out.nnodes = Choose(scene, "nodes", scene.asked.nnodes, facts->nnodes);
   if (!out.nnodes && scene.asked.standalone) out.nnodes = 1;
   if (!out.nnodes && scene.row.one_node_unless_said) out.nnodes = 1;
-  if (!out.nnodes)
+  if (!out.nnodes && !in.failed())
     in.Fail(fmt::format("{} does not say how many nodes the job has", scene.row.what), "pass --nnodes (or set NNODES)");
 
   if (out.nnodes == 1 && scene.asked.nnodes && !scene.asked.node_rank && facts->node_rank &&
@@ -104,7 +105,7 @@ void NodeCounts(Scene& scene, Facts* facts) {
   if (!out.node_rank && facts->starts != Starts::kOnce && out.nnodes.value_or(2) > 1) {
     if (!scene.asked.backend.empty() && scene.asked.backend != "static")
       in.Supports("rendezvous backend " + scene.asked.backend, "no node rank is given: assigned at the rendezvous");
-    else
+    else if (!in.failed())
       in.Fail(fmt::format("{} does not say which node this is", scene.row.what),
               Like(scene.machine.host, "*-*") && IsDigits(scene.machine.host.substr(scene.machine.host.rfind('-') + 1))
                   ? fmt::format("pass --node-rank (the host name {} suggests a number), or --rdzv-backend c10d",

@@ -98,7 +98,9 @@ std::optional<Said<std::string>> FindAddress(Scene& scene, const Facts& facts,
     if (host) return Said<std::string>{*host, said->source};
     return std::nullopt;
   }
-  if (facts.master_addr) return facts.master_addr;
+  // A platform's first host is not the master of a job that flags made smaller.
+  const bool made_smaller = out.nnodes == 1 && facts.hosts.size() > 1;
+  if (facts.master_addr && !made_smaller) return facts.master_addr;
   if (endpoint) return Said<std::string>{endpoint->host, scene.asked.endpoint->source};
   if (scene.row.name == "indexed-job" && out.node_rank && out.nnodes.value_or(1) > 1)
     return FirstPodOf(scene.machine, *out.node_rank);
@@ -149,7 +151,10 @@ void FindPort(Scene& scene, const std::optional<Endpoint>& endpoint) {
                 fmt::format("no port is given: {}, from the last four digits", *out.master_port));
     return;
   }
-  out.master_port = scene.asked.backend == "c10d" ? 29400 : 29500;
+  // Under process level the launchers have the endpoint's port to themselves.
+  const bool process = out.level == Level::kProcess;
+  out.master_port = scene.asked.backend == "c10d" && !process ? 29400 : 29500;
+  if (process && endpoint && endpoint->port == out.master_port) ++*out.master_port;
   in.Supports("no MASTER_PORT", fmt::format("no port is given: {} by default", *out.master_port));
 }
 
