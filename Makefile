@@ -76,13 +76,13 @@ soak: setup-test  ## long runs with faults: nothing may leak
 .PHONY: lint
 lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what changed is looked at again
 	@$(call configure,release)
-	@ninja --quiet -C build/release lockstep_pch
+	@ninja --quiet -C build/release lockstep_pch lockstep_test_pch
 	@python3 cmake/lint.py
 
 .PHONY: install
 install: build  ## the program into PREFIX/bin (default /usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin
-	@install -m 755 $(BIN)/lockstep $(DESTDIR)$(PREFIX)/bin/lockstep
+	@install -s -m 755 $(BIN)/lockstep $(DESTDIR)$(PREFIX)/bin/lockstep
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep"
 
 .PHONY: clean
