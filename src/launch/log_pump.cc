@@ -39,8 +39,10 @@ constexpr size_t kTurn = 1 << 20;        // bytes from one stream before the oth
 constexpr size_t kDrainMost = 4 << 20;   // bytes taken from a pipe that is being cut off
 
 // While ranks print without pause, waking for every line would cost them (they pay for the wake-up) and us. The reader
-// then sleeps so long that pipes fill to about a third; the first byte after a quiet time is passed on at once.
+// then sleeps so long that pipes fill to about half; the first byte after a quiet time is passed on at once.
 constexpr microseconds kPause{5000};
+constexpr microseconds kPauseLeast{300};
+constexpr size_t kHalfFull = 512;  // in 1/1024
 constexpr microseconds kQuiet{20000};
 
 constexpr milliseconds kDrainWait{250};  // the reader answers in far less unless a disk hangs
@@ -353,8 +355,7 @@ void LogPump::Impl::Run() {
     last = now;
     if (since > kQuiet) continue;
     microseconds pause = kPause;
-    if (fill > 341) pause = std::min(pause, since * 341 / static_cast<int64_t>(fill));
-    if (pause < microseconds(200)) continue;
+    if (fill > kHalfFull) pause = std::clamp(microseconds(since.count() * kHalfFull / fill), kPauseLeast, kPause);
     pollfd fd{wake.get(), POLLIN, 0};
     timespec time{0, pause.count() * 1000};
     ::ppoll(&fd, 1, &time, nullptr);
