@@ -168,7 +168,7 @@ Result<std::vector<RunSummary>> ListRuns(const std::string& root) {
   Result<std::vector<std::string>> names = ListDir(root);
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
-    std::string path = root + "/" + name;
+    std::string path = fmt::format("{}/{}", root, name);
     if (name.front() != '.' && IsDir(path) && IsRun(path)) runs.push_back(Summarise(path));
   }
   std::sort(runs.begin(), runs.end(), [](const RunSummary& a, const RunSummary& b) {
@@ -189,7 +189,7 @@ Result<std::string> FindRun(const std::string& root, const std::string& which) {
   if (!names.ok()) return names.status();
   std::vector<std::string> runs;
   for (const std::string& name : *names) {
-    if (name.front() != '.' && IsRun(root + "/" + name)) runs.push_back(name);
+    if (name.front() != '.' && IsRun(fmt::format("{}/{}", root, name))) runs.push_back(name);
   }
   if (runs.empty()) {
     return Status(Code::kUsage, fmt::format("there are no runs under '{}'", root),
@@ -202,10 +202,10 @@ Result<std::string> FindRun(const std::string& root, const std::string& which) {
   }
   std::vector<std::string> matches;
   for (const std::string& name : runs) {
-    if (name == which) return root + "/" + name;
+    if (name == which) return fmt::format("{}/{}", root, name);
     if (name.compare(0, which.size(), which) == 0) matches.push_back(name);
   }
-  if (matches.size() == 1) return root + "/" + matches.front();
+  if (matches.size() == 1) return fmt::format("{}/{}", root, matches.front());
   if (matches.size() > 1) {
     size_t shown = std::min<size_t>(matches.size(), 5);
     std::string more = matches.size() > shown ? fmt::format(" and {} more", matches.size() - shown) : "";
@@ -237,11 +237,12 @@ std::vector<LogFile> LogFiles(const std::string& run_path, int attempt) {
   if (!nodes.ok()) return files;
   for (const std::string& node_name : *nodes) {
     std::optional<int> node = Numbered(node_name, "node-");
-    Result<std::vector<std::string>> names = node ? ListDir(dir + "/" + node_name) : std::vector<std::string>{};
+    Result<std::vector<std::string>> names =
+        node ? ListDir(fmt::format("{}/{}", dir, node_name)) : std::vector<std::string>{};
     if (!names.ok()) continue;
     for (const std::string& name : *names) {
       std::optional<int> rank = Numbered(name, "rank-", ".log");
-      if (rank) files.push_back({attempt, *node, *rank, dir + "/" + node_name + "/" + name});
+      if (rank) files.push_back({attempt, *node, *rank, fmt::format("{}/{}/{}", dir, node_name, name)});
     }
   }
   std::sort(files.begin(), files.end(),
