@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "base/process.h"
 #include "cli/commands.h"
@@ -16,8 +19,17 @@
 namespace lockstep::cli {
 namespace {
 
-int Fail(const Status& status) {
+// --json promises one document on stdout, also when nothing could be started.
+int Fail(const Status& status, bool json) {
   fmt::print(stderr, "lockstep run: {}\n", status.ToString());
+  if (json) {
+    const nlohmann::json document = {{"outcome", "failed"},
+                                     {"exit_code", ExitCode(status)},
+                                     {"reason", status.message()},
+                                     {"do", status.hint()},
+                                     {"first_failure", nullptr}};
+    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
   return ExitCode(status);
 }
 
@@ -61,7 +73,7 @@ int Exec(const launch::LaunchPlan& plan, bool set_identity) {
     who.run_id = p.job_id;
     auto made = launch::WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
                                           {launch::DefaultThreads(plan.cpus, who.local_world_size)});
-    if (!made.ok()) return Fail(made.status());
+    if (!made.ok()) return Fail(made.status(), plan.options.json);
     env = std::move(*made);
   } else {
     for (const auto& [key, value] : plan.env) {
@@ -78,10 +90,12 @@ int Exec(const launch::LaunchPlan& plan, bool set_identity) {
   argv.push_back(nullptr);
   envp.push_back(nullptr);
   if (!plan.program.workdir.empty() && chdir(plan.program.workdir.c_str()) != 0) {
-    return Fail(Status(Code::kEnvironment, "--workdir " + plan.program.workdir + ": " + ErrnoText(errno)));
+    return Fail(Status(Code::kEnvironment, "--workdir " + plan.program.workdir + ": " + ErrnoText(errno)),
+                plan.options.json);
   }
   execve(argv[0], argv.data(), envp.data());
-  return Fail(Status(Code::kEnvironment, fmt::format("cannot start {}: {}", plan.program.argv[0], ErrnoText(errno))));
+  return Fail(Status(Code::kEnvironment, fmt::format("cannot start {}: {}", plan.program.argv[0], ErrnoText(errno))),
+              plan.options.json);
 }
 
 }  // namespace
@@ -90,7 +104,11 @@ int RunMain(int argc, char** argv) {
   launch::LaunchPlan plan;
   plan.env = place::CurrentEnvironment();
   auto flags = ParseRunFlags(argc, argv, plan.env, ParseMode::kRun);
-  if (!flags.ok()) return Fail(flags.status());
+  if (!flags.ok()) {
+    // The flags could not be read, so whether --json was one of them is judged by its mere presence.
+    return Fail(flags.status(),
+                std::any_of(argv, argv + argc, [](const char* word) { return !strcmp(word, "--json"); }));
+  }
   if (flags->print_and_exit) {
     fmt::print("{}", flags->text);
     return 0;
@@ -106,16 +124,16 @@ int RunMain(int argc, char** argv) {
   plan.host = machine.host;
   plan.cpus = machine.cpus;
   if (!plan.placement.error.ok()) {
-    return Fail(plan.placement.error.WithCode(Code::kUsage));
+    return Fail(plan.placement.error.WithCode(Code::kUsage), plan.options.json);
   }
 
   auto program = launch::ResolveProgram(plan.options, plan.env);
-  if (!program.ok()) return Fail(program.status());
+  if (!program.ok()) return Fail(program.status(), plan.options.json);
   plan.program = std::move(*program);
   auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
   auto token =
       launch::LoadToken(plan.options.token_file, token_variable == plan.env.end() ? "" : token_variable->second);
-  if (!token.ok()) return Fail(token.status());
+  if (!token.ok()) return Fail(token.status(), plan.options.json);
   plan.token = std::move(*token);
 
   if (plan.options.dry_run) {
@@ -132,13 +150,14 @@ int RunMain(int argc, char** argv) {
                  fmt::format("a launch inside a launch: this process (pid {} on {}) is already a rank started by "
                              "{}, and was asked to start {} ranks more",
                              getpid(), machine.host, outer, asked),
-                 "use one launcher: drop the outer one, or drop the launch flags here"));
+                 "use one launcher: drop the outer one, or drop the launch flags here"),
+          plan.options.json);
     }
     return Exec(plan, /*set_identity=*/false);
   }
   if (plan.placement.starts == place::Starts::kOnce && plan.placement.nnodes.value_or(1) > 1) {
     auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, SelfPath());
-    if (!fan_out.ok()) return Fail(fan_out.status());
+    if (!fan_out.ok()) return Fail(fan_out.status(), plan.options.json);
     if (!plan.options.quiet) {
       fmt::print(stderr, "lockstep: {} was started once for {} nodes; starting one launcher per node through srun\n",
                  plan.placement.platform, *plan.placement.nnodes);
@@ -151,7 +170,8 @@ int RunMain(int argc, char** argv) {
                          fmt::format("--exec replaces this launcher by one rank, but it was started per node ({} ranks "
                                      "to start)",
                                      plan.placement.nproc_per_node.value_or(1)),
-                         "drop --exec, or pass --level=process if this really is one rank"));
+                         "drop --exec, or pass --level=process if this really is one rank"),
+                  plan.options.json);
     }
     return Exec(plan, /*set_identity=*/true);
   }

@@ -41,6 +41,11 @@ int ShownStreams(const RunOptions& run, const WorkerIdentity& who) {
   return (3 & ~redirected) | (run.tee ? run.tee->For(who.local_rank) : 0);
 }
 
+int64_t FileSize(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
+}
+
 // What torch's @record writes: {"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp":
 // "1700000000"}}}, or {"message": "text", ...}.
 void ReadErrorFile(const std::string& path, RankExit* exit) {
@@ -169,7 +174,7 @@ Status Agent::StartRanks(const Json& message) {
     ranks_.push_back(who.rank);
   }
   started_ = Now();
-  started_unix_ = UnixSeconds();
+  for (int rank : ranks_) metrics_before_[rank] = FileSize(dir_->MetricsPath(rank));
   LOCKSTEP_RETURN_IF_ERROR(supervisor_.Start(plans));
   const auto pids = supervisor_.pids();
   for (size_t i = 0; i < pids.size() && i < ranks_.size(); ++i) {
@@ -287,10 +292,8 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
 void Agent::TellProgress() {
   if (told_progress_ || dir_ == nullptr) return;
   for (int rank : ranks_) {
-    struct stat info{};
-    // A run that continues finds the lines of its earlier attempts: only newer ones count.
-    const bool metrics = stat(dir_->MetricsPath(rank).c_str(), &info) == 0 && info.st_size > 0 &&
-                         static_cast<double>(info.st_mtim.tv_sec) + info.st_mtim.tv_nsec * 1e-9 >= started_unix_;
+    // A run that continues finds the lines of its earlier attempts: only what was added since counts.
+    const bool metrics = FileSize(dir_->MetricsPath(rank)) > metrics_before_[rank];
     if (metrics || pump_.Progress(rank).any() || SecondsSince(started_) > kUptimeIsProgress) {
       told_progress_ = true;
       events_.send({{"type", "progress"}, {"rank", rank}});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,7 +77,7 @@ class Agent {
   bool active_ = false;  // between go and stopped
   int attempt_ = 0, node_ = 0;
   TimePoint started_{};
-  double started_unix_ = 0;
+  std::map<int, int64_t> metrics_before_;  // size of each rank's metric file when the attempt started
   std::vector<int> ranks_;
   std::vector<Supervisor::Ended> ended_;
   // Ends by a signal that may have been meant for the whole launcher wait here a moment for ours to arrive.

@@ -56,7 +56,7 @@ bool SameProof(std::string_view a, std::string_view b) {
 Result<std::string> LoadToken(const std::string& file, const std::string& from_environment) {
   if (file.empty()) return Trim(from_environment);
   UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return Status(Code::kUsage, fmt::format("--token-file {}: {}", file, ErrnoText(errno)));
+  if (!fd) return Status(Code::kEnvironment, fmt::format("--token-file {}: {}", file, ErrnoText(errno)));
   struct stat info{};
   fstat(fd.get(), &info);
   if ((info.st_mode & 077) != 0) {
@@ -67,7 +67,7 @@ Result<std::string> LoadToken(const std::string& file, const std::string& from_e
   }
   char buffer[4097];
   const ssize_t got = read(fd.get(), buffer, sizeof buffer);
-  if (got < 0) return Status(Code::kUsage, fmt::format("--token-file {}: {}", file, ErrnoText(errno)));
+  if (got < 0) return Status(Code::kEnvironment, fmt::format("--token-file {}: {}", file, ErrnoText(errno)));
   std::string token = Trim(std::string(buffer, static_cast<size_t>(got)));
   if (token.empty() || got > 4096 || token.find('\n') != std::string::npos) {
     return Status(Code::kUsage, fmt::format("--token-file {}: expected one line of 1 to 4096 bytes", file),

@@ -511,7 +511,7 @@ void Coordinator::Decide() {
   }
   for (const RankExit& exit : exits_) {
     const bool told = exit.after_stop && (exit.signal == SIGTERM || exit.signal == SIGKILL ||
-                                          exit.signal == stop_signal_ || exit.code == kResumeMe);
+                                          (stop_signal_ != 0 && exit.signal == stop_signal_) || exit.code == kResumeMe);
     if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
   }
   // "Resume me" is a promise: one rank that failed to save takes it back.
