@@ -135,8 +135,9 @@ class Host:
 
     # --- names ---
     def write_hosts(self, names):
-        """Replaces the host's /etc/hosts by localhost and {name: address}; the late-DNS test calls it again later."""
-        text = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in names.items())
+        """Replaces the host's /etc/hosts by localhost and {name: address}, or pairs where a name has several."""
+        pairs = names.items() if isinstance(names, dict) else names
+        text = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in pairs)
         with open(self._hosts_file, "w") as out:  # the same inode: it is bind-mounted
             out.write(text)
 
@@ -225,7 +226,7 @@ class _CpuGroup:
 
 
 class Net:
-    """Hosts named `names` on one switch, with addresses 10.77.0.1, 10.77.0.2, ... in that order."""
+    """Hosts named `names` on one switch, with addresses 10.77.0.1 and fd77::1, 10.77.0.2 and fd77::2, ... in that order."""
 
     def __init__(self, names, folder=None):
         self._own_folder = folder is None
@@ -257,7 +258,8 @@ class Net:
         self._hosts[name] = host
         self.switch.ip(f"link add {port} type veth peer name eth0 netns {host._ns.pid}",
                        f"link set {port} master br0", f"link set {port} up")
-        host._ns.ip("link set lo up", f"addr add {address}/24 dev eth0", "link set eth0 up")
+        host._ns.ip("link set lo up", f"addr add {address}/24 dev eth0", f"addr add fd77::{index + 1}/64 dev eth0 nodad",
+                    "link set eth0 up")
 
     def addresses(self):
         return {name: f"10.77.0.{index + 1}" for index, name in enumerate(self._names)}

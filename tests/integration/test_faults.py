@@ -103,6 +103,31 @@ class Killed(_Job):
         self.assertNotEqual(ports[0][0], ports[1][0])
         self.nothing_left()
 
+    def test_second_ctrl_c_at_one_node_kills_deaf_ranks_of_all_nodes(self):
+        launchers = self.start("ignore_term.py", flags=("--grace=300s",))
+
+        def pressed():
+            launchers["b"].send_signal(signal.SIGINT)
+            return not launchers["b"].alive() and not launchers["a"].alive()
+
+        harness.wait_until(pressed, 40, "the end by repeated Ctrl-C")
+        self.assertEqual([p.wait() for p in launchers.values()], [130, 130], self.text())
+        self.nothing_left()
+
+    def test_lost_node_can_be_replaced_when_restarts_are_left(self):
+        launchers = self.start("signals.py", 0, flags=("--max-restarts=2", "--backoff=50ms", "--join-timeout=40s"))
+        os.kill(jobs.launcher_pid(launchers["b"].pid), signal.SIGKILL)
+        launchers["b"].wait()
+        launchers["a"].wait_for("waiting for a replacement")
+        for rank in range(2):
+            (self.marks / f"ready.{rank}").unlink()
+        newcomer = jobs.on(self.net["b"], "run", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=29500",
+                           *self.FLAGS, *jobs.program("signals.py", self.marks, 0))
+        jobs.wait_marks(self.marks, 2, launcher=newcomer)
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual((launchers["a"].wait(), newcomer.wait()), (0, 0), self.text() + newcomer.output)
+        self.assertEqual([e["attempt"] for e in jobs.events(self.net["a"].folder, "attempt_started")], [0, 1])
+
     def test_launcher_that_dies_during_the_gathering_frees_its_seat(self):
         one = jobs.on(self.net["b"], "run", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=29500",
                       "--no-python", "true")
@@ -145,16 +170,19 @@ class CutOff(_Job):
 
 
 class Starved(_Job):
-    def test_starved_node_is_not_declared_lost(self):
+    def test_starved_nodes_are_not_declared_lost(self):
         launchers = self.start("signals.py")
-        hogs = [self.net["b"].popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
-        harness.wait_until(lambda: all(h.pid in self.net["b"].processes() for h in hogs))
-        self.net["b"].starve(2)
-        # Two node timeouts pass by the clock of the job itself: node 0's own pings.
+        hogs = []
+        for host in self.net:  # both: neither may blame the other for its own lack of time
+            mine = [host.popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
+            harness.wait_until(lambda: all(h.pid in host.processes() for h in mine))
+            host.starve(2)
+            hogs += mine
         self.passes(16)
         self.assertTrue(launchers["a"].alive() and launchers["b"].alive(), self.text())
         self.assertNotRegex(self.text(), r"lost node")
-        self.net["b"].feed()
+        for host in self.net:
+            host.feed()
         for hog in hogs:
             hog.kill()
             hog.wait()

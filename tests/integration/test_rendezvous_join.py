@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 
 import harness
@@ -73,12 +74,86 @@ class Join(_Hosts):
         self.assertRegex(self.all_output(launchers), r"do(es)? not add up|nproc")
 
 
+class Addresses(_Hosts):
+    def test_master_given_as_an_ipv6_address(self):
+        launchers = {"a": self.node("a", 0, master="fd77::1"), "b": self.node("b", 1, master="fd77::1")}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+
+    def test_dead_first_address_of_the_master_is_passed_over(self):
+        self.net["b"].write_hosts([("a", "10.77.0.99"), ("a", "10.77.0.1")])
+        launchers = {"a": self.node("a", 0, "--join-timeout=40s"), "b": self.node("b", 1, "--join-timeout=40s")}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+
+    def test_endpoint_without_node_ranks_as_torchrun_allows_it(self):
+        launchers = {name: jobs.on(self.net[name], "run", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:29400",
+                                   "--rdzv-id=job", *jobs.program("show_env.py", self.marks)) for name in ("b", "a")}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        seen = [json.loads(jobs.marked(self.marks, "env", rank))["env"] for rank in range(2)]
+        self.assertEqual([e["RANK"] for e in seen], ["0", "1"])
+
+    def test_shared_storage_holds_one_run_directory_for_both(self):
+        shared = self.tmp / "shared"
+        launchers = self.over([f"--log-dir={shared}", "--name=job"], ["--no-python", "sh", "-c", "echo I am $RANK"])
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        for rank in range(2):
+            self.assertEqual((shared / f"job/logs/attempt-0/node-{rank}/rank-{rank}.log").read_text(), f"I am {rank}\n")
+        self.assertEqual(json.loads((shared / "job/report.json").read_text())["outcome"], "succeeded")
+
+    def test_second_launch_of_a_name_continues_on_all_nodes_with_the_same_attempt(self):
+        for attempt in range(2):
+            launchers = self.over(["--name=job"], ["--no-python", "sh", "-c", "echo attempt $LOCKSTEP_ATTEMPT"])
+            self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        for rank, name in enumerate(self.NAMES):
+            self.assertEqual(jobs.logs(self.net[name].folder, rank, rank, 1), "attempt 1\n")
+
+    def test_name_that_only_the_first_node_knows_is_agreed(self):
+        launchers = self.over(per_host=lambda name, rank: ["--name=mine"] if rank == 0 else [])
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        self.assertEqual([jobs.run_path(self.net[n].folder).name for n in self.NAMES], ["mine", "mine"])
+
+
+class Waiting(_Hosts):
+    def test_signal_while_waiting_ends_the_first_node_at_once(self):
+        lonely = self.node("a", 0)
+        lonely.wait_for("missing")
+        lonely.send_signal(signal.SIGTERM)
+        self.assertEqual(lonely.wait(20), 143, lonely.output)
+        harness.wait_until(lambda: not self.net.processes(), 10, "an empty host")
+
+    def test_signal_while_waiting_ends_the_second_node_at_once(self):
+        lonely = self.node("b", 1)
+        lonely.wait_for("a")
+        lonely.send_signal(signal.SIGINT)
+        self.assertEqual(lonely.wait(20), 130, lonely.output)
+
+    def test_signal_at_a_joined_node_while_a_third_is_missing_ends_all_that_wait(self):
+        launchers = {"a": self.node("a", 0, nnodes=3), "b": self.node("b", 1, nnodes=3)}
+        launchers["b"].wait_for("missing")
+        launchers["b"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.codes(launchers, 20), [143, 143], self.all_output(launchers))
+
+    def test_first_node_killed_while_waiting_does_not_leave_the_second_for_ever(self):
+        launchers = {"a": self.node("a", 0, nnodes=3), "b": self.node("b", 1, "--join-timeout=6s", nnodes=3)}
+        launchers["b"].wait_for("missing")
+        os.kill(jobs.launcher_pid(launchers["a"].pid), signal.SIGKILL)
+        self.assertIn(launchers["b"].wait(30), (4, 6), self.all_output(launchers))
+        launchers["a"].wait()
+
+    def test_newcomer_to_a_running_job_is_refused(self):
+        launchers = self.over(program=jobs.program("signals.py", self.marks))
+        jobs.wait_marks(self.marks, 2, launcher=launchers["a"])
+        late = self.node("b", 1, "--join-timeout=10s")
+        self.assertEqual(late.wait(), 4, late.output)
+        self.assertTrue(all(p.alive() for p in launchers.values()))
+        launchers["a"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.codes(launchers), [143, 143], self.all_output(launchers))
+
+
 class Refusals(_Hosts):
     def test_first_node_alone_names_the_missing_one_and_exits_4(self):
         lonely = self.node("a", 0, "--join-timeout=2s")
         self.assertEqual(lonely.wait(), 4, lonely.output)
         self.assertRegex(lonely.stderr, r"node 1\b")
-        self.assertFalse((self.net["a"].folder + "/started") == "")
         self.assertEqual(jobs.report(self.net["a"].folder)["exit_code"], 4)
 
     def test_second_node_alone_says_that_nobody_answers_at_the_master_and_exits_4(self):

@@ -101,6 +101,18 @@ class Environment(harness.Case):
         self.assertGreater(int(seen.get("TORCH_NCCL_TRACE_BUFFER_SIZE", seen.get("TORCH_FR_BUFFER_SIZE", "0"))), 0)
 
 
+    def test_bind_cores_gives_ranks_processors_of_their_own(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            return  # one processor cannot be shared out
+        sets = [set(seen["affinity"]) for seen in self.show("--bind", "cores")]
+        self.assertFalse(sets[0] & sets[1], sets)
+        self.assertEqual(sorted(sets[0] | sets[1]), sorted(os.sched_getaffinity(0)))
+
+    def test_without_bind_ranks_may_use_every_processor(self):
+        for seen in self.show():
+            self.assertEqual(seen["affinity"], sorted(os.sched_getaffinity(0)))
+
+
 class DropIn(harness.Case):
     """torchrun's own command lines, with the two words replaced."""
 
@@ -172,6 +184,14 @@ class Nested(harness.Case):
         text = done.stdout + done.stderr
         self.assertRegex(text, r"inside|nested|already")
         self.assertRegex(text, r"pid \d+")
+
+    def test_inside_a_real_torchrun_it_is_refused_naming_torchruns_pid(self):
+        harness.require("torch")
+        done = harness.run([harness.PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--no-python",
+                            harness.PROGRAM, "run", "--nproc-per-node", "2", "--no-python", "touch", self.tmp / "started"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stdout + done.stderr, r"torchrun.*pid \d+|pid \d+.*torchrun")
+        self.assertFalse((self.tmp / "started").exists())
 
     def test_inside_a_torchrun_worker_it_is_refused_too(self):
         worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",

@@ -1,6 +1,7 @@
 """Output of ranks: one file per rank, a console that never mixes lines and never holds up a rank, a disk that may be full."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -94,6 +95,36 @@ class Console(harness.Case):
     def test_launcher_started_with_closed_descriptors_runs(self):
         done = harness.run(["sh", "-c", f"exec {harness.PROGRAM} run --no-python true <&- >&- 2>&-"])
         self.assertEqual(done.returncode, 0)
+
+
+class Terminal(harness.Case):
+    def on_terminal(self, *args):
+        """Runs with a terminal as output; returns the exit code and all it showed."""
+        master, slave = pty.openpty()
+        run = harness.spawn_lockstep("run", *args, stdout=slave, stderr=slave, env={"TERM": "xterm", "NO_COLOR": None})
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # the last writer is gone
+                break
+            if not part:
+                break
+            shown += part
+        os.close(master)
+        return run.wait(), shown.decode(errors="replace")
+
+    def test_prefix_is_coloured_and_a_bar_is_redrawn_in_place(self):
+        code, shown = self.on_terminal("--nproc-per-node", "2", "--console", "all", *jobs.program("progress_bar.py"))
+        self.assertEqual(code, 0, shown)
+        self.assertRegex(shown, r"\x1b\[[0-9;]*m")
+        self.assertIn("step 10/10", shown)
+        self.assertIn("no newline at the end", shown)
+
+    def test_file_has_no_colour(self):
+        self.on_terminal("--no-python", "sh", "-c", "echo plain")
+        self.assertEqual(jobs.logs(self.tmp, 0), "plain\n")
 
 
 class Files(harness.Case):

@@ -94,3 +94,31 @@ class KillMinusNine(harness.Case):
         run.send_signal(signal.SIGTERM)
         run.wait(30)
         jobs.wait_gone(ranks + daemons)
+
+    def test_ended_daemons_of_a_running_rank_do_not_pile_up_as_zombies(self):
+        marks = self.tmp / "marks"
+        script = harness.write("many.sh", f"""#!/bin/sh
+i=0
+while [ $i -lt 50 ]; do (setsid true &) ; i=$((i+1)); done
+mkdir -p {marks}; echo $$ > {marks}/ready.$RANK
+exec sleep 600
+""", 0o755)
+        run = harness.spawn_lockstep("run", "--grace", "1s", "--no-python", script)
+        jobs.wait_marks(marks, 1, launcher=run)
+        launcher = jobs.launcher_pid(run.pid)
+
+        def zombies():
+            found = []
+            for entry in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{entry}/stat") as stat:
+                        state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
+                except OSError:
+                    continue
+                if state == "Z" and int(parent) in (launcher, run.pid):
+                    found.append(entry)
+            return found
+
+        harness.wait_until(lambda: not zombies(), 10, "no zombie")
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), 143)

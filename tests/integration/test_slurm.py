@@ -1,7 +1,9 @@
 """Under a real SLURM of two nodes: steps in both styles, batch body, allocation shell, cancellation."""
 
 import json
+import os
 import pathlib
+import signal
 import sys
 
 import harness
@@ -98,6 +100,37 @@ class Slurm(harness.Case):
         self.bed.run(["scancel", "--name=step"])
         step.wait(60)
         self.nothing_left()
+
+    def test_missing_node_is_named_by_its_host(self):
+        step = "[ $SLURM_PROCID = 1 ] && exec sleep 600; exec " + " ".join(
+            [harness.PROGRAM, "run", "--join-timeout=3s", "--no-python", "true"])
+        done = self.bed.run(["srun", "-N2", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "sh", "-c", step])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"missing: node 1 \(n1\)")
+
+    def test_signal_to_the_command_in_an_allocation_shell_reaches_the_ranks(self):
+        command = " ".join(map(str, self.run_command("--nproc-per-node=1", program=jobs.program("signals.py", self.marks))))
+        shell = self.bed.popen(["salloc", "-N2", "sh", "-c", f"{command} & echo $! > {self.tmp}/pid; wait $!; "
+                                f"echo $? > {self.tmp}/code; sleep 600"], stdout=-3, stderr=-3)
+        jobs.wait_marks(self.marks, 2)
+        os.kill(int((self.tmp / "pid").read_text()), signal.SIGTERM)
+        harness.wait_until(lambda: (self.tmp / "code").exists() and (self.tmp / "code").read_text(), 60, "its end")
+        self.assertEqual((self.tmp / "code").read_text().strip(), "143")
+        for rank in range(2):
+            self.assertIn("SIGTERM", jobs.marked(self.marks, "signals", rank) or "")
+        self.nothing_left()
+        shell.kill()
+        shell.wait()
+
+    def test_killed_command_in_an_allocation_shell_leaves_no_rank(self):
+        command = " ".join(map(str, self.run_command("--nproc-per-node=1", program=jobs.program("grandchild.py", self.marks))))
+        shell = self.bed.popen(["salloc", "-N2", "sh", "-c", f"{command} & echo $! > {self.tmp}/pid; wait; sleep 600"],
+                               stdout=-3, stderr=-3)
+        jobs.wait_marks(self.marks, 2)
+        os.kill(int((self.tmp / "pid").read_text()), signal.SIGKILL)
+        self.nothing_left()
+        shell.kill()
+        shell.wait()
 
     def test_explain_in_every_place_of_slurm_says_how_it_was_started(self):
         explain = f"{harness.PROGRAM} explain --json --assume-gpus 2"
