@@ -55,7 +55,7 @@ class Target {
   bool WaitFor(Millis time) const {
     TimePoint end = Now() + time;
     while (Alive()) {
-      auto left = std::chrono::duration_cast<Millis>(end - Now());
+      auto left = std::chrono::ceil<Millis>(end - Now());  // rounded down it would spin through the last one
       if (left.count() <= 0) return false;
       pollfd poll{pidfd_.get(), POLLIN, 0};
       // Without a pidfd there is nothing to wait on; look again soon.
@@ -97,7 +97,7 @@ bool WaitAloud(const Target& target, const std::string& name, Millis time) {
   TimePoint start = Now();
   TimePoint end = start + time;
   while (Now() < end) {
-    auto left = std::chrono::duration_cast<Millis>(end - Now());
+    auto left = std::chrono::ceil<Millis>(end - Now());
     if (target.WaitFor(std::min(left, kEvery))) return true;
     if (Now() < end) {
       fmt::print(stderr, "lockstep stop: run '{}' is still ending ({} of {})\n", name,
