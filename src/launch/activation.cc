@@ -54,8 +54,8 @@ std::string PathWith(const std::string& path, const std::string& first, const st
 
 // Variables a shell sets for itself, and functions it exports: not what a script meant to say.
 bool OfTheShell(const std::string& name) {
-  static const std::set<std::string> kShell = {"_", "SHLVL", "PWD", "OLDPWD", "BASH_ENV", "PS1"};
-  return kShell.contains(name) || name.starts_with("BASH_FUNC_") || name.find('%') != std::string::npos;
+  static const std::set<std::string> of_the_shell = {"_", "SHLVL", "PWD", "OLDPWD", "BASH_ENV", "PS1"};
+  return of_the_shell.contains(name) || name.starts_with("BASH_FUNC_") || name.find('%') != std::string::npos;
 }
 
 EnvChanges Difference(const place::Environment& before, const place::Environment& after) {
@@ -154,7 +154,7 @@ std::vector<std::pair<std::string, std::string>> CondaEnvironments(const place::
   for (const std::string& folder : folders) {
     const Result<std::vector<std::string>> names = ListDir(folder);
     if (!names.ok()) continue;
-    for (const std::string& name : *names) add(name, folder + "/" + name);
+    for (const std::string& name : *names) add(name, fmt::format("{}/{}", folder, name));
   }
   // conda writes every environment it ever made here.
   const Result<std::string> list = ReadFile(Get(env, "HOME") + "/.conda/environments.txt", 1 << 20);
@@ -197,7 +197,7 @@ Status AddCondaVariables(const std::string& prefix, EnvChanges* changes) {
   const Result<std::vector<std::string>> packaged = ListDir(prefix + "/etc/conda/env_vars.d");
   if (packaged.ok()) {
     for (const std::string& name : *packaged) {
-      if (name.ends_with(".json")) files.push_back(prefix + "/etc/conda/env_vars.d/" + name);
+      if (name.ends_with(".json")) files.push_back(fmt::format("{}/etc/conda/env_vars.d/{}", prefix, name));
     }
   }
   files.push_back(prefix + "/conda-meta/state");
@@ -235,7 +235,7 @@ place::Environment Apply(place::Environment env, const EnvChanges& changes) {
 
 std::vector<std::string> ToStrings(const place::Environment& env) {
   std::vector<std::string> out;
-  for (const auto& [name, value] : env) out.push_back(name + "=" + value);
+  for (const auto& [name, value] : env) out.push_back(fmt::format("{}={}", name, value));
   return out;
 }
 

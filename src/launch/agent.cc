@@ -1,5 +1,6 @@
 #include "launch/agent.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "launch/fanout.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
 
@@ -132,6 +134,8 @@ Status Agent::StartRanks(const Json& message) {
     if (!planned.ok()) return planned.status();
     bindings = std::move(*planned);
   }
+  // Where the launcher's input carries signals (see fanout.h) it is not for the ranks to read.
+  const UniqueFd nothing(options_.env.count(kControlVariable) != 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
   std::vector<RankPlan> plans;
   for (int i = 0; i < options_.nproc; ++i) {
     WorkerIdentity who;
@@ -166,6 +170,7 @@ Status Agent::StartRanks(const Json& message) {
     plan.argv = options_.program.argv;
     plan.env = std::move(*env);
     plan.workdir = options_.program.workdir;
+    plan.stdin_fd = nothing.get();
     plan.log_path = dir_->LogPath(attempt_, node_, who.rank);
     const int shown = ShownStreams(options_.run, who);
     plan.show_out = (shown & 1) != 0;

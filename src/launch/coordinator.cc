@@ -18,6 +18,7 @@ constexpr Millis kHandshake{10000};  // a peer that has not introduced itself by
 constexpr size_t kMaxPending = 8192;
 constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
+constexpr Millis kPatience{2000};     // a gang that meets within this time needs no words
 constexpr int kResumeMe = 75;
 
 // Where two command lines differ first, in words.
@@ -686,7 +687,7 @@ void Coordinator::Tick() {
           "address and port";
       return Finish(std::move(outcome));
     }
-    TellWaiting();
+    if (now - gather_start_ >= kPatience) TellWaiting();
   }
   if (state_ == State::kStopping && now - stop_sent_ > options_.grace + kStopMargin) {
     std::vector<int> silent;

@@ -1,21 +1,26 @@
 #include "launch/fanout.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/fd.h"
 #include "base/process.h"
 
 namespace lockstep::launch {
 namespace {
 
 // Inherited by srun and meant for the batch script's tasks, not for one launcher per node.
-constexpr const char* kDropped[] = {"SLURM_NTASKS",         "SLURM_NPROCS",        "SLURM_NTASKS_PER_NODE",
-                                    "SLURM_TASKS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK",
-                                    "SLURM_CPUS_PER_TASK",  "SLURM_DISTRIBUTION",  "SLURM_NTASKS_PER_GPU",
-                                    "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE", "SLURM_CPU_BIND",
-                                    "SLURM_GPU_BIND",       "SLURM_THREADS_PER_CORE"};
+constexpr const char* kDropped[] = {"SLURM_NTASKS",          "SLURM_NPROCS",
+                                    "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+                                    "SLURM_GPUS_PER_TASK",   "SLURM_TRES_PER_TASK",
+                                    "SLURM_CPUS_PER_TASK",   "SLURM_DISTRIBUTION",
+                                    "SLURM_NTASKS_PER_GPU",  "SLURM_NTASKS_PER_SOCKET",
+                                    "SLURM_NTASKS_PER_CORE", "SLURM_CPU_BIND",
+                                    "SLURM_GPU_BIND",        "SLURM_THREADS_PER_CORE"};
 
 // The smallest count in "32(x2),16": what every node can give its launcher.
 int SmallestCount(const std::string& text) {
@@ -37,8 +42,15 @@ Result<FanOut> PlanFanOut(const RunOptions& options, const place::Environment& e
                           const std::string& self) {
   FanOut plan;
   const int nodes = placement.nnodes.value_or(1);
-  plan.argv = {"srun", fmt::format("--nodes={}", nodes), fmt::format("--ntasks={}", nodes), "--ntasks-per-node=1",
-               "--kill-on-bad-exit=0", "--unbuffered", "--input=none", "--cpu-bind=none", "--overlap"};
+  plan.argv = {"srun",
+               fmt::format("--nodes={}", nodes),
+               fmt::format("--ntasks={}", nodes),
+               "--ntasks-per-node=1",
+               "--kill-on-bad-exit=0",
+               "--unbuffered",
+               "--input=0",
+               "--cpu-bind=none",
+               "--overlap"};
   if (auto cpus = env.find("SLURM_JOB_CPUS_PER_NODE"); cpus != env.end()) {
     if (const int count = SmallestCount(cpus->second); count > 0) {
       plan.argv.push_back(fmt::format("--cpus-per-task={}", count));
@@ -52,6 +64,7 @@ Result<FanOut> PlanFanOut(const RunOptions& options, const place::Environment& e
     for (const char* name : kDropped) dropped = dropped || key == name;
     if (!dropped) plan.env.push_back(key + "=" + value);
   }
+  plan.env.push_back(fmt::format("{}=stdin", kControlVariable));
   // What the batch script asked for per node, so that each launcher starts that many ranks.
   if (!placement.nproc_by_node.empty()) {
     plan.env.push_back(fmt::format("LOCKSTEP_NPROC_BY_NODE={}", fmt::join(placement.nproc_by_node, ",")));
@@ -66,9 +79,18 @@ int RunFanOut(const FanOut& plan) {
   sigemptyset(&set);
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
+  int control[2];
+  if (pipe2(control, O_CLOEXEC) != 0) {
+    fmt::print(stderr, "lockstep: pipe: {}\n", ErrnoText(errno));
+    return 3;
+  }
+  UniqueFd control_read(control[0]);
+  UniqueFd control_write(control[1]);
+  ::signal(SIGPIPE, SIG_IGN);
   SpawnOptions options;
   options.argv = plan.argv;
   options.env = plan.env;
+  options.stdin_fd = control_read.get();
   auto process = Spawn(options);
   if (!process.ok()) {
     fmt::print(stderr, "lockstep: {}\n", process.status().ToString());
@@ -79,8 +101,11 @@ int RunFanOut(const FanOut& plan) {
     const int signal = sigwaitinfo(&set, &info);
     if (signal == SIGCHLD) {
       if (const auto status = TryWait(process->pid)) return status->signal != 0 ? 128 + status->signal : status->code;
+    } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+      SignalProcess(*process, signal);  // these srun passes to every launcher
     } else if (signal > 0) {
-      SignalProcess(*process, signal);
+      const char byte = static_cast<char>(signal);
+      (void)!write(control_write.get(), &byte, 1);
     }
   }
 }

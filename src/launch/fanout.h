@@ -20,7 +20,12 @@ struct FanOut {
 Result<FanOut> PlanFanOut(const RunOptions& options, const place::Environment& env, const place::Placement& placement,
                           const std::string& self);
 
-// Runs it: signals are passed to srun, its exit code is ours.
+// srun does not pass stop signals on: SIGTERM makes it kill the step, the first SIGINT only makes it talk. So they
+// travel as bytes on the standard input of the launcher of node 0, which is told so by this variable ("stdin"). When
+// the input ends, the command that fanned out is gone.
+inline constexpr char kControlVariable[] = "LOCKSTEP_CONTROL";
+
+// Runs it: signals are passed on, srun's exit code is ours.
 int RunFanOut(const FanOut& plan);
 
 }  // namespace lockstep::launch

@@ -14,6 +14,7 @@
 #include "base/sockets.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
+#include "launch/fanout.h"
 #include "launch/guardian.h"
 #include "launch/link.h"
 #include "launch/ports.h"
@@ -78,6 +79,7 @@ class Launcher {
   void FollowCoordinator();
   Status FindSeatByAddress();
   void WatchSignals();
+  void WatchControl();
   void OnFinished(const Outcome& outcome);
   void Exit(int code) {
     exit_code_ = code;
@@ -308,9 +310,22 @@ void Launcher::WatchSignals() {
       }
     }
   });
+  WatchControl();
   loop_.Watch(guardian_.get(), EPOLLIN, [this](uint32_t) {
     loop_.Unwatch(guardian_.get());
     Say("the guardian process is gone (killed?); stopping the job");
+    agent_->OnSignal(SIGTERM);
+  });
+}
+
+void Launcher::WatchControl() {
+  auto control = plan_.env.find(kControlVariable);
+  if (control == plan_.env.end() || control->second != "stdin" || !hosts_) return;
+  loop_.Watch(0, EPOLLIN, [this](uint32_t) {
+    char signal = 0;
+    if (read(0, &signal, 1) == 1) return agent_->OnSignal(signal);
+    loop_.Unwatch(0);
+    Say("the command that started this job is gone; stopping the job");
     agent_->OnSignal(SIGTERM);
   });
 }

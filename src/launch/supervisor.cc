@@ -77,6 +77,7 @@ Status Supervisor::Start(const std::vector<RankPlan>& plans) {
       options.env = plan.env;
       options.workdir = plan.workdir;
       options.cpus = plan.cpus;
+      options.stdin_fd = plan.stdin_fd;
       options.stdout_fd = out->write_end.get();
       options.stderr_fd = err->write_end.get();
       auto process = Spawn(options);

@@ -21,6 +21,7 @@ struct RankPlan {
   std::vector<int> cpus;
   std::string workdir;
   std::string log_path;
+  int stdin_fd = -1;  // -1: the launcher's
   bool show_out = true, show_err = true;
 };
 

@@ -175,7 +175,7 @@ Result<Topology> ReadTopology(const std::string& sys, const CpuSet& allowed, con
       if (!entry.starts_with("node")) continue;
       const auto [end, error] = std::from_chars(entry.data() + 4, entry.data() + entry.size(), node);
       if (error != std::errc() || end != entry.data() + entry.size()) continue;
-      const Result<CpuSet> cpus = ReadCpuList(sys + "/devices/system/node/" + entry + "/cpulist");
+      const Result<CpuSet> cpus = ReadCpuList(fmt::format("{}/devices/system/node/{}/cpulist", sys, entry));
       if (!cpus.ok()) return cpus.status();
       for (int cpu : *cpus) node_of[cpu] = node;
     }

@@ -22,8 +22,10 @@ constexpr std::array<std::string_view, 26> kIdentity = {
     "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"};
 
 // Of an outer launcher, about an outer launcher: a rank must not see them.
-constexpr std::array<std::string_view, 2> kRemoved = {
-    "LOCKSTEP_TOKEN",           // the job's secret
+constexpr std::array<std::string_view, 4> kRemoved = {
+    "LOCKSTEP_TOKEN",    // the job's secret
+    "LOCKSTEP_CONTROL",  // between launchers of a fan-out
+    "LOCKSTEP_NPROC_BY_NODE",
     "TORCHELASTIC_TIMER_FILE",  // a pipe to torchrun's watchdog
 };
 
@@ -36,12 +38,12 @@ class Builder {
   bool Has(const std::string& name) const { return env_.contains(name); }
   std::string Get(const std::string& name) const { return Has(name) ? env_.at(name) : ""; }
   // An empty value is a value: somebody switched the default off.
-  void Default(const std::string& name, std::string value) { env_.try_emplace(name, std::move(value)); }
+  void Default(const std::string& name, const std::string& value) { env_.try_emplace(name, value); }
 
   std::vector<std::string> Take() const {
     std::vector<std::string> out;
     out.reserve(env_.size());
-    for (const auto& [name, value] : env_) out.push_back(name + "=" + value);
+    for (const auto& [name, value] : env_) out.push_back(fmt::format("{}={}", name, value));
     return out;
   }
 
