@@ -74,7 +74,7 @@ Status SetBackend(const std::string& text, Draft* draft) {
 
 Status SetRendezvousConf(const std::string& text, Draft* draft) {
   LOCKSTEP_RETURN_IF_ERROR(Put(ParseRendezvousConf(text), &draft->flags.options.rdzv_conf));
-  static const std::vector<std::string> kNoEffect = {
+  static const std::vector<std::string> no_effect = {
       "last_call_timeout",      "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
       "keep_alive_max_attempt", "rank",          "min_nodes",         "max_nodes"};
   for (const auto& [key, value] : draft->flags.options.rdzv_conf) {
@@ -88,10 +88,10 @@ Status SetRendezvousConf(const std::string& text, Draft* draft) {
     } else if (key == "store_type") {
       LOCKSTEP_RETURN_IF_ERROR(
           Choose(value, {"tcp"}).Context("store_type").WithHint("launchers meet over TCP; drop it"));
-    } else if (std::find(kNoEffect.begin(), kNoEffect.end(), key) != kNoEffect.end()) {
+    } else if (std::find(no_effect.begin(), no_effect.end(), key) != no_effect.end()) {
       draft->flags.warnings.push_back(fmt::format("--rdzv-conf {} has no effect here", key));
     } else {
-      std::vector<std::string> known = kNoEffect;
+      std::vector<std::string> known = no_effect;
       known.insert(known.end(), {"join_timeout", "timeout", "is_host", "store_type"});
       draft->flags.warnings.push_back(
           fmt::format("--rdzv-conf {} is not known{}; ignored", Printable(key), DidYouMean(key, known)));
@@ -575,8 +575,8 @@ return Status::Ok();
 }  // namespace
 
 const std::vector<FlagRow>& RunFlagTable() {
-  static const std::vector<FlagRow> kTable = MakeTable();
-  return kTable;
+  static const std::vector<FlagRow> table = MakeTable();
+  return table;
 }
 
 const char* Name(Torchrun status) {
