@@ -26,6 +26,10 @@ std::string Both(const Bare& bare) {
 }
 
 void Undecided(Scene& scene, const Bare& bare, std::string_view why) {
+  scene.in.Contradicts(bare.world->source,
+                       fmt::format("as nodes: {} nodes, this one is {}", bare.world->value, bare.rank->value));
+  scene.in.Contradicts(bare.rank->source,
+                       fmt::format("as processes: {} ranks, this one is {}", bare.world->value, bare.rank->value));
   scene.in.Fail(
       fmt::format("{} and {} can be read in two ways ({}): {}", bare.world->source, bare.rank->source, why, Both(bare)),
       "pass --level=node if the platform starts one command per node, --level=process if it starts one per GPU");

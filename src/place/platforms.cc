@@ -237,8 +237,11 @@ std::vector<Platform> MakePlatforms() {
                   .world = {"WORLD_SIZE"},
                   .rank = {"RANK"},
                   .one_node_unless_said = true});
-  rows.push_back(
-      {.name = "local", .what = "no platform", .signs = {}, .nproc = kRanksPerNodeNames, .one_node_unless_said = true});
+  rows.push_back({.name = "local",
+                  .what = "the environment",
+                  .signs = {},
+                  .nproc = kRanksPerNodeNames,
+                  .one_node_unless_said = true});
   return rows;
 }
 
