@@ -12,23 +12,23 @@ import subprocess
 import sys
 
 
-def processes_here(exclude):
-    """Ids of the processes in this network namespace, however they were forked."""
+def processes_here():
+    """Ids of the other processes in this network namespace, however they were forked, and whether that is certain: a
+    process that ended while we looked may have forked another one after our list was made."""
     here = os.stat("/proc/self/ns/net").st_ino
-    found = []
+    found, certain = [], True
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) in exclude:
+        if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            if os.stat(f"/proc/{name}/ns/net").st_ino != here:
-                continue
             with open(f"/proc/{name}/stat") as stat:
                 if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
                     continue
+            if os.stat(f"/proc/{name}/ns/net").st_ino == here:
+                found.append(int(name))
         except OSError:
-            continue
-        found.append(int(name))
-    return found
+            certain = certain and os.path.exists(f"/proc/{name}")  # a kernel thread has no such namespace
+    return found, certain
 
 
 def main():
@@ -43,8 +43,8 @@ def main():
     while os.read(0, 4096):
         pass
     while True:
-        left = processes_here({os.getpid()})
-        if not left:
+        left, certain = processes_here()
+        if not left and certain:
             return
         for pid in left:
             try:
