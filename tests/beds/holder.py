@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 
 def processes_here():
-    """Ids of the other processes in this network namespace, however they were forked, and whether that is certain: a
-    process that ended while we looked may have forked another one after our list was made."""
+    """Ids of the other processes in this network namespace, however they were forked."""
     here = os.stat("/proc/self/ns/net").st_ino
-    found, certain = [], True
+    found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -27,8 +27,8 @@ def processes_here():
             if os.stat(f"/proc/{name}/ns/net").st_ino == here:
                 found.append(int(name))
         except OSError:
-            certain = certain and os.path.exists(f"/proc/{name}")  # a kernel thread has no such namespace
-    return found, certain
+            pass  # it ended while we looked
+    return found
 
 
 def main():
@@ -42,15 +42,17 @@ def main():
     os.write(1, b"ready\n")
     while os.read(0, 4096):
         pass
-    while True:
-        left, certain = processes_here()
-        if not left and certain:
-            return
+    # A process may fork and end between two looks: only several empty looks in a row mean that nobody is left.
+    empty = 0
+    while empty < 3:
+        left = processes_here()
+        empty = 0 if left else empty + 1
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        time.sleep(0.01)
 
 
 main()
