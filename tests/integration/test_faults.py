@@ -128,12 +128,29 @@ class Killed(_Job):
         self.assertEqual((launchers["a"].wait(), newcomer.wait()), (0, 0), self.text() + newcomer.output)
         self.assertEqual([e["attempt"] for e in jobs.events(self.net["a"].folder, "attempt_started")], [0, 1])
 
+    def test_killed_guardian_of_a_node_that_still_waits_ends_its_launcher(self):
+        one = jobs.on(self.net["b"], "run", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=29500",
+                      "--no-python", "true")
+        self.launchers = {"b": one}
+        jobs.launcher_pid(one.pid)
+        one.kill()
+        one.wait()
+        self.nothing_left("b")
+
+    def test_killed_guardian_of_the_first_node_while_it_waits_ends_its_launcher(self):
+        one = jobs.on(self.net["a"], "run", "--nnodes=2", "--node-rank=0", "--master-addr=a", "--master-port=29500",
+                      "--no-python", "true")
+        self.launchers = {"a": one}
+        jobs.launcher_pid(one.pid)
+        one.kill()
+        one.wait()
+        self.nothing_left("a")
+
     def test_launcher_that_dies_during_the_gathering_frees_its_seat(self):
         one = jobs.on(self.net["b"], "run", "--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=29500",
                       "--no-python", "true")
         self.launchers = {"b": one}
-        one.wait_for("a")
-        one.kill()
+        os.kill(jobs.launcher_pid(one.pid), signal.SIGKILL)
         one.wait()
         self.launchers = jobs.over(self.net, self.NAMES, [], ["--no-python", "true"])
         self.assertEqual([p.wait() for p in self.launchers.values()], [0, 0], self.text())

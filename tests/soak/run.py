@@ -145,7 +145,7 @@ def start_stop(cycles, rng):
 def descriptors(restarts, rng):
     """One launcher over many restarts: its descriptors, threads and memory may not grow."""
     del rng
-    row = Row("restarts within one launcher", "descriptors and threads as in the second attempt")
+    row = Row("restarts within one launcher", "no more descriptors or threads in the last attempts than in the first")
     with netns.Net(["a"]) as net:
         host = net["a"]
         folder = pathlib.Path(host.folder)
@@ -155,7 +155,7 @@ def descriptors(restarts, rng):
                           "ls /proc/$PPID/fd | wc -l >> fds.$RANK\nls /proc/$PPID/task | wc -l >> tasks.$RANK\n"
                           "grep VmRSS /proc/$PPID/status >> rss.$RANK\nexit 1\n")
         script.chmod(0o755)
-        job = launch(host, "--nproc-per-node", 2, "--max-restarts", restarts, "--backoff", "1ms", "--no-python", script)
+        job = launch(host, "--nproc-per-node", 2, "--max-restarts", restarts, "--backoff", "0s", "--no-python", script)
         code = job.wait(600)
         counts = [int(n) for n in (folder / "fds.1").read_text().split()]
         tasks = [int(n) for n in (folder / "tasks.1").read_text().split()]
@@ -165,12 +165,13 @@ def descriptors(restarts, rng):
             problem = f"exit code {code}"
         elif len(counts) != restarts + 1:
             problem = f"{len(counts)} attempts"
-        elif max(counts[1:]) > counts[1] + 2 or max(tasks[1:]) > tasks[1] + 1:
-            problem = f"descriptors {counts[1]} -> {max(counts)}, threads {tasks[1]} -> {max(tasks)}"
+        # The number at one moment depends on whether pipes of the attempt are closed yet; a leak only ever rises.
+        elif min(counts[-5:]) > max(counts[:5]) or min(tasks[-5:]) > max(tasks[:5]):
+            problem = f"descriptors {counts[:5]} -> {counts[-5:]}, threads {tasks[:5]} -> {tasks[-5:]}"
         row.add(problem or left_on(host))
         row.times, row.good = restarts, 0 if row.problems else restarts
         if not row.problems:
-            row.notes = f" (descriptors {counts[1]} -> {counts[-1]}, resident {rss[1] / 1024:.1f} -> {rss[-1] / 1024:.1f} MiB)"
+            row.notes = f" (descriptors {min(counts[:5])} -> {min(counts[-5:])}, resident {rss[1] / 1024:.1f} -> {rss[-1] / 1024:.1f} MiB)"
     return row
 
 
