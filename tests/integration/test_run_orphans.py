@@ -95,6 +95,22 @@ class KillMinusNine(harness.Case):
         run.wait(30)
         jobs.wait_gone(ranks + daemons)
 
+    def test_rank_that_fails_while_forking_daemons_leaves_none(self):
+        marks = self.tmp / "marks"
+        run = harness.spawn_lockstep("run", "--nproc-per-node", "2", "--grace", "0s", *jobs.program("fork_storm.py", marks))
+        jobs.wait_marks(marks, 2, launcher=run)
+        (marks / "go.0").touch()
+        self.assertEqual(run.wait(), 5, run.output)
+        harness.wait_until(lambda: not harness.leftovers(), 10, "no daemon")
+
+    def test_launcher_killed_while_ranks_fork_daemons_leaves_none(self):
+        marks = self.tmp / "marks"
+        run = harness.spawn_lockstep("run", "--nproc-per-node", "2", "--grace", "1s", *jobs.program("fork_storm.py", marks))
+        jobs.wait_marks(marks, 2, launcher=run)
+        os.kill(jobs.launcher_pid(run.pid), signal.SIGKILL)
+        run.wait()
+        harness.wait_until(lambda: not harness.leftovers(), 10, "no daemon")
+
     def test_ended_daemons_of_a_running_rank_do_not_pile_up_as_zombies(self):
         marks = self.tmp / "marks"
         script = harness.write("many.sh", f"""#!/bin/sh

@@ -2,7 +2,7 @@
 """Long runs with faults: after each of them nothing of the job may be left. `make soak` runs it and prints the fault table
 of docs/reliability.md; tests/integration/test_soak.py runs the short form.
 
-    tests/soak/run.py [--cycles 1000] [--kills 200] [--cuts 10] [--disks 20] [--restarts 200] [--seed 1] [--only NAME]
+    tests/soak/run.py [--cycles 1000] [--kills 200] [--storms 60] [--cuts 10] [--disks 20] [--restarts 200] [--seed 1] [--only NAME]
 
 Every scenario lives on hosts of its own (network namespaces), so "left" is exact: any process in that namespace, any
 listening port of it, any new file in the shared memory or temporary folder, any lock or half-written file in a run
@@ -198,7 +198,7 @@ def kills(times, rng, victim):
             program = jobs.program("grandchild.py", marks)
             flags = ["--nproc-per-node", 1 if two else 2, "--grace", "1s", "--name", f"job-{number}"]
             if two:
-                flags += ["--nnodes", 2, "--master-addr", "a", "--master-port", 29500, "--join-timeout", "20s"]
+                flags += ["--nnodes", 2, "--master-addr", "a", "--master-port", 29500, "--join-timeout", "5s"]
                 launchers = [launch(net[n], *flags, "--node-rank", i, *program) for i, n in enumerate("ab")]
             else:
                 launchers = [launch(net["a"], *flags, *program)]
@@ -243,6 +243,35 @@ def kills(times, rng, victim):
             shutil.rmtree(marks, ignore_errors=True)
             for host in net:
                 shutil.rmtree(os.path.join(host.folder, "runs"), ignore_errors=True)
+    return row
+
+
+def storms(times, rng):
+    """Ranks that fork daemons without end, while one of them fails or the launcher or the guardian is killed."""
+    row = Row("rank failed, launcher or guardian killed while ranks fork daemons without end", "nothing left")
+    with netns.Net(["a"]) as net:
+        host = net["a"]
+        for number in range(times):
+            marks = pathlib.Path(net.folder, f"marks-{number}")
+            job = launch(host, "--nproc-per-node", 2, "--grace", "1s", *jobs.program("fork_storm.py", marks))
+            deadline = time.monotonic() + 30
+            while not (marks / "ready.0").exists() and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0.02, 0.1))
+            started = time.monotonic()
+            if number % 3 == 0:
+                (marks / "go.0").touch()
+            else:
+                os.kill(job.pid if number % 3 == 1 else find_launcher(host, job.pid) or job.pid, signal.SIGKILL)
+            try:
+                job.wait(60)
+                problem = ""
+            except subprocess.TimeoutExpired:
+                job.kill()
+                problem = "did not end within 60 s"
+            row.add(problem or left_on(host), time.monotonic() - started)
+            shutil.rmtree(marks, ignore_errors=True)
+            shutil.rmtree(os.path.join(host.folder, "runs"), ignore_errors=True)
     return row
 
 
@@ -313,6 +342,7 @@ def scenarios(options):
         "kill-launcher": lambda: kills(options.kills, rng, "launcher"),
         "kill-guardian": lambda: kills(options.kills, rng, "guardian"),
         "kill-node": lambda: kills(options.kills, rng, "launcher of one of two nodes"),
+        "fork-storm": lambda: storms(options.storms, rng),
         "cut": lambda: cuts(options.cuts, rng),
         "full-disk": lambda: full_disks(options.disks, rng),
     }
@@ -320,7 +350,7 @@ def scenarios(options):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawTextHelpFormatter)
-    for name, value in (("cycles", 1000), ("kills", 200), ("cuts", 10), ("disks", 20), ("restarts", 200), ("seed", 1)):
+    for name, value in (("cycles", 1000), ("kills", 200), ("storms", 60), ("cuts", 10), ("disks", 20), ("restarts", 200), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--only", action="append", default=[], help="names of scenarios; default: all")
     return parser.parse_args(argv)
@@ -344,7 +374,7 @@ def main(argv=None):
         started = time.monotonic()
         row = scenario()
         rows.append(row)
-        print(f"{name}: {row.good} of {row.times} as expected, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        print(f"{name} ({time.monotonic() - started:.0f} s): {row.text()}", file=sys.stderr, flush=True)
         for problem in row.problems[:10]:
             print(f"  {problem}", file=sys.stderr, flush=True)
     print(HEADER)
