@@ -5,6 +5,8 @@
     bench/run.py --only start,crash   some of it
     bench/run.py --dry                print, leave docs/benchmarks.md alone
 
+Elsewhere, without a build tree: LOCKSTEP_PROGRAM and LOCKSTEP_RENDEZVOUS_BENCH name the programs.
+
 Ratios count, not times: machines are shared. Each figure is a median over interleaved repetitions.
 """
 
@@ -24,7 +26,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LOCKSTEP = str(ROOT / "build/bin/lockstep")
+LOCKSTEP = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/bin/lockstep"))
+RENDEZVOUS = os.environ.get("LOCKSTEP_RENDEZVOUS_BENCH")  # built here when not given
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 PAGE = ROOT / "docs/benchmarks.md"
 
@@ -78,8 +81,9 @@ def bench_crash(folder, repeat):
 
 
 def bench_rendezvous(folder, repeat):
-    program = ROOT / "build/release/bench/rendezvous_bench"
-    subprocess.run(["ninja", "--quiet", "-C", str(ROOT / "build/release"), "bench_programs"], check=True)
+    program = RENDEZVOUS or ROOT / "build/release/bench/rendezvous_bench"
+    if not RENDEZVOUS:
+        subprocess.run(["ninja", "--quiet", "-C", str(ROOT / "build/release"), "bench_programs"], check=True)
     times = in_turns(repeat, lambda: json.loads(subprocess.run([str(program), "1024"], check=True, capture_output=True,
                                                                cwd=folder).stdout)["seconds"])[0]
     seconds = statistics.median(times)

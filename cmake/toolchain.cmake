@@ -15,7 +15,7 @@ find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
   # Precompiled headers are cacheable only when ccache ignores their time stamps.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_SLOPPINESS=pch_defines,time_macros
       ${LOCKSTEP_CCACHE})
 endif()
 

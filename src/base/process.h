@@ -64,9 +64,12 @@ void BecomeSubreaper();
 // Every living process below `root` in the process tree, children before grandchildren. Zombies are left out.
 std::vector<pid_t> Descendants(pid_t root);
 
-// Sends SIGKILL to every descendant of this process except `spare` until none is left or the deadline passes; reaps.
+// Reaps every child that has ended. True when no child of any kind is left.
+bool ReapAll();
+
+// Sends SIGKILL to every descendant of this process, a subreaper, until none is left or the deadline passes; reaps all.
 // Returns those that remain (a process in uninterruptible sleep does not die).
-std::vector<pid_t> KillDescendants(double seconds, const std::vector<pid_t>& spare = {});
+std::vector<pid_t> KillDescendants(double seconds);
 
 // Field 22 of /proc/<pid>/stat: with the pid it names a process for good. 0 when there is none.
 uint64_t ProcessStartTime(pid_t pid);

@@ -72,8 +72,9 @@ class [[nodiscard]] Result {
 
   bool ok() const { return std::holds_alternative<T>(value_); }
   Status status() const { return ok() ? Status() : std::get<Status>(value_); }
-  T& operator*() { return std::get<T>(value_); }
-  const T& operator*() const { return std::get<T>(value_); }
+  T& operator*() & { return std::get<T>(value_); }
+  const T& operator*() const& { return std::get<T>(value_); }
+  T operator*() && { return std::move(std::get<T>(value_)); }  // by value: `for (x : *F())` must not dangle
   T* operator->() { return &std::get<T>(value_); }
   const T* operator->() const { return &std::get<T>(value_); }
 

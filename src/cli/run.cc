@@ -123,6 +123,7 @@ int RunMain(int argc, char** argv) {
   plan.placement = place::Resolve(plan.env, plan.options.place, machine);
   plan.host = machine.host;
   plan.cpus = machine.cpus;
+  plan.gpu_pci = machine.gpu_pci;
   if (!plan.placement.error.ok()) {
     return Fail(plan.placement.error.WithCode(Code::kUsage), plan.options.json);
   }

@@ -48,6 +48,7 @@ class Agent {
   void OnCoordinatorLost(const std::string& why);
   // A signal for the launcher. Stop signals stop the whole job, others are passed to the local ranks.
   void OnSignal(int signal);
+  bool IsStopSignal(int signal) const;
   void OnChild() { supervisor_.Reap(); }
   bool running() const { return active_; }
 
@@ -63,7 +64,6 @@ class Agent {
   RankExit Details(const Supervisor::Ended& ended) const;
   void TellProgress();
   void WatchProgress();
-  bool IsStopSignal(int signal) const;
 
   Loop& loop_;
   LogPump& pump_;

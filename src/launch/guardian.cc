@@ -30,16 +30,14 @@ sigset_t Handled() {
 
 // The launcher is gone and its descendants are ours: ask, wait a little, insist.
 void EndOrphans(std::chrono::milliseconds grace) {
+  if (ReapAll()) return;
   const auto orphans = Descendants(getpid());
-  if (orphans.empty()) return;
   fmt::print(stderr, "lockstep: stopping {} processes it left\n", orphans.size());
   for (pid_t pid : orphans) kill(pid, SIGTERM);
   const double patience = std::min(5.0, grace.count() / 1000.0);
   const TimePoint start = Now();
   while (SecondsSince(start) < patience) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    if (Descendants(getpid()).empty()) return;
+    if (ReapAll()) return;
     usleep(20000);
   }
   for (pid_t pid : KillDescendants(kKillSeconds)) {

@@ -80,6 +80,7 @@ class Launcher {
   Status FindSeatByAddress();
   void WatchSignals();
   void WatchControl();
+  void OnSignal(int signal);
   void OnFinished(const Outcome& outcome);
   void Exit(int code) {
     exit_code_ = code;
@@ -302,11 +303,8 @@ void Launcher::WatchSignals() {
         agent_->OnChild();
       } else if (signal == SIGPIPE || signal == SIGWINCH) {
         continue;
-      } else if (!agent_->running() && link_ && !link_->joined() && (signal == SIGINT || signal == SIGTERM)) {
-        Say(fmt::format("stopped by {} before joining", SignalName(signal)));
-        Exit(128 + signal);
       } else {
-        agent_->OnSignal(signal);
+        OnSignal(signal);
       }
     }
   });
@@ -314,8 +312,16 @@ void Launcher::WatchSignals() {
   loop_.Watch(guardian_.get(), EPOLLIN, [this](uint32_t) {
     loop_.Unwatch(guardian_.get());
     Say("the guardian process is gone (killed?); stopping the job");
-    agent_->OnSignal(SIGTERM);
+    OnSignal(SIGTERM);
   });
+}
+
+void Launcher::OnSignal(int signal) {
+  // Before it has joined, a launcher belongs to no job: it ends by itself.
+  const bool alone = link_ && !link_->joined();
+  if (!alone || !agent_->IsStopSignal(signal)) return agent_->OnSignal(signal);
+  Say(fmt::format("stopped by {} before joining", SignalName(signal)));
+  Exit(128 + signal);
 }
 
 void Launcher::WatchControl() {
@@ -323,10 +329,10 @@ void Launcher::WatchControl() {
   if (control == plan_.env.end() || control->second != "stdin" || !hosts_) return;
   loop_.Watch(0, EPOLLIN, [this](uint32_t) {
     char signal = 0;
-    if (read(0, &signal, 1) == 1) return agent_->OnSignal(signal);
+    if (read(0, &signal, 1) == 1) return OnSignal(signal);
     loop_.Unwatch(0);
     Say("the command that started this job is gone; stopping the job");
-    agent_->OnSignal(SIGTERM);
+    OnSignal(SIGTERM);
   });
 }
 

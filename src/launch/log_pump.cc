@@ -39,10 +39,13 @@ constexpr size_t kTurn = 1 << 20;        // bytes from one stream before the oth
 constexpr size_t kDrainMost = 4 << 20;   // bytes taken from a pipe that is being cut off
 
 // While ranks print without pause, waking for every line would cost them (they pay for the wake-up) and us. The reader
-// then sleeps so long that pipes fill to about half; the first byte after a quiet time is passed on at once.
+// then sleeps so long that pipes fill to about a quarter; the first byte after a quiet time is passed on at once. A pipe
+// found more than half full may have been out of room (small writes fill its pages badly), and its rank waiting: then
+// the reader does not sleep at all, and afterwards feels its way up from the shortest pause.
 constexpr microseconds kPause{5000};
-constexpr microseconds kPauseLeast{300};
+constexpr microseconds kPauseLeast{100};
 constexpr size_t kHalfFull = 512;  // in 1/1024
+constexpr size_t kQuarterFull = 256;
 constexpr microseconds kQuiet{20000};
 
 constexpr milliseconds kDrainWait{250};  // the reader answers in far less unless a disk hangs
@@ -324,6 +327,7 @@ void LogPump::Impl::TakeCommands() {
 
 void LogPump::Impl::Run() {
   TimePoint last{};
+  microseconds pause = kPause;
   for (;;) {
     TakeCommands();
     {
@@ -353,9 +357,16 @@ void LogPump::Impl::Run() {
     const TimePoint now = Clock::now();
     const auto since = std::chrono::duration_cast<microseconds>(now - last);
     last = now;
-    if (since > kQuiet) continue;
-    microseconds pause = kPause;
-    if (fill > kHalfFull) pause = std::clamp(microseconds(since.count() * kHalfFull / fill), kPauseLeast, kPause);
+    if (since > kQuiet) {
+      pause = kPause;
+      continue;
+    }
+    if (fill > kHalfFull) {
+      pause = microseconds(0);
+      continue;
+    }
+    const auto quarter = static_cast<int64_t>(since.count() * kQuarterFull / std::max<size_t>(fill, 1));
+    pause = std::clamp(microseconds(quarter), kPauseLeast, std::clamp(pause * 2, kPauseLeast, kPause));
     pollfd fd{wake.get(), POLLIN, 0};
     timespec time{0, pause.count() * 1000};
     ::ppoll(&fd, 1, &time, nullptr);

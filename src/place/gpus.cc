@@ -19,12 +19,19 @@ namespace {
 using NvmlReturn = int;  // 0 is success
 using NvmlDevice = void*;
 
+struct NvmlPci {
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
 struct Nvml {
   NvmlReturn (*init)();
   NvmlReturn (*shutdown)();
   NvmlReturn (*count)(unsigned*);
   NvmlReturn (*device)(unsigned, NvmlDevice*);
   NvmlReturn (*uuid)(NvmlDevice, char*, unsigned);
+  NvmlReturn (*pci)(NvmlDevice, NvmlPci*);  // absent in very old drivers
   // Absent in drivers that know no MIG.
   NvmlReturn (*mig_mode)(NvmlDevice, unsigned*, unsigned*);
   NvmlReturn (*mig_max)(NvmlDevice, unsigned*);
@@ -45,6 +52,10 @@ std::string Uuid(const Nvml& nvml, NvmlDevice device) {
 Gpu Describe(const Nvml& nvml, NvmlDevice device) {
   Gpu gpu;
   gpu.uuid = Uuid(nvml, device);
+  NvmlPci pci{};
+  if (nvml.pci && nvml.pci(device, &pci) == 0) {
+    gpu.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
+  }
   unsigned current = 0, pending = 0, slots = 0;
   if (!nvml.mig_mode || !nvml.mig_max || !nvml.mig_device) return gpu;
   if (nvml.mig_mode(device, &current, &pending) != 0 || current != 1) return gpu;
@@ -75,6 +86,7 @@ std::optional<std::vector<Gpu>> AskNvml(const std::string& path, std::string* wh
   } else if (NvmlReturn failed = nvml.init(); failed != 0) {
     *why = fmt::format("{} does not start (NVML error {})", path, failed);
   } else {
+    Load(library, "nvmlDeviceGetPciInfo_v3", &nvml.pci);
     Load(library, "nvmlDeviceGetMigMode", &nvml.mig_mode);
     Load(library, "nvmlDeviceGetMaxMigDeviceCount", &nvml.mig_max);
     Load(library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml.mig_device);
@@ -115,6 +127,7 @@ std::optional<std::vector<Gpu>> AskKernel(const std::string& root) {
   for (const std::string& name : *names) {
     Result<std::string> text = ReadFile(folder + "/" + name + "/information");
     Gpu gpu;
+    gpu.pci = name;  // the folder is named by the bus id
     if (text.ok()) {
       gpu.uuid = Field(*text, "GPU UUID");
       const std::string minor = Field(*text, "Device Minor");
@@ -245,6 +258,9 @@ Visible CountVisible(const Environment& env, const std::vector<Gpu>& gpus) {
       ++parts;  // its first MIG device stands for it
   }
   visible.count = parts > 0 ? 1 : whole;
+  for (size_t i = 0; i < chosen.devices.size() && static_cast<int>(i) < visible.count; ++i) {
+    visible.pci.push_back(gpus[chosen.devices[i].first].pci);
+  }
   if (parts > 0) {
     if (!visible.because.empty()) visible.because += ", ";
     visible.because += "MIG: a process sees one MIG device";

@@ -13,6 +13,7 @@ struct Gpu {
   std::string uuid;               // "GPU-..."; empty when unknown
   bool mig = false;               // in MIG mode: only its MIG devices compute
   std::vector<std::string> migs;  // "MIG-..." of each
+  std::string pci;                // "0000:3b:00.0", as /sys names it; empty when unknown
 };
 
 struct GpuList {
@@ -26,7 +27,8 @@ GpuList FindGpus(const Environment& env, const std::string& library, const std::
 
 struct Visible {
   int count = 0;
-  std::string because;  // "CUDA_VISIBLE_DEVICES=0,1"; empty when nothing restricts
+  std::string because;           // "CUDA_VISIBLE_DEVICES=0,1"; empty when nothing restricts
+  std::vector<std::string> pci;  // of each visible device, in the order of CUDA's numbers
 };
 
 // How many devices CUDA enumerates, by its own rules: CUDA_VISIBLE_DEVICES is read up to the first entry that names no

@@ -175,6 +175,7 @@ Machine ReadMachine(const Environment& env, const MachineOptions& options) {
     const Visible visible = CountVisible(env, list.gpus);
     machine.gpus = visible.count;
     machine.gpus_source = list.source;
+    machine.gpu_pci = visible.pci;
     if (!list.gpus.empty() && !visible.because.empty()) machine.gpus_source += ", " + visible.because;
     if (!list.note.empty()) machine.gpus_source += "; " + list.note;
   }

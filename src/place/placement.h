@@ -33,6 +33,7 @@ struct Flags {
 struct Machine {
   int gpus = 0;
   std::string gpus_source;  // "nvml", "/proc/driver/nvidia", "--assume-gpus", ...
+  std::vector<std::string> gpu_pci;  // bus ids of the visible ones, "" where unknown
   int cpus = 1;
   std::string host;
   // Ranks seen in the environment of other processes that run our executable in our cgroup (section "bare" variables).

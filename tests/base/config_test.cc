@@ -422,7 +422,7 @@ TEST(ConfigTest, DeepNestingIsAnErrorNotACrash) {
 }
 
 TEST(ConfigTest, FilesAreReadByTheirEnding) {
-  TempDir dir = std::move(*TempDir::Create());
+  TempDir dir = *TempDir::Create();
   ASSERT_TRUE(WriteFileAtomic(dir / "c.json", "{ // comment\n \"a\": 1, }").ok());
   ASSERT_TRUE(WriteFileAtomic(dir / "c.yaml", "a: 1 # comment\n").ok());
   for (const char* name : {"c.json", "c.yaml"}) {

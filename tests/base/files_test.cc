@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 class FilesTest : public testing::Test {
  protected:
-  TempDir dir_ = std::move(*TempDir::Create());
+  TempDir dir_ = *TempDir::Create();
 };
 
 // A disk with room for `bytes` more in any one file: the system then cuts writes short and refuses the rest.
@@ -157,7 +157,7 @@ TEST_F(FilesTest, FoldersAreMadeDownToTheLast) {
 TEST_F(FilesTest, ATemporaryFolderGoesWithItsContent) {
   std::string path;
   {
-    TempDir temp = std::move(*TempDir::Create());
+    TempDir temp = *TempDir::Create();
     path = temp.path();
     ASSERT_TRUE(MakeDirs(temp / "a/b").ok());
     TempDir moved = std::move(temp);

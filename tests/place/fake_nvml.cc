@@ -72,6 +72,19 @@ int nvmlDeviceGetUUID(void* device, char* text, unsigned length) {
   return kSuccess;
 }
 
+// Device i sits on bus 0x10 + i.
+int nvmlDeviceGetPciInfo_v3(void* device, void* info) {
+  struct Pci {
+    char legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+  };
+  auto* pci = static_cast<Pci*>(info);
+  *pci = {};
+  pci->bus = 0x10 + static_cast<unsigned>(static_cast<Device*>(device) - devices.data());
+  return kSuccess;
+}
+
 int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
   // GeForce and older cards know no MIG and say so.
   if (static_cast<Device*>(device)->uuid.rfind("GPU-old", 0) == 0) return kNotSupported;

@@ -46,6 +46,12 @@ TEST(Gpus, AreCountedByNvml) {
   EXPECT_EQ(list.gpus[2].uuid, "GPU-b1");
 }
 
+TEST(Gpus, VisibleOnesKeepTheirBusIdsInTheOrderOfTheList) {
+  Driver driver(kFour);
+  EXPECT_EQ(CountVisible({{"CUDA_VISIBLE_DEVICES", "2,0"}}, Find({}).gpus).pci,
+            (std::vector<std::string>{"0000:12:00.0", "0000:10:00.0"}));
+}
+
 TEST(Gpus, ADeviceThatFellOffTheBusDoesNotCount) { EXPECT_EQ(Visible("GPU-a,!,GPU-b", {}), 2); }
 
 TEST(Gpus, IndicesChooseUntilTheFirstThatNamesNothing) {

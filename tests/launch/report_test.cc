@@ -1,0 +1,78 @@
+#include "launch/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+Outcome Failed() {
+  RankExit first;
+  first.rank = 3;
+  first.node = 1;
+  first.host = "gpu-1";
+  first.pid = 77;
+  first.signal = SIGKILL;
+  first.evidence = "out of memory: oom_kill 0 -> 1";
+  first.tail = "one\ntwo\n";
+  first.log = "runs/x/rank-3.log";
+  RankExit second;
+  second.rank = 4;
+  second.code = 1;
+  second.error_message = "ConnectionError";
+  Outcome outcome;
+  outcome.end = End::kFailed;
+  outcome.exit_code = 5;
+  outcome.reason = "rank 3 failed";
+  outcome.failures = {first, second};
+  outcome.attempt = 2;
+  return outcome;
+}
+
+TEST(Report, NamesTheFirstFailureWithSignalEvidenceAndLastLines) {
+  const Json report = ReportJson(Failed(), {});
+  const Json& first = report["first_failure"];
+  EXPECT_EQ(first["rank"], 3);
+  EXPECT_EQ(first["attempt"], 2);
+  EXPECT_TRUE(first["exit_code"].is_null());
+  EXPECT_EQ(first["signal_name"], "SIGKILL");
+  EXPECT_EQ(first["last_lines"], Json({"one", "two"}));
+  EXPECT_EQ(report["outcome"], "failed");
+  EXPECT_EQ(report["other_failures"][0]["error"], "ConnectionError");
+  EXPECT_THAT(report["do"].get<std::string>(), HasSubstr("memory"));
+}
+
+TEST(Report, TheTextSaysWhatAPersonNeeds) {
+  ReportContext context;
+  context.duration = 61;
+  const std::string text = ReportText(Failed(), context);
+  for (const char* word : {"exit code 5", "rank 3", "gpu-1", "SIGKILL", "oom_kill 0 -> 1", "    two", "rank-3.log",
+                           "also failed, later: rank 4 exit code 1", "do: "}) {
+    EXPECT_THAT(text, HasSubstr(word));
+  }
+}
+
+TEST(Report, EveryEndHasOneOfTheThreeOutcomes) {
+  const std::pair<End, const char*> expected[] = {{End::kSucceeded, "succeeded"}, {End::kFailed, "failed"},
+                                                  {End::kNodeLost, "failed"},     {End::kStopped, "stopped"},
+                                                  {End::kSaved, "stopped"},       {End::kRendezvous, "failed"},
+                                                  {End::kEnvironment, "failed"}};
+  for (const auto& [end, word] : expected) {
+    Outcome outcome;
+    outcome.end = end;
+    EXPECT_EQ(ReportJson(outcome, {})["outcome"], word);
+  }
+}
+
+TEST(Report, BytesThatAreNotTextDoNotBreakIt) {
+  Outcome outcome = Failed();
+  outcome.failures[0].tail = "\xff\xfe\n";
+  const Json report = ReportJson(outcome, {});
+  EXPECT_NE(report.dump(-1, ' ', false, Json::error_handler_t::replace).size(), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
