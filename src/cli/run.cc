@@ -13,6 +13,7 @@
 #include "launch/auth.h"
 #include "launch/fanout.h"
 #include "launch/launcher.h"
+#include "launch/torch_version.h"
 #include "launch/worker_env.h"
 #include "place/machine.h"
 
@@ -71,8 +72,9 @@ int Exec(const launch::LaunchPlan& plan, bool set_identity) {
     who.master_addr = p.master_addr.value_or("127.0.0.1");
     who.master_port = p.master_port.value_or(29500);
     who.run_id = p.job_id;
-    auto made = launch::WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
-                                          {launch::DefaultThreads(plan.cpus, who.local_world_size)});
+    auto made = launch::WorkerEnvironment(
+        who, plan.env, plan.options, plan.program.env,
+        {launch::DefaultThreads(plan.cpus, who.local_world_size), plan.program.old_torch_names});
     if (!made.ok()) return Fail(made.status(), plan.options.json);
     env = std::move(*made);
   } else {
@@ -131,6 +133,10 @@ int RunMain(int argc, char** argv) {
   auto program = launch::ResolveProgram(plan.options, plan.env);
   if (!program.ok()) return Fail(program.status(), plan.options.json);
   plan.program = std::move(*program);
+  // PyTorch 2.10 warns about the old names on every rank.
+  const auto torch =
+      launch::TorchVersion(plan.program.interpreter.empty() ? plan.program.argv[0] : plan.program.interpreter);
+  plan.program.old_torch_names = !torch || *torch < std::pair{2, 10};
   auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
   auto token =
       launch::LoadToken(plan.options.token_file, token_variable == plan.env.end() ? "" : token_variable->second);

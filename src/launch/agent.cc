@@ -161,7 +161,8 @@ Status Agent::StartRanks(const Json& message) {
       plan.cpus = bindings[slot].cpus;
       threads = bindings[slot].threads;
     }
-    auto env = WorkerEnvironment(who, options_.env, options_.run, options_.program.env, {threads});
+    auto env = WorkerEnvironment(who, options_.env, options_.run, options_.program.env,
+                                 {threads, options_.program.old_torch_names});
     if (!env.ok()) return env.status();
     plan.node = node_;
     plan.rank = who.rank;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "launch/console.h"
+#include "launch/log_pace.h"
 #include "launch/log_tail.h"
 #include "launch/log_thread.h"
 #include "launch/log_view.h"
@@ -37,16 +38,6 @@ constexpr size_t kHoldMost = 64 << 10;   // an unfinished line longer than this 
 constexpr size_t kReadLeast = 32 << 10;  // worth a system call
 constexpr size_t kTurn = 1 << 20;        // bytes from one stream before the others have their turn
 constexpr size_t kDrainMost = 4 << 20;   // bytes taken from a pipe that is being cut off
-
-// While ranks print without pause, waking for every line would cost them (they pay for the wake-up) and us. The reader
-// then sleeps so long that pipes fill to about a quarter; the first byte after a quiet time is passed on at once. A pipe
-// found more than half full may have been out of room (small writes fill its pages badly), and its rank waiting: then
-// the reader does not sleep at all, and afterwards feels its way up from the shortest pause.
-constexpr microseconds kPause{5000};
-constexpr microseconds kPauseLeast{100};
-constexpr size_t kHalfFull = 512;  // in 1/1024
-constexpr size_t kQuarterFull = 256;
-constexpr microseconds kQuiet{20000};
 
 constexpr milliseconds kDrainWait{250};  // the reader answers in far less unless a disk hangs
 
@@ -327,7 +318,7 @@ void LogPump::Impl::TakeCommands() {
 
 void LogPump::Impl::Run() {
   TimePoint last{};
-  microseconds pause = kPause;
+  LogPace pace;
   for (;;) {
     TakeCommands();
     {
@@ -338,7 +329,7 @@ void LogPump::Impl::Run() {
     writer.Submit();
     epoll_event events[64];
     const int n = ::epoll_wait(epoll.get(), events, 64, timeout);
-    size_t fill = 0;  // of the fullest pipe, in 1/1024 of its size
+    size_t fill = 0;  // of the fullest pipe
     bool any = false;
     for (int i = 0; i < n; ++i) {
       if (events[i].data.ptr == nullptr) {
@@ -348,7 +339,7 @@ void LogPump::Impl::Run() {
       }
       Stream& s = *static_cast<Stream*>(events[i].data.ptr);
       const size_t size = s.pipe_size;
-      fill = std::max(fill, Read(s, kTurn) * 1024 / size);
+      fill = std::max(fill, Read(s, kTurn) * LogPace::kFull / size);
       any = true;
     }
     writer.Submit();
@@ -357,16 +348,8 @@ void LogPump::Impl::Run() {
     const TimePoint now = Clock::now();
     const auto since = std::chrono::duration_cast<microseconds>(now - last);
     last = now;
-    if (since > kQuiet) {
-      pause = kPause;
-      continue;
-    }
-    if (fill > kHalfFull) {
-      pause = microseconds(0);
-      continue;
-    }
-    const auto quarter = static_cast<int64_t>(since.count() * kQuarterFull / std::max<size_t>(fill, 1));
-    pause = std::clamp(microseconds(quarter), kPauseLeast, std::clamp(pause * 2, kPauseLeast, kPause));
+    const microseconds pause = pace.Next(fill, since);
+    if (pause.count() == 0) continue;
     pollfd fd{wake.get(), POLLIN, 0};
     timespec time{0, pause.count() * 1000};
     ::ppoll(&fd, 1, &time, nullptr);

@@ -23,11 +23,16 @@ Json OrNull(const std::optional<T>& value) {
 
 const char* Name(Bind bind) {
   switch (bind) {
-    case Bind::kNone: return "none";
-    case Bind::kNuma: return "numa";
-    case Bind::kSocket: return "socket";
-    case Bind::kComplex: return "core-complex";
-    case Bind::kCores: return "cores";
+    case Bind::kNone:
+      return "none";
+    case Bind::kNuma:
+      return "numa";
+    case Bind::kSocket:
+      return "socket";
+    case Bind::kComplex:
+      return "core-complex";
+    case Bind::kCores:
+      return "cores";
   }
   return "none";
 }
@@ -46,7 +51,7 @@ Json SampleEnvironment(const LaunchPlan& plan) {
   who.nnodes = p.nnodes.value_or(1);
   who.master_addr = p.master_addr.value_or("127.0.0.1");
   auto env = WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
-                               {DefaultThreads(plan.cpus, who.local_world_size)});
+                               {DefaultThreads(plan.cpus, who.local_world_size), plan.program.old_torch_names});
   Json shown = Json::object();
   if (!env.ok()) return shown;
   for (const std::string& entry : *env) {
@@ -91,7 +96,9 @@ std::string EffectiveConfig(const LaunchPlan& plan) {
   const place::Placement& p = plan.placement;
   std::vector<std::string> command{o.program};
   command.insert(command.end(), o.args.begin(), o.args.end());
-  const auto quote = [](const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); };
+  const auto quote = [](const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
   std::string yaml = "run:\n";
   yaml += fmt::format("  command: {}\n", Json(command).dump(-1, ' ', false, Json::error_handler_t::replace));
   yaml += fmt::format("  platform: {}\n", quote(p.platform));
@@ -113,21 +120,22 @@ std::string EffectiveConfig(const LaunchPlan& plan) {
 std::string DescribePlan(const LaunchPlan& plan, bool json) {
   const place::Placement& p = plan.placement;
   const bool several = ProcessLevel(plan) ? p.world_size.value_or(1) > 1 : p.nnodes.value_or(1) > 1;
-  Json document = {{"platform", p.platform},
-                   {"level", p.level ? Json(place::Name(*p.level)) : Json()},
-                   {"nnodes", OrNull(p.nnodes)},
-                   {"node_rank", OrNull(p.node_rank)},
-                   {"nproc_per_node", OrNull(p.nproc_per_node)},
-                   {"nproc_source", p.nproc_source},
-                   {"world_size", OrNull(p.world_size)},
-                   {"rendezvous", several ? Json(fmt::format("{}:{}", LauncherHost(plan), LauncherPort(plan))) : Json()},
-                   {"command", plan.program.argv},
-                   {"program", plan.program.description},
-                   {"workdir", plan.program.workdir},
-                   {"max_restarts", plan.options.max_restarts},
-                   {"grace_seconds", plan.options.grace.count() / 1000.0},
-                   {"environment", SampleEnvironment(plan)},
-                   {"warnings", p.warnings}};
+  Json document = {
+      {"platform", p.platform},
+      {"level", p.level ? Json(place::Name(*p.level)) : Json()},
+      {"nnodes", OrNull(p.nnodes)},
+      {"node_rank", OrNull(p.node_rank)},
+      {"nproc_per_node", OrNull(p.nproc_per_node)},
+      {"nproc_source", p.nproc_source},
+      {"world_size", OrNull(p.world_size)},
+      {"rendezvous", several ? Json(fmt::format("{}:{}", LauncherHost(plan), LauncherPort(plan))) : Json()},
+      {"command", plan.program.argv},
+      {"program", plan.program.description},
+      {"workdir", plan.program.workdir},
+      {"max_restarts", plan.options.max_restarts},
+      {"grace_seconds", plan.options.grace.count() / 1000.0},
+      {"environment", SampleEnvironment(plan)},
+      {"warnings", p.warnings}};
   if (json) return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::vector<std::string> quoted;
   for (const std::string& word : plan.program.argv) quoted.push_back(ShellQuote(word));

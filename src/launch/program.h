@@ -22,6 +22,7 @@ struct Program {
   EnvChanges env;                  // of --venv, --conda, --module-load
   std::string workdir;             // absolute; empty: unchanged
   std::string interpreter;         // empty when the program is started directly
+  bool old_torch_names = true;     // see WorkerThreads; false when its PyTorch is known to be newer
   std::string description;         // one line: what runs, how it was found and why so
   std::vector<std::string> notes;  // what the user might not expect
 };

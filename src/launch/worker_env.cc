@@ -52,22 +52,23 @@ class Builder {
 };
 
 // PyTorch reads two spellings of one setting, an old and a new one; whichever the user set decides.
-void DefaultEither(const std::string& name, const std::string& old_name, const std::string& value, Builder* env) {
+void DefaultEither(const std::string& name, const std::string& old_name, const std::string& value, bool old_too,
+                   Builder* env) {
   if (env->Has(name)) return;
   if (env->Has(old_name)) return;
   env->Set(name, value);
-  env->Set(old_name, value);
+  if (old_too) env->Set(old_name, value);
 }
 
-void SetEvidence(const WorkerIdentity& who, Builder* env) {
+void SetEvidence(const WorkerIdentity& who, bool old_names, Builder* env) {
   // 3: on a time-out abort the communicators after the Flight Recorder dump (torchrun's 1 suppresses the dump).
   env->Default("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3");
-  DefaultEither("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", env);
+  DefaultEither("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", old_names, env);
   env->Default("TORCH_NCCL_DUMP_ON_TIMEOUT", "1");
   if (!who.log_dir_of_node.empty()) {
     // PyTorch appends the rank; its analyzer expects this stem.
     DefaultEither("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-                  who.log_dir_of_node + "/nccl_trace_rank_", env);
+                  who.log_dir_of_node + "/nccl_trace_rank_", old_names, env);
   }
   env->Default("PYTHONFAULTHANDLER", "1");
 }
@@ -178,7 +179,7 @@ Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, co
   if (options.virtual_local_rank) LOCKSTEP_RETURN_IF_ERROR(SetVirtualDevice(who, &env));
 
   env.Default("OMP_NUM_THREADS", std::to_string(std::max(1, threads.threads)));
-  SetEvidence(who, &env);
+  SetEvidence(who, threads.old_torch_names, &env);
   SetIdentity(who, options, &env);
   return env.Take();
 }

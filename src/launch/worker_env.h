@@ -38,6 +38,8 @@ struct WorkerIdentity {
 // What the machine gives this rank; see worker_binding.h.
 struct WorkerThreads {
   int threads = 1;  // OMP_NUM_THREADS unless somebody set it
+  // PyTorch renamed the Flight Recorder's settings; a newer one warns about the old names, an older one knows no others.
+  bool old_torch_names = true;
 };
 
 // Sorted "NAME=VALUE" strings. Fails only for what a user must change: --virtual-local-rank with fewer GPUs than ranks.

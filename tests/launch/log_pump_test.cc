@@ -260,6 +260,46 @@ TEST_F(LogPumpTest, RotationKeepsEveryByte) {
   EXPECT_TRUE(all + ReadAll(Path(0)) == text);
 }
 
+TEST_F(LogPumpTest, AFloodOnBothStreamsKeepsItsLinesWholeOverRotation) {
+  options_.rotation = {.bytes = 1 << 20, .keep = 30};
+  Start();
+  constexpr int kLines = 100000;
+  auto line = [](bool err, int i) { return (err ? "err " : "out ") + std::to_string(i) + " of a rank in a hurry\n"; };
+  // Blocks of 8 KiB, as buffered programs write them: nearly every one ends inside a line.
+  auto flood = [&](int fd) {
+    std::string block;
+    for (int i = 0; i < kLines; ++i) {
+      block += line(fd == 2, i);
+      if (block.size() < 8192) continue;
+      WriteAll(fd, std::string_view(block).substr(0, 8192));
+      block.erase(0, 8192);
+    }
+    WriteAll(fd, block);
+  };
+  Child child([&] {
+    const pid_t other = ::fork();
+    flood(other == 0 ? 2 : 1);
+    if (other == 0) ::_exit(0);
+    return ::waitpid(other, nullptr, 0) == other ? 0 : 1;
+  });
+  Add(child, 0, 0, false);
+  EXPECT_EQ(child.Wait(), 0);
+  ASSERT_TRUE(pump_->Detach(0, Soon()));
+  int next[2] = {0, 0};
+  for (int n = static_cast<int>(pump_->Stats().rotations); n >= 0; --n) {
+    const std::string file = ReadAll(n > 0 ? Path(0) + "." + std::to_string(n) : Path(0));
+    EXPECT_LE(file.size(), 1u << 20);
+    EXPECT_TRUE(file.ends_with('\n'));
+    for (const std::string& stored : Lines(file)) {
+      const bool err = stored.starts_with("err ");
+      ASSERT_EQ(stored + "\n", line(err, next[err ? 1 : 0]++));
+    }
+  }
+  EXPECT_EQ(next[0], kLines);
+  EXPECT_EQ(next[1], kLines);
+  EXPECT_GT(pump_->Stats().rotations, 3u);
+}
+
 TEST_F(LogPumpTest, AGrandchildThatKeepsThePipeDoesNotHoldUpTheEnd) {
   Start();
   Pipe control;

@@ -131,6 +131,19 @@ TEST(WorkerEnv, EvidenceOfAHangIsOnByDefaultUnderBothSpellings) {
   EXPECT_EQ(env.at("PYTHONFAULTHANDLER"), "1");
 }
 
+TEST(WorkerEnv, ANewerTorchGetsTheNewNamesOnly) {
+  const auto made = WorkerEnvironment(Rank5(), {}, {}, {}, {.threads = 1, .old_torch_names = false});
+  ASSERT_TRUE(made.ok());
+  int old_names = 0, new_names = 0;
+  for (const std::string& entry : *made) {
+    old_names +=
+        entry.starts_with("TORCH_NCCL_TRACE_BUFFER_SIZE=") || entry.starts_with("TORCH_NCCL_DEBUG_INFO_TEMP_FILE=");
+    new_names += entry.starts_with("TORCH_FR_BUFFER_SIZE=") || entry.starts_with("TORCH_FR_DUMP_TEMP_FILE=");
+  }
+  EXPECT_EQ(old_names, 0);
+  EXPECT_EQ(new_names, 2);
+}
+
 TEST(WorkerEnv, EvidenceTheUserChoseIsLeftAlone) {
   const auto env = Make({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "0"},
                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},

@@ -1,0 +1,41 @@
+#include "launch/torch_version.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/files.h"
+
+namespace lockstep::launch {
+namespace {
+
+std::optional<std::pair<int, int>> ReadVersion(const std::filesystem::path& packages) {
+  auto text = ReadFile((packages / "torch" / "version.py").string(), 64 << 10);
+  if (!text.ok()) return std::nullopt;
+  const size_t at = text->find("__version__");
+  const size_t quote = at == std::string::npos ? at : text->find_first_of("'\"", at);
+  int major = 0;
+  int minor = 0;
+  if (quote == std::string::npos || std::sscanf(text->c_str() + quote + 1, "%d.%d", &major, &minor) != 2) {
+    return std::nullopt;
+  }
+  return std::pair{major, minor};
+}
+
+}  // namespace
+
+std::optional<std::pair<int, int>> TorchVersion(const std::string& interpreter) {
+  namespace fs = std::filesystem;
+  if (interpreter.find('/') == std::string::npos) return std::nullopt;
+  // Not resolved: a virtual environment's python is a link, and its packages lie beside the link.
+  const fs::path lib = fs::path(interpreter).parent_path().parent_path() / "lib";
+  std::error_code error;
+  for (fs::directory_iterator entry(lib, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().rfind("python3", 0) != 0) continue;
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      if (auto version = ReadVersion(entry->path() / packages)) return version;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::launch
