@@ -1,5 +1,5 @@
-// Linked into every program, so that it runs with glibc 2.34: the static libstdc++ refers to symbols that came later, and a
-// definition of ours takes their place. Called by nobody but std::random_device. Any thread.
+// Linked into every program, so that it runs with glibc 2.34: the static libstdc++ refers to symbols that came later,
+// and a definition of ours takes their place. Called by nobody but std::random_device. Any thread.
 #include <sys/random.h>
 
 #include <cstdint>
