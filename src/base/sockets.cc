@@ -122,6 +122,10 @@ Result<std::vector<Address>> Resolve(const std::string& host, int port) {
   return addresses;
 }
 
+bool IsLoopbackName(const std::string& host) {
+  return host == "localhost" || host.rfind("localhost.", 0) == 0 || host.rfind("127.", 0) == 0 || host == "::1";
+}
+
 bool IsLocal(const Address& address) {
   if (address.IsLoopback()) return true;
   const std::string host = address.Host();

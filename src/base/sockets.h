@@ -37,6 +37,9 @@ Result<HostPort> ParseHostPort(const std::string& text);
 // name is malformed.
 Result<std::vector<Address>> Resolve(const std::string& host, int port);
 
+// "localhost" or a literal loopback address; no lookup.
+bool IsLoopbackName(const std::string& host);
+
 // Is this one of the addresses of this machine (in this network namespace)?
 bool IsLocal(const Address& address);
 

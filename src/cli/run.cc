@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
 #include "launch/auth.h"
@@ -40,21 +42,22 @@ std::string SelfPath() {
   return size > 0 ? std::string(path, static_cast<size_t>(size)) : "lockstep";
 }
 
-// A launcher started by another launcher's srun is told how many ranks its node gets; see launch/fanout.h.
+// A launcher started by another launcher's srun is told how many ranks each node gets; see launch/fanout.h.
+std::vector<int> FanOutCounts(const place::Environment& env) {
+  std::vector<int> counts;
+  auto list = env.find("LOCKSTEP_NPROC_BY_NODE");
+  if (list == env.end()) return counts;
+  for (const std::string& count : Split(list->second, ',')) counts.push_back(std::atoi(count.c_str()));
+  return counts;
+}
+
 void TakeFanOutCount(const place::Environment& env, place::Flags* flags) {
-  auto counts = env.find("LOCKSTEP_NPROC_BY_NODE");
-  if (counts == env.end() || flags->nproc_per_node) return;
+  const std::vector<int> counts = FanOutCounts(env);
+  if (counts.empty() || flags->nproc_per_node) return;
   auto node = env.find("SLURM_NODEID");
-  const int index = node == env.end() ? 0 : std::atoi(node->second.c_str());
-  std::string rest = counts->second;
-  std::string count = rest;
-  for (int i = 0; i <= index; ++i) {
-    const size_t comma = rest.find(',');
-    count = rest.substr(0, comma);
-    if (comma == std::string::npos) break;  // one count for all, or the last
-    rest = rest.substr(comma + 1);
-  }
-  if (!count.empty()) flags->nproc_per_node = count;
+  const size_t index = node == env.end() ? 0 : static_cast<size_t>(std::atoi(node->second.c_str()));
+  // One count stands for all nodes.
+  flags->nproc_per_node = std::to_string(counts[std::min(index, counts.size() - 1)]);
 }
 
 // Replaces this process by the program, with the environment of its rank. Returns only on failure.
@@ -123,6 +126,10 @@ int RunMain(int argc, char** argv) {
   if (!plan.options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
   const place::Machine machine = place::ReadMachine(seen);
   plan.placement = place::Resolve(plan.env, plan.options.place, machine);
+  // Unequal nodes: the world is their sum, not this node's count times the nodes.
+  if (const auto counts = FanOutCounts(plan.env); counts.size() > 1 && counts.size() == plan.placement.nnodes) {
+    plan.placement.world_size = std::accumulate(counts.begin(), counts.end(), 0);
+  }
   plan.host = machine.host;
   plan.cpus = machine.cpus;
   plan.gpu_pci = machine.gpu_pci;

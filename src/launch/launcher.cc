@@ -278,7 +278,11 @@ void Launcher::FollowCoordinator() {
                                                     Text(message, "missing")));
                        return;
                      }
-                     if (Text(message, "type") == "go") pump_->SetStatus("");
+                     if (Text(message, "type") == "go") {
+                       pump_->SetStatus("");
+                       // Some platforms give node 0 itself a loopback name; the ranks here must reach it all the same.
+                       if (IsLoopbackName(Text(message, "master_addr"))) message["master_addr"] = LauncherHost(plan_);
+                     }
                      agent_->OnMessage(message);
                    },
                    [this](const Status& status) {

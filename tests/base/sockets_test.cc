@@ -104,6 +104,14 @@ TEST(Sockets, LoopbackAndOwnAddressesAreKnown) {
   EXPECT_FALSE(IsLocal((*foreign)[0]));
 }
 
+TEST(Sockets, LoopbackNamesAreKnownWithoutALookup) {
+  for (const char* name : {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "::1"}) {
+    EXPECT_TRUE(IsLoopbackName(name)) << name;
+  }
+  for (const char* name : {"", "local", "10.0.0.1", "localhost2", "128.0.0.1"})
+    EXPECT_FALSE(IsLoopbackName(name)) << name;
+}
+
 TEST(Sockets, AnUnresolvableNameSaysSo) {
   auto none = Resolve("no-such-host.invalid", 1);
   ASSERT_FALSE(none.ok());

@@ -37,6 +37,15 @@ class _Hosts(harness.Case):
         return "\n".join(f"--- {name}\n{launcher.output}" for name, launcher in launchers.items())
 
 
+class Loopback(_Hosts):
+    def test_node_0_that_calls_itself_localhost_is_reached_by_the_ranks_of_others(self):
+        launchers = {"a": self.node("a", 0, master="localhost", program=jobs.program("show_env.py", self.marks)),
+                     "b": self.node("b", 1, master="a", program=jobs.program("show_env.py", self.marks))}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        seen = [json.loads(jobs.marked(self.marks, "env", rank))["env"] for rank in range(2)]
+        self.assertEqual([s["MASTER_ADDR"] for s in seen], ["localhost", "a"])
+
+
 class Join(_Hosts):
     NAMES = ["a", "b", "c"]
 

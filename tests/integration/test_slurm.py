@@ -58,6 +58,14 @@ class Slurm(harness.Case):
         self.assertEqual(self.placements(4), self.FOUR)
         self.nothing_left()
 
+    def test_batch_body_with_unequal_tasks_per_node_starts_that_many_ranks_on_each(self):
+        script = "#!/bin/sh\nexec " + " ".join(map(str, self.run_command())) + "\n"
+        job = self.bed.sbatch(script, "-N2", "-n3")
+        self.assertEqual(self.bed.wait(job)["ExitCode"], "0:0", self.bed.output(job))
+        self.assertEqual(self.placements(3), [("0", "0", "0", "3", "n0"), ("1", "1", "0", "3", "n0"), ("2", "0", "1", "3", "n1")])
+        self.assertNotIn("\x1b[", self.bed.output(job), "colours in a file")
+        self.nothing_left()
+
     def test_batch_body_that_calls_srun_itself_works_the_same(self):
         script = "#!/bin/sh\nsrun --ntasks-per-node=1 " + " ".join(map(str, self.run_command("--nproc-per-node=2"))) + "\n"
         job = self.bed.sbatch(script, "-N2")
