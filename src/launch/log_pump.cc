@@ -329,7 +329,7 @@ void LogPump::Impl::Run() {
     writer.Submit();
     epoll_event events[64];
     const int n = ::epoll_wait(epoll.get(), events, 64, timeout);
-    size_t fill = 0;  // of the fullest pipe
+    LogPace::Fill fill;
     bool any = false;
     for (int i = 0; i < n; ++i) {
       if (events[i].data.ptr == nullptr) {
@@ -339,7 +339,8 @@ void LogPump::Impl::Run() {
       }
       Stream& s = *static_cast<Stream*>(events[i].data.ptr);
       const size_t size = s.pipe_size;
-      fill = std::max(fill, Read(s, kTurn) * LogPace::kFull / size);
+      size_t& fullest = s.view ? fill.shown : fill.stored;
+      fullest = std::max(fullest, Read(s, kTurn) * LogPace::kFull / size);
       any = true;
     }
     writer.Submit();
