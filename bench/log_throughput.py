@@ -3,7 +3,8 @@
 
 Three measures, medians over the repetitions, nothing subtracted:
   writing     lines of all ranks / time from the first rank's first line to the last rank's last (ranks report it themselves)
-  delivery    the same lines / time from the first line written to the last one read from the console (--tee 3 only)
+  delivery    lines that reached the console / time from the first line written to the last one read there (--tee 3 only);
+              lines a slow console made the launcher skip do not count
   end to end  the same lines / wall time of the whole command, start of the launcher included
 
 Three writers: `print` (Python's print, unbuffered as both launchers run scripts), `write` (one system call per line) and
@@ -126,8 +127,9 @@ def main():
             table[writer] = {}
             for label, runs in samples.items():
                 total = lines * args.ranks
-                row = {key.removesuffix("_s"): total / statistics.median(r[key] for r in runs) for key in runs[0] if key != "shown"}
+                row = {key.removesuffix("_s"): total / statistics.median(r[key] for r in runs) for key in ("writing_s", "end_to_end_s")}
                 if "shown" in runs[0]:
+                    row["delivery"] = statistics.median(r["shown"] / r["delivery_s"] for r in runs)
                     row["not_shown"] = statistics.median(total - r["shown"] for r in runs)
                 table[writer][label] = row
 

@@ -33,7 +33,7 @@ TEST_F(OomTest, ACounterOfTheCgroupThatRoseIsEvidence) {
   EXPECT_EQ(watch.Evidence(1), "") << "a kill before the start is not ours";
   Put("/sys/fs/cgroup/job/step/memory.events", "low 0\nhigh 3\nmax 9\noom 2\noom_kill 3\n");
   EXPECT_THAT(watch.Evidence(1), HasSubstr("oom_kill 2 -> 3"));
-  EXPECT_THAT(watch.Evidence(1), HasSubstr("2GiB"));
+  EXPECT_THAT(watch.Evidence(1), HasSubstr("2.0 GiB"));
 }
 
 TEST_F(OomTest, InAContainerTheMountItselfIsTheCgroup) {
