@@ -35,7 +35,7 @@ class LockTest : public testing::Test {
     return child;
   }
 
-  TempDir dir_ = std::move(*TempDir::Create());
+  TempDir dir_ = *TempDir::Create();
   std::string path_ = dir_ / "lock";
 };
 

@@ -32,7 +32,7 @@ class LogTailTest : public testing::Test {
     return text;
   }
 
-  TempDir dir_ = std::move(*TempDir::Create());
+  TempDir dir_ = *TempDir::Create();
   std::string path_ = dir_ / "rank-0.log";
 };
 

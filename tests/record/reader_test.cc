@@ -18,14 +18,14 @@ using testing::IsEmpty;
 
 class ReaderTest : public testing::Test {
  protected:
-  RunDir Make(const std::string& name) { return std::move(*RunDir::Create(root_, name, true)); }
+  RunDir Make(const std::string& name) { return *RunDir::Create(root_, name, true); }
   void Put(const std::string& file, const std::string& text) {
     std::string path = root_ + "/" + file;
     ASSERT_TRUE(MakeDirs(path.substr(0, path.rfind('/'))).ok());
     ASSERT_TRUE(WriteFileAtomic(path, text).ok());
   }
 
-  TempDir dir_ = std::move(*TempDir::Create());
+  TempDir dir_ = *TempDir::Create();
   std::string root_ = dir_ / "runs";
 };
 
@@ -100,7 +100,7 @@ TEST_F(ReaderTest, ATornReportCountsAsNone) {
 }
 
 TEST_F(ReaderTest, TheTreeOfAnotherNodeSaysWhereTheRecordIs) {
-  RunDir node = std::move(*RunDir::Create(root_, "a", false, 1));
+  RunDir node = *RunDir::Create(root_, "a", false, 1);
   RunSummary summary = Summarise(node.path());
   EXPECT_EQ(summary.state, RunState::kNodeOnly);
   EXPECT_THAT(summary.reason, HasSubstr("node 0"));

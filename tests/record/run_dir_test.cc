@@ -30,7 +30,7 @@ class RunDirTest : public testing::Test {
   bool Exists(const std::string& path) const { return ::access(path.c_str(), F_OK) == 0; }
   std::string Text(const std::string& path) const { return *ReadFile(path); }
 
-  TempDir dir_ = std::move(*TempDir::Create());
+  TempDir dir_ = *TempDir::Create();
   std::string root_ = dir_ / "runs";
 };
 
@@ -53,7 +53,7 @@ TEST_F(RunDirTest, PathsAreThoseOfTheFormat) {
 }
 
 TEST_F(RunDirTest, ARelativeRootBecomesAbsoluteSoThatWorkersMayChangeFolder) {
-  RunDir run = std::move(*RunDir::Create(std::filesystem::relative(root_).string(), "a", true));
+  RunDir run = *RunDir::Create(std::filesystem::relative(root_).string(), "a", true);
   EXPECT_EQ(run.path(), std::filesystem::weakly_canonical(root_ + "/a").string());
 }
 
@@ -140,7 +140,7 @@ TEST_F(RunDirTest, AFolderThatIsNoRunIsRefusedAndNotWrittenInto) {
 }
 
 TEST_F(RunDirTest, UnusableNamesAreRefusedBeforeAnythingIsMade) {
-  for (std::string name :
+  for (const std::string& name :
        {std::string(""), std::string("."), std::string(".."), std::string("a/b"), std::string("/"), std::string("../x"),
         std::string("-x"), std::string(" x"), std::string("x "), std::string("a\nb"), std::string("a\0b", 3),
         std::string("\x7f"), std::string("latest"), std::string(129, 'x')}) {
