@@ -1,6 +1,6 @@
-// N launchers through one rendezvous on loopback: real sockets, real HMAC introduction, the real coordinator. Coordinator
-// and clients are two processes, as they are in life; each client is a connection of its own. Prints one JSON object with
-// the time from the first connect to the last go.
+// N launchers through one rendezvous on loopback: real sockets, real HMAC introduction, the real coordinator.
+// Coordinator and clients are two processes, as they are in life; each client is a connection of its own. Prints one
+// JSON object with the time from the first connect to the last go.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,8 +14,8 @@
 #include "launch/coordinator.h"
 #include "launch/link.h"
 
-using namespace lockstep;
-using namespace lockstep::launch;
+using namespace lockstep;          // NOLINT(google-build-using-namespace): a program of one file
+using namespace lockstep::launch;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
@@ -41,9 +41,9 @@ int Serve(UniqueFd listener, int count) {
   options.token = kToken;
   options.master_addr = "127.0.0.1";
   options.pick_port = []() -> Result<int> { return 29500; };
-  Coordinator coordinator(loop, options, Seat(0, count),
-                          {[](const std::string&) {}, [](const std::string&) {}, [](const char*, const Json&) {},
-                           [](const Outcome&) {}});
+  Coordinator coordinator(
+      loop, options, Seat(0, count),
+      {[](const std::string&) {}, [](const std::string&) {}, [](const char*, const Json&) {}, [](const Outcome&) {}});
   coordinator.Serve(std::move(listener));
   coordinator.Start([](const Json&) {});
   loop.Run();  // until the parent kills it
@@ -77,20 +77,20 @@ int main(int argc, char** argv) {
     options.host = "127.0.0.1";
     options.port = port;
     options.token = kToken;
-    links.push_back(std::make_unique<Link>(
-        loop, options, Seat(i, clients + 1),
-        Link::Events{[&](const Json& message) {
-                       if (Text(message, "type") == "go" && ++started == clients) loop.Quit();
-                     },
-                     [&](const Status& status) {
-                       trouble = status.message();
-                       loop.Quit();
-                     },
-                     [&](const std::string& why) {
-                       trouble = why;
-                       loop.Quit();
-                     },
-                     [](const std::string&) {}, [](const std::string&) {}}));
+    links.push_back(std::make_unique<Link>(loop, options, Seat(i, clients + 1),
+                                           Link::Events{[&](const Json& message) {
+                                                          if (Text(message, "type") == "go" && ++started == clients)
+                                                            loop.Quit();
+                                                        },
+                                                        [&](const Status& status) {
+                                                          trouble = status.message();
+                                                          loop.Quit();
+                                                        },
+                                                        [&](const std::string& why) {
+                                                          trouble = why;
+                                                          loop.Quit();
+                                                        },
+                                                        [](const std::string&) {}, [](const std::string&) {}}));
   }
   const TimePoint start = Now();
   for (auto& link : links) link->Start();

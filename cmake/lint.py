@@ -115,7 +115,9 @@ def check_tidy(files):
     only = sys.argv[1:]
     chosen = [e for e in entries.values() if not only or any(word in e["file"] for word in only)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [finding for finding in pool.map(tidy, chosen) if finding]
+        for done in concurrent.futures.as_completed([pool.submit(tidy, entry) for entry in chosen]):
+            if done.result():
+                yield done.result()
 
 
 def main():
@@ -123,11 +125,11 @@ def main():
     checks = {"clang-format": check_format, "wording and includes": check_text, "Python": check_python, "clang-tidy": check_tidy}
     bad = 0
     for name, check in checks.items():
-        findings = check(files)
-        bad += len(findings)
-        for finding in findings:
-            print(finding)
-        print(f"{name}: {len(findings) or 'no'} finding{'' if len(findings) == 1 else 's'}", flush=True)
+        count = 0
+        for count, finding in enumerate(check(files), 1):
+            print(finding, flush=True)
+        bad += count
+        print(f"{name}: {count or 'no'} finding{'' if count == 1 else 's'}", flush=True)
     return 1 if bad else 0
 
 

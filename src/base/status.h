@@ -17,15 +17,15 @@ namespace lockstep {
 
 enum class Code {
   kOk = 0,
-  kUsage,         // flags, config, bad input                    -> exit 2
-  kEnvironment,   // the machine: files, permissions, programs   -> exit 3
-  kRendezvous,    // launchers could not form the job            -> exit 4
-  kRankFailed,    // a rank failed                               -> exit 5
-  kNodeLost,      // a node was lost                             -> exit 6
-  kStalled,       // no progress                                 -> exit 7
-  kTimeout,       // a deadline passed (callers turn this into one of the above)
-  kInterrupted,   // stopped by a signal
-  kInternal,      // a defect of ours
+  kUsage,        // flags, config, bad input                    -> exit 2
+  kEnvironment,  // the machine: files, permissions, programs   -> exit 3
+  kRendezvous,   // launchers could not form the job            -> exit 4
+  kRankFailed,   // a rank failed                               -> exit 5
+  kNodeLost,     // a node was lost                             -> exit 6
+  kStalled,      // no progress                                 -> exit 7
+  kTimeout,      // a deadline passed (callers turn this into one of the above)
+  kInterrupted,  // stopped by a signal
+  kInternal,     // a defect of ours
 };
 
 class [[nodiscard]] Status {
@@ -67,8 +67,8 @@ std::string ErrnoText(int error);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT(google-explicit-constructor)
-  Result(Status status) : value_(std::move(status)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : value_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(value_); }
   Status status() const { return ok() ? Status() : std::get<Status>(value_); }
@@ -85,8 +85,8 @@ class [[nodiscard]] Result {
 }  // namespace lockstep
 
 // Returns early with the status of an expression that failed.
-#define LOCKSTEP_RETURN_IF_ERROR(expr)                 \
-  do {                                                 \
-    ::lockstep::Status lockstep_status_ = (expr);      \
+#define LOCKSTEP_RETURN_IF_ERROR(expr)                   \
+  do {                                                   \
+    ::lockstep::Status lockstep_status_ = (expr);        \
     if (!lockstep_status_.ok()) return lockstep_status_; \
   } while (0)

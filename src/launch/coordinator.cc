@@ -77,7 +77,7 @@ void Coordinator::Accept() {
     pending.nonce = MakeNonce();
     pending.connection = std::make_unique<Connection>(
         loop_, std::move(fd),
-        Connection::Events{[this, id](Json message) { OnHello(id, message); },
+        Connection::Events{[this, id](const Json& message) { OnHello(id, message); },
                            [this, id](const std::string&) { loop_.Post([this, id] { pending_.erase(id); }); }});
     pending.connection->Send(
         {{"type", "challenge"}, {"protocol", kProtocol}, {"version", self_.version}, {"nonce", pending.nonce}});
@@ -193,7 +193,7 @@ void Coordinator::TakeSeat(uint64_t id, Member member) {
   seat.member = std::move(member);
   // The stranger's callbacks become the member's: same connection, new owner.
   seat.connection = std::move(node.mapped().connection);
-  seat.connection->set_events({[this, index](Json message) { OnMessage(index, message); },
+  seat.connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
                                [this, index](const std::string& why) { OnClosed(index, why); }});
   events_.record("node_joined", {{SeatWord(self_.level), index}, {"host", seat.member.host}, {"pid", seat.member.pid}});
   if (seat.member.command != self_.command) {

@@ -252,7 +252,7 @@ Status Launcher::Host() {
           [this](const char* type, Json fields) { run_dir_->AppendEvent(type, std::move(fields)); },
           [this](const Outcome& outcome) { OnFinished(outcome); }});
   if (listener_) coordinator_->Serve(std::move(listener_));
-  coordinator_->Start([this](Json message) { agent_->OnMessage(message); });
+  coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });
   const auto beat = std::make_shared<std::function<void()>>();
   *beat = [this, beat] {
     (void)run_dir_->TouchLock();

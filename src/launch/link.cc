@@ -84,7 +84,7 @@ void Link::TryNext() {
 void Link::OnConnected() {
   last_heard_ = Now();
   connection_ = std::make_unique<Connection>(loop_, std::move(connecting_),
-                                             Connection::Events{[this](Json message) { OnMessage(message); },
+                                             Connection::Events{[this](const Json& message) { OnMessage(message); },
                                                                 [this](const std::string& why) { OnClosed(why); }});
 }
 

@@ -96,10 +96,10 @@ std::string OomWatch::Evidence(pid_t pid) const {
     char* end = nullptr;
     const uint64_t bytes = std::strtoull(limit.c_str(), &end, 10);
     if (!limit.empty() && *end == '\0') limit = FormatSize(bytes);
-    words += fmt::format("{}out of memory: the kernel killed {} process(es) of this memory cgroup since the start "
-                         "(oom_kill {} -> {}, limit {})",
-                         words.empty() ? "" : "; ", kills - kills_before_, kills_before_, kills,
-                         limit.empty() ? "unknown" : limit);
+    words += fmt::format(
+        "{}out of memory: the kernel killed {} process(es) of this memory cgroup since the start "
+        "(oom_kill {} -> {}, limit {})",
+        words.empty() ? "" : "; ", kills - kills_before_, kills_before_, kills, limit.empty() ? "unknown" : limit);
   }
   return words;
 }

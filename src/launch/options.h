@@ -48,19 +48,19 @@ struct RunOptions {
   std::map<std::string, std::string> rdzv_conf;
   int max_restarts = 0;
   std::string role = "default";
-  bool module = false;      // -m
-  bool no_python = false;   // --no-python
-  bool run_path = false;    // --run-path
-  std::string log_dir;      // root of run directories; empty: ./runs
-  StreamSet redirects;      // streams kept off the console
-  std::optional<StreamSet> tee;  // streams shown on the console although redirected
+  bool module = false;                                 // -m
+  bool no_python = false;                              // --no-python
+  bool run_path = false;                               // --run-path
+  std::string log_dir;                                 // root of run directories; empty: ./runs
+  StreamSet redirects;                                 // streams kept off the console
+  std::optional<StreamSet> tee;                        // streams shown on the console although redirected
   std::optional<std::vector<int>> local_ranks_filter;  // local ranks shown on the console
-  std::string local_addr;   // address this node advertises
-  std::vector<int> signals; // --signals-to-handle; empty: all that can be forwarded
+  std::string local_addr;                              // address this node advertises
+  std::vector<int> signals;                            // --signals-to-handle; empty: all that can be forwarded
   bool virtual_local_rank = false;
 
   // ours
-  std::string gpus;         // list for CUDA_VISIBLE_DEVICES: "0,1" or UUIDs; empty: untouched
+  std::string gpus;  // list for CUDA_VISIBLE_DEVICES: "0,1" or UUIDs; empty: untouched
   Bind bind = Bind::kNone;
   std::string conda, venv;
   std::vector<std::string> modules;
@@ -77,13 +77,13 @@ struct RunOptions {
   bool debug = false;
   bool dry_run = false;
   bool json = false;
-  bool exec = false;        // process level: replace this process by the program
+  bool exec = false;  // process level: replace this process by the program
   bool quiet = false;
   ConsoleRanks console;
 
-  std::string program;             // script, module or executable
-  std::vector<std::string> args;   // its arguments, untouched
-  std::vector<std::string> argv;   // the whole command line after "run", for re-starting through srun
+  std::string program;            // script, module or executable
+  std::vector<std::string> args;  // its arguments, untouched
+  std::vector<std::string> argv;  // the whole command line after "run", for re-starting through srun
 };
 
 }  // namespace lockstep::launch

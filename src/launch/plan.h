@@ -1,5 +1,5 @@
-// A launch, resolved and checked: everything `lockstep run` will do on this node, as a value that can be shown before it is
-// done. Environment -> Placement -> LaunchPlan -> ranks.
+// A launch, resolved and checked: everything `lockstep run` will do on this node, as a value that can be shown before
+// it is done. Environment -> Placement -> LaunchPlan -> ranks.
 #pragma once
 
 #include <string>

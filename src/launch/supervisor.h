@@ -44,7 +44,7 @@ class Supervisor {
   ~Supervisor();
 
   // All or none: if one rank cannot be started, those already started are killed.
-  Status Start(const std::vector<RankPlan>& ranks);
+  Status Start(const std::vector<RankPlan>& plans);
 
   // Asks every rank to end with `signal`, kills what is left after `grace`. A further call with a stronger wish (a
   // shorter grace) shortens the wait.

@@ -1,5 +1,5 @@
-// Which PyTorch a Python interpreter would import, read from the package's version file without starting Python. Used to
-// choose between the old and the new names of settings that PyTorch renamed. Pure reads, any thread.
+// Which PyTorch a Python interpreter would import, read from the package's version file without starting Python. Used
+// to choose between the old and the new names of settings that PyTorch renamed. Pure reads, any thread.
 #pragma once
 
 #include <optional>

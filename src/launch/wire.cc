@@ -51,7 +51,7 @@ Result<std::optional<Json>> FrameParser::Next() {
 
 std::string Text(const Json& object, const char* key, std::string otherwise) {
   auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : otherwise;
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
 }
 
 int64_t Number(const Json& object, const char* key, int64_t otherwise) {

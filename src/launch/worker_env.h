@@ -38,7 +38,8 @@ struct WorkerIdentity {
 // What the machine gives this rank; see worker_binding.h.
 struct WorkerThreads {
   int threads = 1;  // OMP_NUM_THREADS unless somebody set it
-  // PyTorch renamed the Flight Recorder's settings; a newer one warns about the old names, an older one knows no others.
+  // PyTorch renamed the Flight Recorder's settings; a newer one warns about the old names, an older one knows no
+  // others.
   bool old_torch_names = true;
 };
 

@@ -250,12 +250,11 @@ Visible CountVisible(const Environment& env, const std::vector<Gpu>& gpus) {
   if (chosen.twice) return visible;
   int whole = 0, parts = 0;
   for (const auto& [gpu, mig] : chosen.devices) {
-    if (mig >= 0)
+    // A GPU in MIG mode that was named whole: its first MIG device stands for it.
+    if (mig >= 0 || (gpus[gpu].mig && !gpus[gpu].migs.empty()))
       ++parts;
     else if (!gpus[gpu].mig)
       ++whole;
-    else if (!gpus[gpu].migs.empty())
-      ++parts;  // its first MIG device stands for it
   }
   visible.count = parts > 0 ? 1 : whole;
   for (size_t i = 0; i < chosen.devices.size() && static_cast<int>(i) < visible.count; ++i) {

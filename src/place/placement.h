@@ -32,7 +32,7 @@ struct Flags {
 // What the machine is; injected so that Resolve stays pure (see machine.h for the real one).
 struct Machine {
   int gpus = 0;
-  std::string gpus_source;  // "nvml", "/proc/driver/nvidia", "--assume-gpus", ...
+  std::string gpus_source;           // "nvml", "/proc/driver/nvidia", "--assume-gpus", ...
   std::vector<std::string> gpu_pci;  // bus ids of the visible ones, "" where unknown
   int cpus = 1;
   std::string host;

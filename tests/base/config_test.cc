@@ -14,7 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
 enum class Optimizer { kAdamw, kSgd };
 

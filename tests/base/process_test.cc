@@ -13,9 +13,7 @@
 namespace lockstep {
 namespace {
 
-using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 ExitStatus WaitFor(const Process& process) {
   const TimePoint deadline = Now() + Millis(20000);

@@ -1,5 +1,6 @@
 // The rendezvous parser against arbitrary bytes, cut at arbitrary places: it must never crash, hang, keep more than one
-// frame, or let a broken stream recover; and what it accepts must survive being read as an introduction or a rank's end.
+// frame, or let a broken stream recover; and what it accepts must survive being read as an introduction or a rank's
+// end.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,5 @@
-// A whole job in one thread: a real coordinator on a real loopback port, real links, and agents that are a few lines each.
-// Nothing is started; the protocol and the decisions are what is tested.
+// A whole job in one thread: a real coordinator on a real loopback port, real links, and agents that are a few lines
+// each. Nothing is started; the protocol and the decisions are what is tested.
 #include "launch/coordinator.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ struct Remote {
 
 class CoordinatorTest : public ::testing::Test {
  protected:
-  void Host(Member self, CoordinatorOptions options = {}) {
+  void Host(const Member& self, CoordinatorOptions options = {}) {
     auto listener = Listen(0, /*loopback_only=*/true);
     ASSERT_TRUE(listener.ok());
     port_ = LocalPort(listener->get());
