@@ -615,20 +615,16 @@ void Coordinator::Finish(Outcome outcome) {
     seat.connection->CloseAfterFlush(kGoodbye);
   }
   if (!remote) return events_.finished(outcome);
-  // Agents close when they have read their last message; wait for that, not longer than a goodbye takes.
-  const TimePoint until = Now() + kGoodbye;
-  auto poll = std::make_shared<std::function<void()>>();
-  *poll = [this, outcome, until, poll] {
-    const bool open = std::any_of(seats_.begin(), seats_.end(), [](const auto& entry) {
-      return entry.second.connection && entry.second.connection->open();
-    });
-    if (open && Now() < until) {
-      loop_.After(Millis(2), *poll);
-      return;
-    }
-    events_.finished(outcome);
-  };
-  (*poll)();
+  WaitForGoodbyes(outcome, Now() + kGoodbye);
+}
+
+// Agents close when they have read their last message; wait for that, not longer than a goodbye takes.
+void Coordinator::WaitForGoodbyes(const Outcome& outcome, TimePoint until) {
+  const bool open = std::any_of(seats_.begin(), seats_.end(), [](const auto& entry) {
+    return entry.second.connection && entry.second.connection->open();
+  });
+  if (!open || Now() >= until) return events_.finished(outcome);
+  loop_.After(Millis(2), [this, outcome, until] { WaitForGoodbyes(outcome, until); });
 }
 
 // ---- watching -----------------------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class Coordinator {
   void CheckStopped();
   void Decide();
   void Finish(Outcome outcome);
+  void WaitForGoodbyes(const Outcome& outcome, TimePoint until);
 
   void Tick();
   void TellWaiting();

@@ -76,6 +76,7 @@ class Launcher {
  private:
   Status Prepare();
   Status Host();
+  void KeepLock();
   void FollowCoordinator();
   Status FindSeatByAddress();
   void WatchSignals();
@@ -253,13 +254,15 @@ Status Launcher::Host() {
           [this](const Outcome& outcome) { OnFinished(outcome); }});
   if (listener_) coordinator_->Serve(std::move(listener_));
   coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });
-  const auto beat = std::make_shared<std::function<void()>>();
-  *beat = [this, beat] {
-    (void)run_dir_->TouchLock();
-    loop_.After(kLockHeartbeat, *beat);
-  };
-  loop_.After(kLockHeartbeat, *beat);
+  KeepLock();
   return {};
+}
+
+void Launcher::KeepLock() {
+  loop_.After(kLockHeartbeat, [this] {
+    (void)run_dir_->TouchLock();
+    KeepLock();
+  });
 }
 
 void Launcher::FollowCoordinator() {

@@ -31,7 +31,7 @@ struct Nvml {
   NvmlReturn (*count)(unsigned*);
   NvmlReturn (*device)(unsigned, NvmlDevice*);
   NvmlReturn (*uuid)(NvmlDevice, char*, unsigned);
-  NvmlReturn (*pci)(NvmlDevice, NvmlPci*);  // absent in very old drivers
+  NvmlReturn (*pci)(NvmlDevice, void*);  // absent in very old drivers
   // Absent in drivers that know no MIG.
   NvmlReturn (*mig_mode)(NvmlDevice, unsigned*, unsigned*);
   NvmlReturn (*mig_max)(NvmlDevice, unsigned*);

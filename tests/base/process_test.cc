@@ -94,7 +94,7 @@ TEST(Process, SignalsBlockedHereAreNotBlockedInTheChild) {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigprocmask(SIG_BLOCK, &set, &before);
-  auto process = Spawn(Shell("sleep 100"));
+  auto process = Spawn(Shell("exec sleep 100"));
   sigprocmask(SIG_SETMASK, &before, nullptr);
   ASSERT_TRUE(process.ok());
   SignalProcess(*process, SIGTERM);
@@ -134,7 +134,7 @@ TEST(Process, AChildDiesWithItsParent) {
   UniqueFd read_end(fds[0]);
   const pid_t parent = fork();
   if (parent == 0) {
-    auto child = Spawn(Shell("sleep 1000"));
+    auto child = Spawn(Shell("exec sleep 1000"));
     const pid_t pid = child.ok() ? child->pid : -1;
     (void)!write(fds[1], &pid, sizeof pid);
     raise(SIGKILL);

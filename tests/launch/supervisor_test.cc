@@ -128,7 +128,7 @@ TEST(Supervisor, ARankThatCleansUpHasTheTimeToDoSo) {
 TEST(Supervisor, AStoppedRankIsContinuedSoThatItCanEnd) {
   InChild([] {
     Bench bench;
-    REQUIRE(bench.supervisor_->Start({bench.Rank(0, ": > $MARK; kill -STOP $$; sleep 100")}).ok());
+    REQUIRE(bench.supervisor_->Start({bench.Rank(0, ": > $MARK; kill -STOP $$; exec sleep 100")}).ok());
     bench.AwaitMark(0);
     bench.supervisor_->Stop(SIGTERM, Millis(20000));
     bench.RunToTheEnd();
@@ -159,7 +159,7 @@ TEST(Supervisor, IfOneRankCannotStartNoneRuns) {
     Bench bench;
     RankPlan bad = bench.Rank(1, "");
     bad.argv = {"/no/such/interpreter"};
-    const Status status = bench.supervisor_->Start({bench.Rank(0, "sleep 1000"), bad});
+    const Status status = bench.supervisor_->Start({bench.Rank(0, "exec sleep 1000"), bad});
     REQUIRE(!status.ok());
     REQUIRE(status.message().find("rank 1") != std::string::npos);
     REQUIRE(Descendants(getpid()).empty());
