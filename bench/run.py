@@ -129,7 +129,8 @@ def bench_gang(folder, repeat, size=16):
             lambda: gang(lambda i, p: [LOCKSTEP, "run", "--nnodes", str(size), "--node-rank", str(i), "--nproc-per-node", "1",
                                        "--master-addr", net.address, "--master-port", str(p), "--no-python", "/bin/true"]),
             lambda: gang(lambda i, p: [*TORCHRUN, "--nnodes", str(size), "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-                                       "--rdzv-endpoint", f"{net.address}:{p}", "--rdzv-id", "bench", "--no-python", "/bin/true"]))
+                                       "--rdzv-endpoint", f"{net.address}:{p}", "--rdzv-id", "bench", "--rdzv-conf", f"is_host={int(i == 0)}",
+                                       "--no-python", "/bin/true"]))
     ours, peer = statistics.median(ours), statistics.median(peer)
     return [row(f"{size} launchers, one rank of `true` each, first start to last end", ours * 1e3, peer * 1e3,
                 "torchrun (c10d rendezvous)", "ms", "faster", ours < peer, peer / ours, "faster")]
@@ -214,7 +215,7 @@ def versions():
             f"Linux {platform.release()}, {os.cpu_count()} cores, load at the start {os.getloadavg()[0]:.1f}")
 
 
-def publish(names, text):
+def publish(text):
     """Each bench has a section of its own between markers, so that one can be run again alone."""
     page = PAGE.read_text()
     for name, body in text.items():
@@ -244,12 +245,12 @@ def main():
             results[name] = BENCHES[name](folder, args.repeat)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        if not args.dry:
+            publish({name: f"{header}\n\n{table(results[name])}"})
     if args.json:
         print(json.dumps({"header": header, "results": results}, indent=2))
     else:
         print(header + "\n" + table([r for rows in results.values() for r in rows]))
-    if not args.dry:
-        publish(results, {name: f"{header}\n\n{table(rows)}" for name, rows in results.items()})
 
 
 if __name__ == "__main__":
