@@ -30,7 +30,7 @@ help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s %s\n", $$1, $$2 }'
 	@echo
 	@echo "  CXX=g++-12               on the command line: another compiler, in build/<its name>"
-	@echo "  LOCKSTEP_ALLOW_SKIP=a,b  tests may do without netns, nft, slurm, mpirun, torch, accelerate"
+	@echo "  LOCKSTEP_ALLOW_SKIP=a,b  tests may do without netns, nft, slurm, mpirun, torch, accelerate, mount"
 
 .PHONY: setup-build setup-test setup-lint setup-bench
 setup-build:
