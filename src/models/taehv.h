@@ -1,0 +1,86 @@
+// TAEHV, the tiny video autoencoder: frames (NTCHW, RGB in [0, 1]) -> latents (time /4, space /8 times the patch) ->
+// frames. Parameter names are upstream's, so its weight files load. A plain module: owned by the recipe, used by one
+// thread, no collectives; equal seeds give equal weights on every rank.
+//
+//   Taehv model(*FindTaehv("taehv"), /*seed=*/7);
+//   at::Tensor decoded = model.Decode(model.Encode(frames));
+//   at::Tensor loss = at::mse_loss(decoded, model.Target(frames));
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "models/weights.h"
+
+namespace lockstep::models {
+
+struct TaehvConfig {
+  std::string name = "taehv";
+  int patch = 1;                             // pixels per side folded into channels
+  int latent = 16;                           // channels of a latent
+  std::array<int, 3> encoder_time{2, 2, 1};  // frames each encoder stage pools into one
+  std::array<int, 3> decoder_time{1, 2, 2};  // frames each decoder stage makes of one
+  std::array<int, 4> encoder_width{64, 64, 64, 64};
+  std::array<int, 4> decoder_width{256, 128, 64, 64};
+  bool cogvideox = false;  // an even number of latents decodes untrimmed
+  int chunk = 0;           // > 0: frames are encoded in chunks of this many, each on its own (MiniMax H3: 17)
+  int chunk_drop = 0;      // latents dropped at the end of a chunked clip
+
+  int TimeDown() const { return encoder_time[0] * encoder_time[1] * encoder_time[2]; }
+  int TimeUp() const { return decoder_time[0] * decoder_time[1] * decoder_time[2]; }
+  int SpaceDown() const { return 8 * patch; }
+  int64_t Latents(int64_t frames) const;    // how many latents that many frames become
+  int64_t FramesOut(int64_t frames) const;  // how many frames come back out
+  // Whether clips of this size come back in the same size and leave something to compare.
+  Status Check(int64_t frames, int64_t height, int64_t width) const;
+};
+
+// All named variants; the rows of the table.
+const std::vector<TaehvConfig>& TaehvVariants();
+Result<TaehvConfig> FindTaehv(const std::string& name);
+
+class Taehv : public torch::nn::Module {
+ public:
+  // Runs one stage on its input; the engine's activation checkpointing wraps stages this way. Default: just call it.
+  using Stage = std::function<at::Tensor(const at::Tensor&)>;
+  using Wrap = std::function<at::Tensor(const Stage& stage, const at::Tensor& input)>;
+
+  // Weights are drawn as PyTorch's Conv2d draws them, in upstream's order, from a CPU generator with this seed: they
+  // equal those of `torch.manual_seed(seed)` and upstream's constructor bit for bit.
+  Taehv(const TaehvConfig& config, uint64_t seed);
+  ~Taehv() override;
+
+  // Frames NTCHW in [0, 1]; the end is padded with its last frame to whole latents.
+  at::Tensor Encode(const at::Tensor& frames);
+  // Latents NTCHW; the first TimeUp() - 1 frames are warm-up and dropped, so out[i] reconstructs in[i]. Clamped to [0,
+  // 1] as upstream does in training too: a saturated pixel has no gradient. clamp = false gives the raw output.
+  at::Tensor Decode(const at::Tensor& latents, bool clamp = true);
+  // What Decode(Encode(frames)) should be: the first FramesOut frames (the last one repeated where Encode had to pad).
+  at::Tensor Target(const at::Tensor& frames) const;
+
+  // Starts the output at middle grey instead of black, where half of all pixels would be clamped and learn nothing.
+  void SetOutputBias(double value = 0.5);
+  void SetWrap(Wrap wrap) { wrap_ = std::move(wrap); }
+  const TaehvConfig& config() const { return config_; }
+
+  // Strict, with upstream's one rule: a TGrow with fewer frames keeps the last rows of its weight. A file of another
+  // variant is refused with the variant that would fit.
+  Status Load(const NamedTensors& weights);
+
+  class Stack;  // encoder or decoder: numbered layers
+
+ private:
+  TaehvConfig config_;
+  std::shared_ptr<Stack> encoder_;
+  std::shared_ptr<Stack> decoder_;
+  Wrap wrap_;
+};
+
+}  // namespace lockstep::models
