@@ -1,0 +1,96 @@
+// Batches in memory, ahead of need. Decoder threads work per sample on the next few batches; Next() hands them out in
+// order of their numbers with content that does not depend on the number of threads. Memory is flat: the buffers of a
+// batch return to the loader when the last copy of the Batch is gone, and at most prefetch + (batches held by the
+// caller) + 1 exist. Owned and called by one thread; its own threads are joined in the destructor. Batches may outlive
+// the loader.
+//
+//   Loader loader(source, [&](uint64_t n) { return MyShare(sampler.Peek(n - first)); }, first, std::nullopt, options);
+//   Result<Batch> batch = loader.Next();
+//   torch::from_blob(batch->fields[0].data, {batch->count(), ...});
+//
+// Not collective: each rank has its own loader; what to do about bad samples is decided by all ranks in the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "data/sampler.h"
+#include "data/source.h"
+
+namespace lockstep::data {
+
+struct FieldBatch {
+  const Field* field = nullptr;  // lives as long as the Batch
+  std::byte* data = nullptr;     // [count, shape...], contiguous; not null also when count is 0
+  size_t count = 0;
+};
+
+struct BadSample {
+  SampleId id;
+  std::string name;
+  Status status;
+};
+
+struct Batch {
+  uint64_t number = 0;
+  std::vector<SampleId> ids;  // those present, in the order of the plan
+  std::vector<FieldBatch> fields;
+  std::vector<BadSample> bad;  // those left out
+  double wait_seconds = 0;     // how long Next() blocked (with threads = 0: decoded)
+  std::shared_ptr<void> hold;  // keeps buffers and fields alive
+  size_t count() const { return ids.size(); }
+};
+
+struct LoaderOptions {
+  int threads = 2;   // 0: decode in Next()
+  int prefetch = 2;  // batches under way or ready, at least 1
+  bool augment = false;
+  uint64_t seed = 0;
+  // Pinned memory is injected here; the default is aligned ordinary memory. Called from any thread, but never two at
+  // once; null or an exception from allocate is an error of Next(). release may be called after the loader is gone.
+  std::function<void*(size_t)> allocate;
+  std::function<void(void*, size_t)> release;
+};
+
+struct LoaderStats {
+  uint64_t samples_read = 0;  // good ones
+  uint64_t samples_bad = 0;
+  double read_seconds = 0;     // in Source::Read, summed over threads
+  double wait_seconds = 0;     // in Next()
+  size_t ready_batches = 0;    // decoded and not yet taken
+  size_t started_batches = 0;  // being decoded
+  size_t buffers = 0;          // sets of buffers that exist, in use or waiting for use
+  size_t buffer_bytes = 0;     // memory of all of them
+};
+
+class Loader {
+ public:
+  // Gives the samples of a batch; called once per batch number, in order, never by two threads at once. An empty plan
+  // is an empty batch.
+  using Plan = std::function<std::vector<SampleId>(uint64_t batch_number)>;
+
+  // Batches first_batch, first_batch + 1, ... up to and without end_batch.
+  Loader(std::shared_ptr<const Source> source, Plan plan, uint64_t first_batch, std::optional<uint64_t> end_batch,
+         LoaderOptions options = {});
+  // Waits for the samples being read right now, no longer.
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next batch. Samples that cannot be read are in `bad`, not an error. Errors: past the end, out of memory.
+  Result<Batch> Next();
+  bool AtEnd() const;
+  LoaderStats stats() const;
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace lockstep::data

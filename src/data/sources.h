@@ -1,0 +1,46 @@
+// The sources that come with Lockstep, by name. All have one field, "frames": U8 [T, 3, H, W], RGB. A sample is one
+// clip of one video. With Draw::augment: random start and stride, random crop, flip and colour, the same for all frames
+// of a clip; without: centre crop, and the start is a function of the sample's number alone. What is looked for in a
+// folder is listed once, at OpenSource, sorted by name; the order of the file system plays no part. Any thread.
+//
+//   kind          what `path` is
+//   clips         not used: scenes drawn from a seed, no file needed
+//   frames        a folder with one folder of PNG/JPEG frames per video, or the frames of one video themselves
+//   images        a folder (searched with its subfolders) of PNG/JPEG images; every image is a clip of one frame
+//   videos        a folder (searched with its subfolders) of video files, or one file; needs a build with FFmpeg
+//   annotations   the root of the paths in the file `annotations` (docs/formats/annotations.md)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "data/source.h"
+
+namespace lockstep::data {
+
+struct SourceConfig {
+  std::string kind = "clips";
+  std::string path;
+  std::string annotations;  // the annotation file
+  int frames = 12;          // T
+  int height = 64;
+  int width = 64;
+  // Distance of neighbouring frames of a clip in frames of the video, drawn from [min_stride, max_stride]. Reduced for
+  // a video that is too short; one that is too short at stride 1 is an unreadable sample.
+  int min_stride = 1;
+  int max_stride = 1;
+  uint64_t clips = 1024;           // samples of kind `clips`
+  uint64_t clips_per_video = 1;    // samples taken from each video of the other kinds
+  uint64_t seed = 0;               // of kind `clips`: what the scenes are drawn from
+  std::vector<std::string> names;  // only these videos (names below `path`), in this order; empty: all
+};
+
+Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);
+
+// Whether this build reads video files.
+bool HasVideo();
+
+}  // namespace lockstep::data
