@@ -1,0 +1,91 @@
+// Saves checkpoints while training goes on. The state is copied into staging memory that was allocated and touched
+// once; a copier thread does that while forward and backward run, and a low-priority writer thread then checksums,
+// writes, publishes and prunes. What is checksummed is the staging memory, so what was in memory is what is on disk.
+//
+// Owned by the one rank that writes; all calls from its training thread. The caller promises that the tensors stay
+// unchanged and allocated from Begin until WaitCopied returned:
+//
+//   optimizer.Step();
+//   if (due) {
+//     Result<bool> begun = saver->Begin(content, best_step);   // false: the one before is still being written
+//     ...
+//   }
+//   Forward(); Backward();
+//   LOCKSTEP_RETURN_IF_ERROR(saver->WaitCopied());             // before every optimizer step; costs nothing when idle
+//   for (const SaveReport& report : saver->Poll()) ...         // a full disk shows up here; training goes on
+//
+// One save is in flight at a time. Rank-local: no call here talks to other ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "record/checkpoint.h"
+#include "record/checkpoint_folder.h"
+#include "record/storage.h"
+
+namespace lockstep::record {
+
+struct SaveReport {
+  uint64_t step = 0;
+  std::string path;  // of the published checkpoint
+  Status status;     // not ok: nothing of this step was published, older checkpoints are as before
+  Status prune;      // not ok: the checkpoint is there, but old ones could not be removed or pointed to
+  std::vector<uint64_t> pruned;
+  uint64_t bytes = 0;          // of all files
+  double reserve_seconds = 0;  // making staging memory; zero from the second save on
+  double copy_seconds = 0;     // begin to the last byte in staging
+  double blocked_seconds = 0;  // of the training thread, in Begin and WaitCopied
+  double write_seconds = 0;    // checksums, writing, sync, publishing, pruning
+};
+
+class BackgroundSaver {
+ public:
+  struct Options {
+    std::string folder;  // checkpoints folder
+    Keep keep;
+    Durability durability = Durability::kPower;
+    uint64_t max_bytes_per_second = 0;  // of the writer; 0: as fast as the disk takes it
+    int writer_nice = 19;               // of the writer thread
+    // Copies bytes from a tensor into staging memory; memcpy when empty. Called from the copier thread and, inside
+    // WaitCopied, from the training thread; at most slice_bytes at once.
+    std::function<Status(void* dst, const void* src, size_t bytes)> copy;
+    size_t slice_bytes = 4u << 20;
+    std::unique_ptr<Storage> storage;  // default: PosixStorage(durability)
+  };
+
+  // Removes leftovers of writers that died in this folder.
+  static Result<std::unique_ptr<BackgroundSaver>> Create(Options options);
+  // Finishes the save in flight.
+  ~BackgroundSaver();
+  BackgroundSaver(const BackgroundSaver&) = delete;
+  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
+
+  // Allocates and touches staging memory for such a state, so that the first save does not. Only shapes are looked at.
+  Status Reserve(const std::vector<CheckpointTensor>& tensors);
+
+  // Starts the save. False when the one before is not done: nothing was started, ask again at a later step. best_step:
+  // the checkpoint that "best" points to and pruning spares; may be this one.
+  Result<bool> Begin(const CheckpointContent& content, std::optional<uint64_t> best_step = std::nullopt);
+
+  // Returns once the tensors may change; helps with what is left to copy. The status is that of the copy function.
+  Status WaitCopied();
+
+  bool busy() const;
+  // Saves that ended since the last call; never waits.
+  std::vector<SaveReport> Poll();
+  // Waits for the save in flight, then as Poll.
+  std::vector<SaveReport> Drain();
+
+ private:
+  struct Impl;
+  explicit BackgroundSaver(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::record
