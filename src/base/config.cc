@@ -119,8 +119,15 @@ std::string ConfigReader::Path(std::string_view name) const {
 
 std::string ConfigReader::Item(const std::string& path, size_t index) { return fmt::format("{}[{}]", path, index); }
 
-const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& rule) {
+const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& rule,
+                                      const std::vector<std::string>& choices) {
   std::string path = Path(name);
+  std::vector<std::string> notes;
+  if (!rule.help.empty()) notes.push_back(rule.help);
+  if (!choices.empty()) notes.push_back(Join(choices, " | "));
+  if (const std::string limits = Limits(rule, ShowNumber); !limits.empty()) notes.push_back(limits);
+  if (rule.required) notes.emplace_back("required");
+  comment_ = Join(notes, "; ");
   claimed_.emplace_back(name);
   state_->declared.push_back(path);
   const ConfigNode* found = node_ != nullptr ? node_->Find(name) : nullptr;
@@ -131,7 +138,7 @@ const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& r
 }
 
 void ConfigReader::Record(std::string_view name, ConfigNode value) {
-  effective_.entries.push_back({std::string(name), {}, std::move(value)});
+  effective_.entries.push_back({std::string(name), {}, std::move(value), comment_});
 }
 
 void ConfigReader::EndSection() {
@@ -348,7 +355,7 @@ void ConfigReader::Size(std::string_view name, uint64_t* value, const ConfigRule
 
 void ConfigReader::Choice(std::string_view name, std::string* value, const std::vector<std::string>& choices,
                           const ConfigRule& rule) {
-  if (const ConfigNode* node = Claim(name, rule)) {
+  if (const ConfigNode* node = Claim(name, rule, choices)) {
     if (std::optional<size_t> index = ReadChoice(*node, Path(name), choices)) *value = choices[*index];
   }
   Record(name, Write(*value));
@@ -447,6 +454,7 @@ Status ConfigReader::Finish() {
 const std::vector<ConfigError>& ConfigReader::errors() const { return state_->errors; }
 
 std::string ConfigReader::Dump() const { return WriteYaml(effective_); }
+std::string ConfigReader::DumpWithHelp() const { return WriteYaml(effective_, YamlComments::kShow); }
 
 std::string ConfigReader::Digest() const {
   std::string text = Dump();

@@ -44,6 +44,7 @@ struct ConfigRule {
   std::optional<double> max = std::nullopt;    // at most
   size_t min_items = 0;
   size_t max_items = std::numeric_limits<size_t>::max();
+  std::string help = "";  // one line, for people who look for the key
 };
 
 class ConfigReader {
@@ -71,7 +72,7 @@ class ConfigReader {
             const ConfigRule& rule = {}) {
     std::vector<std::string> names;
     for (const auto& choice : choices) names.push_back(choice.first);
-    if (const ConfigNode* node = Claim(name, rule)) {
+    if (const ConfigNode* node = Claim(name, rule, names)) {
       if (std::optional<size_t> index = ReadChoice(*node, Path(name), names)) *value = choices[*index].second;
     }
     for (const auto& choice : choices) {
@@ -115,6 +116,8 @@ class ConfigReader {
 
   // The effective configuration as YAML, and "xxh64:<16 hex digits>" of that text. After Finish.
   std::string Dump() const;
+  // The same with the help, limits and choices of every key as comments.
+  std::string DumpWithHelp() const;
   std::string Digest() const;
 
  private:
@@ -124,7 +127,7 @@ class ConfigReader {
 
   std::string Path(std::string_view name) const;
   static std::string Item(const std::string& path, size_t index);
-  const ConfigNode* Claim(std::string_view name, const ConfigRule& rule);
+  const ConfigNode* Claim(std::string_view name, const ConfigRule& rule, const std::vector<std::string>& choices = {});
   void Record(std::string_view name, ConfigNode value);
   void EndSection();
   ConfigNode ReadItem(const ConfigNode* node, const std::string& path, const std::function<void(ConfigReader&)>& read);
@@ -233,6 +236,7 @@ class ConfigReader {
   const ConfigNode* node_;  // null where the section is absent
   std::string path_;
   std::vector<std::string> claimed_;
+  std::string comment_;  // of the key declared last
   ConfigNode effective_;
 };
 

@@ -54,7 +54,7 @@ std::string Flow(const ConfigNode& node) {
   return "null";
 }
 
-void Block(const ConfigNode& map, int indent, std::string* out) {
+void Block(const ConfigNode& map, int indent, YamlComments comments, std::string* out) {
   for (const ConfigEntry& entry : map.entries) {
     out->append(static_cast<size_t>(indent), ' ');
     *out += Quoted(entry.key) + ":";
@@ -63,12 +63,17 @@ void Block(const ConfigNode& map, int indent, std::string* out) {
     for (const ConfigNode& item : value.items) nested_list = nested_list || item.kind == ConfigNode::Kind::kMap;
     if (value.kind == ConfigNode::Kind::kMap && !value.entries.empty()) {
       *out += "\n";
-      Block(value, indent + 2, out);
+      Block(value, indent + 2, comments, out);
     } else if (nested_list) {
       *out += "\n";
       for (const ConfigNode& item : value.items) *out += fmt::format("{:{}}- {}\n", "", indent + 2, Flow(item));
     } else {
-      *out += " " + Flow(value) + "\n";
+      std::string line = " " + Flow(value);
+      if (comments == YamlComments::kShow && !entry.comment.empty()) {
+        const size_t written = static_cast<size_t>(indent) + Quoted(entry.key).size() + 1 + line.size();
+        line += std::string(written < 36 ? 36 - written : 2, ' ') + "# " + entry.comment;
+      }
+      *out += line + "\n";
     }
   }
 }
@@ -137,10 +142,10 @@ std::string ConfigNode::Describe() const {
   return fmt::format("the string '{}'", shown);
 }
 
-std::string WriteYaml(const ConfigNode& map) {
+std::string WriteYaml(const ConfigNode& map, YamlComments comments) {
   std::string out;
   if (map.entries.empty()) return "{}\n";
-  Block(map, 0, &out);
+  Block(map, 0, comments, &out);
   return out;
 }
 

@@ -41,6 +41,7 @@ struct ConfigEntry {
   std::string key;
   ConfigLocation where;
   ConfigNode value;
+  std::string comment = "";  // what the key means, where its declaration says so
 };
 
 struct ConfigError {
@@ -72,8 +73,9 @@ class ConfigTree {
   std::vector<ConfigError> errors_;
 };
 
-// YAML text that Parse reads back to the same tree.
-std::string WriteYaml(const ConfigNode& map);
+// YAML text that Parse reads back to the same tree; with the comments of its entries where asked.
+enum class YamlComments { kNone, kShow };
+std::string WriteYaml(const ConfigNode& map, YamlComments comments = YamlComments::kNone);
 
 // Parts of a number's grammar shared with the typed reader: [+-] digits [. digits] [e[+-]digits].
 bool IsNumberText(std::string_view text);

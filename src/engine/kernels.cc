@@ -1,0 +1,67 @@
+#include "engine/kernels.h"
+
+#include <cmath>
+
+// One copy of each loop per instruction set, bound by the loader. Elsewhere the compiler's own target is all there is.
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define LOCKSTEP_CLONES
+#endif
+
+namespace lockstep::engine::kernels {
+
+LOCKSTEP_CLONES void Adam(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
+                          size_t n, const AdamStep& step) {
+  const AdamStep s = step;
+  const float rate = s.lr / s.correction1;
+  for (size_t i = 0; i < n; ++i) {
+    const float gradient = g[i] * s.gradient + s.l2 * p[i];
+    const float first = m[i] + (1 - s.beta1) * (gradient - m[i]);
+    const float second = v[i] * s.beta2 + (1 - s.beta2) * gradient * gradient;
+    m[i] = first;
+    v[i] = second;
+    p[i] = p[i] * s.decay - rate * first / (std::sqrt(second) / s.correction2 + s.epsilon);
+  }
+}
+
+LOCKSTEP_CLONES void Sgd(float* __restrict p, const float* __restrict g, float* __restrict momentum, size_t n,
+                         const SgdStep& step) {
+  const SgdStep s = step;
+  if (momentum == nullptr) {
+    for (size_t i = 0; i < n; ++i) p[i] -= s.lr * (g[i] * s.gradient + s.l2 * p[i]);
+    return;
+  }
+  const float keep = s.first ? 0.0F : s.momentum;
+  const float look_ahead = s.nesterov ? s.momentum : 1.0F;
+  const float direct = s.nesterov ? 1.0F : 0.0F;
+  for (size_t i = 0; i < n; ++i) {
+    const float gradient = g[i] * s.gradient + s.l2 * p[i];
+    const float moved = keep * momentum[i] + gradient;
+    momentum[i] = moved;
+    p[i] -= s.lr * (direct * gradient + look_ahead * moved);
+  }
+}
+
+LOCKSTEP_CLONES void Average(float* __restrict average, const float* __restrict p, size_t n, float decay) {
+  for (size_t i = 0; i < n; ++i) average[i] += (1 - decay) * (p[i] - average[i]);
+}
+
+LOCKSTEP_CLONES void Add(float* __restrict sum, const float* __restrict other, size_t n) {
+  for (size_t i = 0; i < n; ++i) sum[i] += other[i];
+}
+
+LOCKSTEP_CLONES double SumOfSquares(const float* g, size_t n) {
+  constexpr size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k) lanes[k] += static_cast<double>(g[i + k]) * static_cast<double>(g[i + k]);
+  }
+  for (size_t k = 0; i < n; ++i, ++k) lanes[k] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace lockstep::engine::kernels

@@ -1,0 +1,34 @@
+// Loops over flat fp32 buffers on the CPU: one pass each, compiled for several instruction sets and chosen at start.
+// Raw pointers and no threads: callers split the work. Results do not depend on how it is split.
+#pragma once
+
+#include <cstddef>
+
+namespace lockstep::engine::kernels {
+
+struct AdamStep {
+  float lr = 0;     // of this step
+  float decay = 1;  // 1 - lr * weight_decay for AdamW, 1 otherwise
+  float l2 = 0;     // added to the gradient as l2 * parameter (Adam), 0 for AdamW
+  float beta1 = 0, beta2 = 0, epsilon = 0;
+  float correction1 = 1;  // 1 - beta1^t
+  float correction2 = 1;  // sqrt(1 - beta2^t)
+  float gradient = 1;     // factor on the gradient: unscale, normalise and clip in the same pass
+};
+void Adam(float* p, const float* g, float* m, float* v, size_t n, const AdamStep& step);
+
+struct SgdStep {
+  float lr = 0, l2 = 0, momentum = 0, gradient = 1;
+  bool nesterov = false, first = false;  // first: the momentum buffer starts as the gradient
+};
+void Sgd(float* p, const float* g, float* momentum, size_t n, const SgdStep& step);
+
+// average = average + (1 - decay) * (p - average)
+void Average(float* average, const float* p, size_t n, float decay);
+
+void Add(float* sum, const float* other, size_t n);
+
+// Sum of squares in double, in an order fixed by n alone.
+double SumOfSquares(const float* g, size_t n);
+
+}  // namespace lockstep::engine::kernels

@@ -1,0 +1,157 @@
+#include "engine/optimizer.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+
+#include <cmath>
+
+#include "engine/kernels.h"
+
+namespace lockstep::engine {
+namespace {
+
+constexpr int64_t kGrain = 1 << 16;  // elements; small enough to share out, large enough to stream
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::vector<GroupSettings> groups,
+                     std::vector<int> group_of)
+    : config_(config),
+      flat_(flat),
+      groups_(std::move(groups)),
+      group_of_(std::move(group_of)),
+      steps_(flat->parameters().size(), 0) {
+  if (config_.kind == OptimizerConfig::Kind::kSgd) {
+    if (config_.momentum != 0) slots_.push_back({"momentum_buffer", at::zeros_like(flat->values())});
+  } else {
+    slots_.push_back({"exp_avg", at::zeros_like(flat->values())});
+    slots_.push_back({"exp_avg_sq", at::zeros_like(flat->values())});
+  }
+}
+
+std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) {
+  std::vector<Run> runs;
+  const auto& parameters = flat_->parameters();
+  bool open = false;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!active[i]) {
+      open = false;
+      continue;
+    }
+    const int64_t step = ++steps_[i];
+    const int64_t end = parameters[i].offset + parameters[i].numel;
+    if (open && runs.back().group == group_of_[i] && runs.back().step == step) {
+      runs.back().end = end;  // padding between two parameters is zero in every buffer and stays zero
+    } else {
+      runs.push_back({parameters[i].offset, end, group_of_[i], step});
+    }
+    open = true;
+  }
+  return runs;
+}
+
+void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector<bool>& active) {
+  const at::NoGradGuard no_grad;
+  const std::vector<Run> runs = Runs(active);
+  if (!flat_->device().is_cpu()) return StepDevice(runs, lr_factor, gradient_factor);
+  for (const Run& run : runs) {
+    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor);
+  }
+}
+
+void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
+  auto* p = flat_->values().mutable_data_ptr<float>();
+  const auto* g = flat_->gradients().const_data_ptr<float>();
+  const double decay = groups_[static_cast<size_t>(run.group)].weight_decay;
+  const auto t = static_cast<double>(run.step);
+  if (config_.kind == OptimizerConfig::Kind::kSgd) {
+    kernels::SgdStep step;
+    step.lr = static_cast<float>(lr);
+    step.l2 = static_cast<float>(decay);
+    step.momentum = static_cast<float>(config_.momentum);
+    step.gradient = static_cast<float>(gradient_factor);
+    step.nesterov = config_.nesterov;
+    step.first = run.step == 1;
+    float* momentum = slots_.empty() ? nullptr : slots_[0].flat.mutable_data_ptr<float>();
+    at::parallel_for(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
+      kernels::Sgd(p + begin, g + begin, momentum == nullptr ? nullptr : momentum + begin,
+                   static_cast<size_t>(end - begin), step);
+    });
+    return;
+  }
+  const bool decoupled = config_.kind == OptimizerConfig::Kind::kAdamW;
+  kernels::AdamStep step;
+  step.lr = static_cast<float>(lr);
+  step.decay = decoupled ? static_cast<float>(1 - lr * decay) : 1.0F;
+  step.l2 = decoupled ? 0.0F : static_cast<float>(decay);
+  step.beta1 = static_cast<float>(config_.beta1);
+  step.beta2 = static_cast<float>(config_.beta2);
+  step.epsilon = static_cast<float>(config_.epsilon);
+  step.correction1 = static_cast<float>(1 - std::pow(config_.beta1, t));
+  step.correction2 = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t)));
+  step.gradient = static_cast<float>(gradient_factor);
+  auto* m = slots_[0].flat.mutable_data_ptr<float>();
+  auto* v = slots_[1].flat.mutable_data_ptr<float>();
+  at::parallel_for(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
+    kernels::Adam(p + begin, g + begin, m + begin, v + begin, static_cast<size_t>(end - begin), step);
+  });
+}
+
+// The device's own multi-tensor kernels, one call per group.
+void Optimizer::StepDevice(const std::vector<Run>& runs, double lr_factor, double gradient_factor) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(flat_->device());
+  // The kernels divide by this.
+  const at::Tensor scale = at::full({}, 1 / gradient_factor, options);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const bool first : {true, false}) {  // SGD starts its momentum at a parameter's first step
+      std::vector<at::Tensor> p, g, m, v, steps;
+      for (const Run& run : runs) {
+        if (static_cast<size_t>(run.group) != group || (run.step == 1) != first) continue;
+        const int64_t n = run.end - run.begin;
+        p.push_back(flat_->values().narrow(0, run.begin, n));
+        g.push_back(flat_->gradients().narrow(0, run.begin, n));
+        if (!slots_.empty()) m.push_back(slots_[0].flat.narrow(0, run.begin, n));
+        if (slots_.size() > 1) v.push_back(slots_[1].flat.narrow(0, run.begin, n));
+        steps.push_back(at::full({}, static_cast<double>(run.step), options));
+      }
+      if (p.empty()) continue;
+      const double lr = config_.lr * lr_factor * groups_[group].lr_scale;
+      const double decay = groups_[group].weight_decay;
+      switch (config_.kind) {
+        case OptimizerConfig::Kind::kAdamW:
+          at::_fused_adamw_(p, g, m, v, {}, steps, lr, config_.beta1, config_.beta2, decay, config_.epsilon,
+                            /*amsgrad=*/false, /*maximize=*/false, scale, {});
+          break;
+        case OptimizerConfig::Kind::kAdam:
+          at::_fused_adam_(p, g, m, v, {}, steps, lr, config_.beta1, config_.beta2, decay, config_.epsilon,
+                           /*amsgrad=*/false, /*maximize=*/false, scale, {});
+          break;
+        case OptimizerConfig::Kind::kSgd:
+          at::_fused_sgd_(p, g, m, decay, config_.momentum, lr, /*dampening=*/0, config_.nesterov, /*maximize=*/false,
+                          /*is_first_step=*/first, scale, {});
+          break;
+      }
+    }
+  }
+}
+
+double GradientNorm(const at::Tensor& flat) {
+  if (!flat.device().is_cpu()) return flat.to(at::kFloat).norm(2, at::kDouble).item<double>();
+  const auto* g = flat.const_data_ptr<float>();
+  const int64_t n = flat.numel();
+  const int64_t chunks = (n + kGrain - 1) / kGrain;
+  std::vector<double> sums(static_cast<size_t>(chunks), 0);
+  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t size = std::min(kGrain, n - c * kGrain);
+      sums[static_cast<size_t>(c)] = kernels::SumOfSquares(g + c * kGrain, static_cast<size_t>(size));
+    }
+  });
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return std::sqrt(sum);
+}
+
+}  // namespace lockstep::engine

@@ -1,0 +1,76 @@
+// AdamW, Adam and SGD over flat buffers: one fused pass that unscales, clips, updates moments and parameters. Numerics
+// are those of torch.optim (same formulas, float32 state). Learning rate and weight decay come per parameter group; a
+// parameter that sits a step out (frozen, or no rank used it) keeps its moments and its own step count.
+//
+// Owned by the trainer, used by its thread; every rank calls Step with the same arguments.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/flat.h"
+
+namespace lockstep::engine {
+
+struct OptimizerConfig {
+  enum class Kind { kAdamW, kAdam, kSgd };
+  Kind kind = Kind::kAdamW;
+  double lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double momentum = 0;
+  bool nesterov = false;
+};
+
+// What a group of parameters has of its own.
+struct GroupSettings {
+  double lr_scale = 1;
+  double weight_decay = 0;
+};
+
+class Optimizer {
+ public:
+  // `groups[g]` are the settings of group g, `group_of[i]` the group of flat.parameters()[i].
+  Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::vector<GroupSettings> groups,
+            std::vector<int> group_of);
+
+  // `active[i]` is false for a parameter that sits this step out. `gradient_factor` multiplies every gradient.
+  void Step(double lr_factor, double gradient_factor, const std::vector<bool>& active);
+
+  // The state by name ("exp_avg", "exp_avg_sq", "momentum_buffer"), flat as the parameters are.
+  struct Slot {
+    std::string name;
+    at::Tensor flat;
+  };
+  const std::vector<Slot>& slots() const { return slots_; }
+  std::vector<int64_t>& steps() { return steps_; }  // per parameter
+  const std::vector<int64_t>& steps() const { return steps_; }
+  const OptimizerConfig& config() const { return config_; }
+
+ private:
+  // Neighbouring parameters with equal settings are one run of the buffer.
+  struct Run {
+    int64_t begin = 0, end = 0;
+    int group = 0;
+    int64_t step = 0;  // this will be their step number
+  };
+  std::vector<Run> Runs(const std::vector<bool>& active);
+  void StepCpu(const Run& run, double lr, double gradient_factor);
+  void StepDevice(const std::vector<Run>& runs, double lr_factor, double gradient_factor);
+
+  OptimizerConfig config_;
+  FlatParameters* flat_;
+  std::vector<GroupSettings> groups_;
+  std::vector<int> group_of_;
+  std::vector<Slot> slots_;
+  std::vector<int64_t> steps_;
+};
+
+// Euclidean norm of a flat buffer, summed in an order that depends on its length alone. Infinite or not-a-number when
+// any element is.
+double GradientNorm(const at::Tensor& flat);
+
+}  // namespace lockstep::engine
