@@ -1,0 +1,207 @@
+#include "data/clip_transform.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/random.h"
+
+namespace lockstep::data {
+namespace {
+
+// Index into [0, n) of a position continued by reflection without repeating the edge: -1 -> 1, n -> n - 2.
+int Reflect(int i, int n) {
+  if (n == 1) return 0;
+  const int period = 2 * (n - 1);
+  i %= period;
+  if (i < 0) i += period;
+  return i < n ? i : period - i;
+}
+
+uint8_t ToByte(float value) { return static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
+float Unit(float value) { return std::clamp(value, 0.0f, 1.0f); }
+float Grey(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
+
+// Turns the hue of one RGB colour in [0, 1] (through HSV: value and saturation stay).
+void TurnHue(float turn, float* r, float* g, float* b) {
+  const float high = std::max({*r, *g, *b});
+  const float range = high - std::min({*r, *g, *b});
+  if (range <= 0) return;
+  float hue = 0;  // in sixths of a turn
+  if (high == *r) {
+    hue = (*g - *b) / range;
+  } else if (high == *g) {
+    hue = 2 + (*b - *r) / range;
+  } else {
+    hue = 4 + (*r - *g) / range;
+  }
+  hue += 6 * turn;
+  hue -= 6 * std::floor(hue / 6);
+  const auto channel = [&](float offset) {
+    float k = hue + offset;
+    if (k >= 6) k -= 6;
+    return high - range * std::clamp(std::min(k, 4 - k), 0.0f, 1.0f);
+  };
+  *r = channel(5);
+  *g = channel(3);
+  *b = channel(1);
+}
+
+}  // namespace
+
+Colour DrawColour(const Draw& draw) {
+  Colour colour;
+  Random random(draw.seed, draw.epoch, draw.index, Purpose::kColour);
+  if (!draw.augment || !random.Chance(0.7)) return colour;
+  colour.brightness = random.Uniform(0.9, 1.1);
+  colour.contrast = random.Uniform(0.9, 1.1);
+  colour.saturation = random.Uniform(0.9, 1.1);
+  colour.hue = random.Uniform(-0.05, 0.05);
+  return colour;
+}
+
+bool DrawFlip(const Draw& draw) {
+  return draw.augment && Random(draw.seed, draw.epoch, draw.index, Purpose::kFlip).Chance(0.5);
+}
+
+void ApplyColour(const Colour& colour, uint8_t* planes, size_t pixels) {
+  if (colour.none()) return;
+  const auto brightness = static_cast<float>(colour.brightness);
+  const auto contrast = static_cast<float>(colour.contrast);
+  const auto saturation = static_cast<float>(colour.saturation);
+  const auto hue = static_cast<float>(colour.hue);
+  uint8_t* const red = planes;
+  uint8_t* const green = planes + pixels;
+  uint8_t* const blue = planes + 2 * pixels;
+  double sum = 0;
+  for (size_t i = 0; i < pixels; ++i) {
+    const auto bright = [&](uint8_t x) { return Unit(static_cast<float>(x) * (brightness / 255)); };
+    sum += Grey(bright(red[i]), bright(green[i]), bright(blue[i]));
+  }
+  const float pivot = (1 - contrast) * static_cast<float>(sum / static_cast<double>(pixels));
+  const auto stretched = [&](uint8_t x) {
+    return Unit(Unit(static_cast<float>(x) * (brightness / 255)) * contrast + pivot);
+  };
+  for (size_t i = 0; i < pixels; ++i) {
+    float r = stretched(red[i]);
+    float g = stretched(green[i]);
+    float b = stretched(blue[i]);
+    const float grey = (1 - saturation) * Grey(r, g, b);
+    r = Unit(r * saturation + grey);
+    g = Unit(g * saturation + grey);
+    b = Unit(b * saturation + grey);
+    if (hue != 0) TurnHue(hue, &r, &g, &b);
+    red[i] = ToByte(r * 255);
+    green[i] = ToByte(g * 255);
+    blue[i] = ToByte(b * 255);
+  }
+}
+
+void FlipHorizontally(uint8_t* planes, int width, int height) {
+  for (int row = 0; row < 3 * height; ++row) {
+    uint8_t* line = planes + static_cast<size_t>(row) * width;
+    std::reverse(line, line + width);
+  }
+}
+
+Crop DrawCrop(const Draw& draw, int frame_width, int frame_height, int width, int height) {
+  const double fit = std::min(static_cast<double>(frame_width) / width, static_cast<double>(frame_height) / height);
+  Random random(draw.seed, draw.epoch, draw.index, Purpose::kCrop);
+  const double scale = fit * (draw.augment ? random.Uniform(0.8, 1.0) : 1.0);
+  Crop crop;
+  // The small term: 3 * (64 / 3.0) must be 64.
+  crop.width = std::max(width, static_cast<int>(width * scale + 1e-6));
+  crop.height = std::max(height, static_cast<int>(height * scale + 1e-6));
+  const auto place = [&](int frame, int box) {
+    if (box >= frame) return -(box - frame) / 2;
+    if (!draw.augment) return (frame - box) / 2;
+    return static_cast<int>(random.Below(static_cast<uint64_t>(frame - box) + 1));
+  };
+  crop.x = place(frame_width, crop.width);
+  crop.y = place(frame_height, crop.height);
+  return crop;
+}
+
+ClipTransform::ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height)
+    : ClipTransform(DrawCrop(draw, frame_width, frame_height, width, height), DrawFlip(draw), DrawColour(draw),
+                    frame_width, frame_height, width, height) {}
+
+ClipTransform::ClipTransform(const Crop& crop, bool flip, const Colour& colour, int frame_width, int frame_height,
+                             int width, int height)
+    : flip_(flip),
+      colour_(colour),
+      frame_width_(frame_width),
+      width_(width),
+      height_(height),
+      across_(MakeAxis(crop.x, crop.width, frame_width, width)),
+      down_(MakeAxis(crop.y, crop.height, frame_height, height)) {}
+
+// The box is resized as a picture of its own: weights beyond its border are left out, and the rest made to sum to one.
+ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, int target) {
+  Axis axis;
+  const double step = static_cast<double>(length) / target;
+  const double reach = std::max(1.0, step);
+  for (int i = 0; i < target; ++i) {
+    const double centre = (i + 0.5) * step;
+    const int low = std::max(0, static_cast<int>(centre - reach + 0.5));
+    const int high = std::min(length, static_cast<int>(centre + reach + 0.5));
+    Tap tap{static_cast<int>(axis.indices.size()), 0};
+    double sum = 0;
+    for (int j = low; j < high; ++j) {
+      const double weight = 1 - std::abs((j + 0.5 - centre) / reach);
+      if (weight <= 0) continue;
+      axis.indices.push_back(Reflect(start + j, frame));
+      axis.weights.push_back(static_cast<float>(weight));
+      sum += weight;
+      ++tap.count;
+    }
+    for (int k = 0; k < tap.count; ++k) axis.weights[tap.first + k] /= static_cast<float>(sum);
+    axis.taps.push_back(tap);
+  }
+  return axis;
+}
+
+void ClipTransform::Apply(const uint8_t* rgb, uint8_t* planes) {
+  // Rows that some output row needs, each made once.
+  const auto [low, high] = std::ranges::minmax(down_.indices);
+  const size_t row_size = static_cast<size_t>(width_) * 3;
+  rows_.resize(row_size * (high - low + 1));
+  for (int y = low; y <= high; ++y) {
+    const uint8_t* line = rgb + static_cast<size_t>(y) * frame_width_ * 3;
+    float* to = rows_.data() + row_size * (y - low);
+    for (int x = 0; x < width_; ++x) {
+      const Tap tap = across_.taps[x];
+      float r = 0;
+      float g = 0;
+      float b = 0;
+      for (int k = tap.first; k < tap.first + tap.count; ++k) {
+        const uint8_t* pixel = line + static_cast<size_t>(across_.indices[k]) * 3;
+        const float weight = across_.weights[k];
+        r += weight * static_cast<float>(pixel[0]);
+        g += weight * static_cast<float>(pixel[1]);
+        b += weight * static_cast<float>(pixel[2]);
+      }
+      to[x] = r;
+      to[x + width_] = g;
+      to[x + 2 * width_] = b;
+    }
+  }
+  const size_t pixels = static_cast<size_t>(width_) * height_;
+  std::vector<float> sum(row_size);
+  for (int y = 0; y < height_; ++y) {
+    std::ranges::fill(sum, 0.0f);
+    const Tap tap = down_.taps[y];
+    for (int k = tap.first; k < tap.first + tap.count; ++k) {
+      const float* row = rows_.data() + row_size * (down_.indices[k] - low);
+      const float weight = down_.weights[k];
+      for (size_t x = 0; x < row_size; ++x) sum[x] += weight * row[x];
+    }
+    for (int c = 0; c < 3; ++c) {
+      uint8_t* to = planes + c * pixels + static_cast<size_t>(y) * width_;
+      for (int x = 0; x < width_; ++x) to[x] = ToByte(sum[static_cast<size_t>(c) * width_ + x]);
+    }
+  }
+  if (flip_) FlipHorizontally(planes, width_, height_);
+  ApplyColour(colour_, planes, pixels);
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,74 @@
+// From frames of any size to a clip of the wanted size: crop with the aspect ratio of the target, resize with a
+// triangle filter as wide as the reduction (no aliasing), flip, colours. Drawn once per clip and applied alike to all
+// its frames. A frame smaller than the target is continued by reflection at its edges. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/source.h"
+
+namespace lockstep::data {
+
+struct Colour {
+  double brightness = 1;
+  double contrast = 1;
+  double saturation = 1;
+  double hue = 0;  // in turns
+  bool none() const { return brightness == 1 && contrast == 1 && saturation == 1 && hue == 0; }
+};
+
+// Factors in [.9, 1.1] and hue in [-.05, .05] with probability .7, else none.
+Colour DrawColour(const Draw& draw);
+bool DrawFlip(const Draw& draw);
+
+// Brightness, contrast (about the frame's mean grey), saturation, hue, in that order, on planes [3, pixels].
+void ApplyColour(const Colour& colour, uint8_t* planes, size_t pixels);
+void FlipHorizontally(uint8_t* planes, int width, int height);
+
+struct Crop {
+  int x = 0;  // negative: the frame is continued by reflection
+  int y = 0;
+  int width = 0;
+  int height = 0;
+};
+
+// The largest box with the target's aspect ratio, times U(.8, 1) anywhere in the frame when augmenting, centred
+// otherwise; never smaller than the target.
+Crop DrawCrop(const Draw& draw, int frame_width, int frame_height, int width, int height);
+
+class ClipTransform {
+ public:
+  // For frames of this size.
+  ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height);
+  // With a crop and colours of the caller's choice.
+  ClipTransform(const Crop& crop, bool flip, const Colour& colour, int frame_width, int frame_height, int width,
+                int height);
+
+  // rgb [frame_height, frame_width, 3] -> planes [3, height, width].
+  void Apply(const uint8_t* rgb, uint8_t* planes);
+
+ private:
+  // One output pixel is a weighted sum of `count` input pixels.
+  struct Tap {
+    int first = 0;  // into indices and weights
+    int count = 0;
+  };
+  struct Axis {
+    std::vector<Tap> taps;
+    std::vector<int> indices;
+    std::vector<float> weights;
+  };
+  static Axis MakeAxis(int start, int length, int frame, int target);
+
+  bool flip_;
+  Colour colour_;
+  int frame_width_;
+  int width_;
+  int height_;
+  Axis across_;
+  Axis down_;
+  std::vector<float> rows_;  // the crop's rows, already as narrow as the target: [rows, 3, width]
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,112 @@
+#include "data/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "data/random.h"
+
+namespace lockstep::data {
+
+// A balanced Feistel network over 2 * half_bits bits; values that fall outside [0, size) are sent through again (cycle
+// walking), which keeps it a bijection. The domain is less than four times the size, so four passes on average at most;
+// for tiny sizes it is 16, because two-bit halves are the smallest in which eight rounds mix well.
+Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t epoch) : size_(size) {
+  const int bits = size <= 1 ? 1 : 64 - std::countl_zero(size - 1);
+  half_bits_ = std::max(2, (bits + 1) / 2);
+  half_mask_ = (1ull << half_bits_) - 1;
+  Random keys(seed, epoch, 0, Purpose::kOrder);
+  for (uint64_t& key : keys_) key = keys.Next();
+}
+
+uint64_t Permutation::Once(uint64_t x) const {
+  uint64_t left = x >> half_bits_;
+  uint64_t right = x & half_mask_;
+  for (uint64_t key : keys_) {
+    // The upper half of the mix: its low bits have seen every bit of the input.
+    const uint64_t next = left ^ ((Mix(right * kGolden + key) >> 32) & half_mask_);
+    left = right;
+    right = next;
+  }
+  return (left << half_bits_) | right;
+}
+
+uint64_t Permutation::operator()(uint64_t position) const {
+  uint64_t x = position;
+  do {
+    x = Once(x);
+  } while (x >= size_);
+  return x;
+}
+
+Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t global_batch, Tail tail, bool shuffle) {
+  if (size == 0) return Status(Code::kUsage, "the sampler has no samples to choose from");
+  if (size > 1ull << 62) return Status(Code::kUsage, fmt::format("{} samples are more than 2^62", size));
+  if (global_batch == 0) return Status(Code::kUsage, "the global batch is 0; expected at least 1");
+  if (tail == Tail::kDrop && size < global_batch) {
+    return Status(Code::kUsage,
+                  fmt::format("{} samples do not fill one global batch of {}, and incomplete batches are dropped: no "
+                              "epoch would have a batch",
+                              size, global_batch),
+                  "use a smaller global batch, more samples, or the policy pad or keep");
+  }
+  if (state.position > size) {
+    return Status(Code::kUsage,
+                  fmt::format("the sampler's position is {} in an epoch of {} samples: the state belongs to other data",
+                              state.position, size),
+                  "resume with the data the checkpoint was made with, or start anew");
+  }
+  Sampler sampler(size, state, global_batch, tail, shuffle);
+  sampler.state_ = sampler.After(0);
+  return sampler;
+}
+
+uint64_t Sampler::BatchesIn(uint64_t samples) const {
+  return samples / global_batch_ + (tail_ != Tail::kDrop && samples % global_batch_ != 0 ? 1 : 0);
+}
+
+uint64_t Sampler::batches_per_epoch() const { return BatchesIn(size_); }
+
+SamplerState Sampler::After(uint64_t batches) const {
+  SamplerState state = state_;
+  const uint64_t here = BatchesIn(size_ - state.position);
+  if (batches < here) {
+    state.position += batches * global_batch_;
+    return state;
+  }
+  batches -= here;
+  state.epoch += 1 + batches / batches_per_epoch();
+  state.position = (batches % batches_per_epoch()) * global_batch_;
+  return state;
+}
+
+std::vector<SampleId> Sampler::BatchAt(const SamplerState& state) const {
+  const uint64_t left = size_ - state.position;
+  const uint64_t count = tail_ == Tail::kPad ? global_batch_ : std::min(left, global_batch_);
+  const Permutation order(size_, state.seed, state.epoch);
+  std::vector<SampleId> batch;
+  batch.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t position = i < left ? state.position + i : (i - left) % size_;
+    batch.push_back({state.epoch, position, shuffle_ ? order(position) : position});
+  }
+  return batch;
+}
+
+std::vector<SampleId> Sampler::Take() {
+  std::vector<SampleId> batch = BatchAt(state_);
+  state_ = After(1);
+  return batch;
+}
+
+std::vector<SampleId> Sampler::Peek(uint64_t batches_ahead) const { return BatchAt(After(batches_ahead)); }
+
+std::span<const SampleId> ShareOf(std::span<const SampleId> batch, uint64_t rank, uint64_t world) {
+  if (world == 0 || rank >= world) return {};
+  const uint64_t each = batch.size() / world;
+  const uint64_t more = batch.size() % world;
+  return batch.subspan(rank * each + std::min(rank, more), each + (rank < more ? 1 : 0));
+}
+
+}  // namespace lockstep::data
