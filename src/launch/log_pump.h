@@ -24,9 +24,13 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launch/options.h"
-#include "launch/progress.h"
+#include "record/progress.h"
 
 namespace lockstep::launch {
+
+using record::ProgressGrammar;
+using record::ProgressState;
+using record::ProgressTracker;
 
 // One rank of one attempt. Either pipe may be missing (not valid): then that stream is at its end from the start.
 struct LogStream {

@@ -1,10 +1,12 @@
-#include "launch/progress.h"
+#include "record/progress.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
+#include <string>
 
-namespace lockstep::launch {
+namespace lockstep::record {
 namespace {
 
 constexpr size_t kLookAt = 2048;
@@ -77,6 +79,15 @@ std::optional<double> Milliseconds(std::string_view text) {
     return ReadDecimal(text, begin);
   }
   return std::nullopt;
+}
+
+// Our own lines: "0.52 s/it".
+std::optional<double> SecondsPerStep(std::string_view text) {
+  size_t unit = text.find(" s/it");
+  if (unit == std::string_view::npos) return std::nullopt;
+  size_t begin = unit;
+  while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.')) --begin;
+  return ReadDecimal(text, begin);
 }
 
 // "1.95it/s", "18.5s/it", "3.1batch/s" as seconds per step. Bytes per second is a download, not training.
@@ -267,9 +278,44 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
     mark.grammar = ProgressGrammar::kTorchtitan;
   } else if (Has(text, "loss")) {
     mark.grammar = ProgressGrammar::kStepLoss;
-    if (auto ms = Milliseconds(text)) mark.seconds_per_step = *ms / 1000;
+    if (auto seconds = SecondsPerStep(text)) {
+      mark.seconds_per_step = seconds;
+    } else if (auto ms = Milliseconds(text)) {
+      mark.seconds_per_step = *ms / 1000;
+    }
   }
   return mark;
+}
+
+std::optional<double> ParseLoss(std::string_view line) {
+  std::array<char, kLookAt> buffer;
+  std::string_view text = Normalize(line, buffer);
+  for (size_t at = text.find("loss"); at != std::string_view::npos; at = text.find("loss", at + 4)) {
+    // The word it belongs to: "train_loss", "eval_loss", "val loss".
+    size_t begin = at;
+    while (begin > 0 && (IsLetter(text[begin - 1]) || text[begin - 1] == '_' || text[begin - 1] == '/')) --begin;
+    std::string_view word = text.substr(begin, at - begin);
+    if (word.empty() && begin > 0 && text[begin - 1] == ' ') {
+      size_t before = begin - 1;
+      while (before > 0 && IsLetter(text[before - 1])) --before;
+      word = text.substr(before, begin - 1 - before);
+    }
+    if (Has(word, "val") || Has(word, "test")) continue;
+    size_t i = at + 4;
+    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '\'' || text[i] == '"'))
+      ++i;
+    size_t end = i;
+    while (end < text.size() &&
+           (IsDigit(text[end]) || IsLetter(text[end]) || text[end] == '.' || text[end] == '-' || text[end] == '+'))
+      ++end;
+    const std::string number(text.substr(i, std::min<size_t>(end - i, 40)));
+    if (number.empty() || number.starts_with("0x")) continue;
+    char* stop = nullptr;
+    double value = std::strtod(number.c_str(), &stop);
+    // "loss scale" has no number; "0.5s" is a duration.
+    if (stop != number.c_str() && *stop == 0) return value;
+  }
+  return std::nullopt;
 }
 
 bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
@@ -295,4 +341,4 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   return true;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::record

@@ -1,7 +1,7 @@
 // Progress lines: which line of a training log says "I am at step N of M", in the words of the common frameworks (tqdm,
 // Hugging Face Trainer, Megatron, DeepSpeed, torchtitan, Lightning, llm.c, nanoGPT) or in any words that count steps
-// upward. Pure functions over text and one small value that learns; no thread of its own. LogPump owns one tracker per
-// stream.
+// upward. Pure functions over text and one small value that learns; no thread of its own. The launcher keeps one
+// tracker per stream of a rank, `lockstep watch` one per log.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep::launch {
+namespace lockstep::record {
 
 enum class ProgressGrammar {
   kNone,
@@ -18,7 +18,7 @@ enum class ProgressGrammar {
   kMegatron,    // iteration 100/ 5000 | consumed samples: ...
   kDeepSpeed,   // steps: 10 loss: 2.1 iter time (s): 1.2   or   [Rank 0] step=10, skipped=0, lr=[...]
   kTorchtitan,  // step: 10 loss: 7.1 grad_norm: 1.2 ... tps: 5,432
-  kStepLoss,    // llm.c and nanoGPT: step 10/1000 | loss 4.5   or   iter 10: loss 4.5
+  kStepLoss,    // ours, llm.c and nanoGPT: step 10/1000 | loss 4.5   or   iter 10: loss 4.5
   kCounter,     // any "step 10", "iter=10", "iteration #10 / 50": counts only once it has been seen to rise
 };
 
@@ -33,6 +33,10 @@ struct ProgressMark {
 
 // Reads one line, or one state of a carriage-return bar, without its terminator. At most the first 2 KiB are looked at.
 std::optional<ProgressMark> ParseProgress(std::string_view line);
+
+// The training loss a progress line names ("loss 4.5", "lm loss: 1.2E+00", "'loss': 0.7", "train_loss=nan"); losses of
+// a validation and the loss scale are not it.
+std::optional<double> ParseLoss(std::string_view line);
 
 // What is known of one rank's progress.
 struct ProgressState {
@@ -60,4 +64,4 @@ class ProgressTracker {
   int counter_rises_ = 0;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::record

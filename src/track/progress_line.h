@@ -51,7 +51,6 @@ class ProgressLine {
   double seconds_per_step() const { return seconds_per_step_; }
 
  private:
-  std::string Line(size_t columns) const;
   void Plain();
   void Draw();
   void Clear();
@@ -65,10 +64,10 @@ class ProgressLine {
   std::optional<uint64_t> printed_step_;
   std::optional<TimePoint> last_update_, last_shown_;
   double seconds_per_step_ = 0;
-  double smoothing_weight_ = 0;
+  double smoothed_sum_ = 0, smoothing_weight_ = 0;
 };
 
-// "step 120/1000 | loss 0.0123 | lr 1.00e-04 | 0.520 s/it | 61.5 samples/s | data wait 3% | ETA 7m37s". Parts that are
+// "step 120/1000 | loss 0.0123 | lr 1.00e-04 | 0.520 s/it | 61.5 samples/s | data wait 3% | ETA 7m38s". Parts that are
 // unknown are absent; with columns > 0 whole parts are left out from the end until it fits.
 std::string ProgressText(const ProgressValues& values, uint64_t total, double seconds_per_step, size_t columns = 0);
 

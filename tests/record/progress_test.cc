@@ -1,11 +1,12 @@
 // Each sample line is written the way its framework prints it.
-#include "launch/progress.h"
+#include "record/progress.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
-namespace lockstep::launch {
+namespace lockstep::record {
 namespace {
 
 using std::chrono::seconds;
@@ -21,6 +22,8 @@ struct Sample {
 
 using G = ProgressGrammar;
 const Sample kSamples[] = {
+    Sample{"step 120/1000 | loss 0.0123 | lr 1.00e-04 | 0.520 s/it | 61.5 samples/s | data wait 3% | ETA 7m38s",
+           G::kStepLoss, 120, 1000, 0.52},
     Sample{" 12%|#2        | 120/1000 [01:02<07:30,  1.95it/s, loss=2.1]", G::kBar, 120, 1000, 1 / 1.95},
     Sample{" 12%|█▏        | 120/1000 [01:02<07:30, 18.5s/it]", G::kBar, 120, 1000, 18.5},
     Sample{"  0%|          | 0/1000 [00:00<?, ?it/s]", G::kBar, 0, 1000, -1},
@@ -112,6 +115,42 @@ TEST(ProgressTracker, ACounterThatJumpsBackMustConvinceAgain) {
   EXPECT_TRUE(tracker.Feed("step 3", t));
 }
 
+struct LossSample {
+  const char* line;
+  double loss;  // -1: none
+};
+
+TEST(ParseLoss, ReadsTheLossOfEachFramework) {
+  const LossSample samples[] = {
+      {" 12%|#2        | 120/1000 [01:02<07:30,  1.95it/s, loss=2.1]", 2.1},
+      {"{'loss': 1.23, 'learning_rate': 5e-05, 'epoch': 0.12}", 1.23},
+      {" iteration 100/ 5000 | lm loss: 1.084315E+01 | loss scale: 1.0 |", 10.84315},
+      {"step: 10 loss:  7.1234 grad_norm: 1.2 memory: 3.1GiB tps: 5,432", 7.1234},
+      {"step   10/1000 | loss 4.512345 (+1.2z)| norm 1.1", 4.512345},
+      {"iter 10: loss 4.5, time 123.4ms", 4.5},
+      {"step 250: train loss 2.1, val loss 2.3", 2.1},
+      {"Epoch 0: 12%|#| 120/1000 [00:10<01:13, 12.00it/s, v_num=3, train_loss=0.5]", 0.5},
+      {"step 3 | loss -1.5e-3 | lr 1e-4", -1.5e-3},
+      {"{'eval_loss': 1.23, 'epoch': 0.12}", -1},
+      {"step 10 val loss 2.3", -1},
+      {"loss scale 1024", -1},
+      {"loss_scale: 1024", -1},
+      {"no such word", -1},
+      {"step 10 time lost 3", -1},
+  };
+  for (const LossSample& sample : samples) {
+    const std::optional<double> loss = ParseLoss(sample.line);
+    if (sample.loss == -1) {
+      EXPECT_FALSE(loss.has_value()) << sample.line;
+    } else {
+      ASSERT_TRUE(loss.has_value()) << sample.line;
+      EXPECT_DOUBLE_EQ(*loss, sample.loss) << sample.line;
+    }
+  }
+  EXPECT_TRUE(std::isnan(ParseLoss("step 5 | loss nan").value_or(0)));
+  EXPECT_TRUE(std::isinf(ParseLoss("step 5 | loss inf").value_or(0)));
+}
+
 TEST(ProgressTracker, ATrainerLineKeepsTheStepOfTheBar) {
   ProgressTracker tracker;
   const auto t = Clock::time_point(seconds(1));
@@ -122,4 +161,4 @@ TEST(ProgressTracker, ATrainerLineKeepsTheStepOfTheBar) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::record

@@ -1,0 +1,57 @@
+// The few protocol-buffer messages of a TensorBoard event file, encoded by hand (docs/formats/metrics.md): the library
+// would bring generated code many times the size of this. Pure functions, any thread.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace lockstep::track {
+
+// One message under construction.
+class Proto {
+ public:
+  Proto& Varint(int field, uint64_t value) {
+    Key(field, 0);
+    Raw(value);
+    return *this;
+  }
+  Proto& Double(int field, double value) {
+    Key(field, 1);
+    Fixed(std::bit_cast<uint64_t>(value));
+    return *this;
+  }
+  Proto& Bytes(int field, std::string_view value) {
+    Key(field, 2);
+    Raw(value.size());
+    out_.append(value);
+    return *this;
+  }
+  Proto& Message(int field, const Proto& message) { return Bytes(field, message.out_); }
+  // A packed list of one float.
+  Proto& Float(int field, float value) {
+    Key(field, 2);
+    Raw(4);
+    Fixed(std::bit_cast<uint32_t>(value));
+    return *this;
+  }
+
+  const std::string& out() const { return out_; }
+
+ private:
+  void Key(int field, int wire_type) { Raw(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type)); }
+  void Raw(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_.push_back(static_cast<char>((value & 0x7f) | 0x80));
+    out_.push_back(static_cast<char>(value));
+  }
+  template <typename T>
+  void Fixed(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i) out_.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
+  }
+
+  std::string out_;
+};
+
+}  // namespace lockstep::track

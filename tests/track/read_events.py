@@ -1,0 +1,68 @@
+"""What TensorBoard's own reader finds in a folder of event files, as one JSON document on stdout.
+
+    python read_events.py DIR          as its server reads them, forgetting what a restart replaced
+    python read_events.py --api DIR    through the EventAccumulator that scripts use, which keeps everything
+    python read_events.py --files DIR  every event of every file, through EventFileLoader
+"""
+
+import base64
+import json
+import logging
+import pathlib
+import sys
+
+from tensorboard.backend.event_processing import event_accumulator, event_file_loader, plugin_event_accumulator
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.util import tensor_util
+
+logging.disable(logging.WARNING)  # the reader reports what it purges
+
+
+def accumulated(folder, api):
+    if api:
+        events = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.TENSORS: 0})
+    else:
+        everything = dict.fromkeys(("scalars", "text", "images", "hparams"), 0)
+        events = plugin_event_accumulator.EventAccumulator(folder, tensor_size_guidance=everything)
+    events.Reload()
+    found = {"scalars": {}, "text": {}, "images": {}, "hparams": {}}
+    for tag in events.Tags()["tensors"]:
+        metadata = events.SummaryMetadata(tag)
+        plugin = metadata.plugin_data.plugin_name
+        if plugin == "hparams":
+            info = hparams_metadata.parse_session_start_info_plugin_data(metadata.plugin_data.content)
+            for name, value in info.hparams.items():
+                kind = value.WhichOneof("kind")
+                found["hparams"][name] = [kind, getattr(value, kind)]
+            continue
+        values = [(event.step, tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
+        if plugin == "scalars":
+            assert metadata.data_class == 1, metadata
+            found["scalars"][tag] = [[step, repr(float(array))] for step, array in values]
+        elif plugin == "text":
+            found["text"][tag] = [[step, array.item().decode()] for step, array in values]
+        elif plugin == "images":
+            found["images"][tag] = [
+                [step, int(array[0]), int(array[1])] + [base64.b64encode(png).decode() for png in array[2:]]
+                for step, array in values
+            ]
+        else:
+            raise ValueError(f"{tag}: plugin {plugin!r}")
+    return found
+
+
+def every_file(folder):
+    files = {}
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        steps = []
+        for event in event_file_loader.EventFileLoader(str(path)).Load():
+            if event.WhichOneof("what") == "summary":
+                steps.append(event.step)
+        files[path.name] = steps
+    return files
+
+
+if sys.argv[1] == "--files":
+    print(json.dumps(every_file(sys.argv[2])))
+else:
+    print(json.dumps(accumulated(sys.argv[-1], api=sys.argv[1] == "--api")))
