@@ -129,7 +129,6 @@ ClipTransform::ClipTransform(const Crop& crop, bool flip, const Colour& colour, 
                              int width, int height)
     : flip_(flip),
       colour_(colour),
-      frame_width_(frame_width),
       width_(width),
       height_(height),
       across_(MakeAxis(crop.x, crop.width, frame_width, width)),
@@ -160,13 +159,13 @@ ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, in
   return axis;
 }
 
-void ClipTransform::Apply(const uint8_t* rgb, uint8_t* planes) {
+void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
   // Rows that some output row needs, each made once.
   const auto [low, high] = std::ranges::minmax(down_.indices);
   const size_t row_size = static_cast<size_t>(width_) * 3;
   rows_.resize(row_size * (high - low + 1));
   for (int y = low; y <= high; ++y) {
-    const uint8_t* line = rgb + static_cast<size_t>(y) * frame_width_ * 3;
+    const uint8_t* line = rgb + static_cast<size_t>(y) * stride;
     float* to = rows_.data() + row_size * (y - low);
     for (int x = 0; x < width_; ++x) {
       const Tap tap = across_.taps[x];

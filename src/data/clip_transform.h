@@ -45,8 +45,8 @@ class ClipTransform {
   ClipTransform(const Crop& crop, bool flip, const Colour& colour, int frame_width, int frame_height, int width,
                 int height);
 
-  // rgb [frame_height, frame_width, 3] -> planes [3, height, width].
-  void Apply(const uint8_t* rgb, uint8_t* planes);
+  // rgb [frame_height, frame_width, 3], each row `stride` bytes after the one before -> planes [3, height, width].
+  void Apply(const uint8_t* rgb, size_t stride, uint8_t* planes);
 
  private:
   // One output pixel is a weighted sum of `count` input pixels.
@@ -63,7 +63,6 @@ class ClipTransform {
 
   bool flip_;
   Colour colour_;
-  int frame_width_;
   int width_;
   int height_;
   Axis across_;

@@ -1,0 +1,134 @@
+#include "data/file_source.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <optional>
+
+#include "data/clip_transform.h"
+#include "data/image.h"
+#include "data/listing.h"
+#include "data/pace.h"
+#include "data/video.h"
+
+namespace lockstep::data {
+namespace {
+
+class FileSource final : public Source {
+ public:
+  FileSource(const SourceConfig& config, Inventory inventory)
+      : config_(config),
+        inventory_(std::move(inventory)),
+        fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {}
+
+  const std::vector<Field>& fields() const override { return fields_; }
+  uint64_t size() const override { return inventory_.videos.size() * config_.clips_per_video; }
+  std::string Name(uint64_t index) const override {
+    const std::string path = PathOf(VideoOf(index));
+    return config_.clips_per_video == 1 ? path : fmt::format("{} clip {}", path, index % config_.clips_per_video);
+  }
+  std::string Origin(uint64_t index) const override { return VideoOf(index).origin; }
+  Status Read(const Draw& draw, std::span<std::byte* const> out) const override;
+  std::string Describe() const override;
+  std::string Digest() const override;
+
+ private:
+  const Video& VideoOf(uint64_t index) const { return inventory_.videos[index / config_.clips_per_video]; }
+  std::string PathOf(const Video& video) const {
+    return video.pictures.size() == 1 ? JoinPath(video.path, video.pictures[0]) : video.path;
+  }
+  Status ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const;
+
+  SourceConfig config_;
+  Inventory inventory_;
+  std::vector<Field> fields_;
+};
+
+Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const {
+  const Video& video = VideoOf(draw.index);
+  const Pace pace = DrawPace(draw, config_.frames, config_.min_stride, config_.max_stride,
+                             draw.index % config_.clips_per_video, config_.clips_per_video);
+  auto* planes = reinterpret_cast<uint8_t*>(out[0]);
+  if (!video.pictures.empty()) return ReadPictures(draw, video, pace, planes);
+  std::optional<ClipTransform> transform;
+  const size_t frame_bytes = fields_[0].bytes() / config_.frames;
+  return ReadVideoClip(video.path, pace, draw.cancelled, [&](const VideoFrame& frame) {
+    if (!transform) transform.emplace(draw, frame.width, frame.height, config_.width, config_.height);
+    transform->Apply(frame.rgb, frame.stride, planes + frame.number * frame_bytes);
+    return Status::Ok();
+  });
+}
+
+Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const {
+  const std::optional<Placed> placed = Place(pace, video.pictures.size());
+  if (!placed) {
+    return Status(Code::kEnvironment, fmt::format("'{}' is too short: a clip needs {} frames, the folder has {}",
+                                                  video.path, pace.frames, video.pictures.size()));
+  }
+  std::optional<ClipTransform> transform;
+  std::string first_path;
+  int width = 0;
+  int height = 0;
+  for (int i = 0; i < pace.frames; ++i) {
+    if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
+    const std::string path = JoinPath(video.path, video.pictures[placed->start + i * placed->stride]);
+    Result<Image> image = DecodeImage(path);
+    if (!image.ok()) return image.status();
+    if (!transform) {
+      transform.emplace(draw, image->width, image->height, config_.width, config_.height);
+      first_path = path;
+      width = image->width;
+      height = image->height;
+    } else if (image->width != width || image->height != height) {
+      return Status(Code::kEnvironment,
+                    fmt::format("frames of mixed size in one clip: '{}' is {}x{}, '{}' is {}x{}", first_path, width,
+                                height, path, image->width, image->height),
+                    "give each video a folder of its own, or bring its frames to one size");
+    }
+    transform->Apply(image->rgb.data(), static_cast<size_t>(width) * 3,
+                     out + i * (fields_[0].bytes() / config_.frames));
+  }
+  return Status::Ok();
+}
+
+std::string FileSource::Describe() const {
+  const char* what = config_.kind == "images" ? "image" : "video";
+  const size_t count = inventory_.videos.size();
+  std::string text = fmt::format("{}: {} {}{}", config_.kind, count, what, count == 1 ? "" : "s");
+  if (config_.clips_per_video > 1) text += fmt::format(" x {} clips", config_.clips_per_video);
+  text += fmt::format(" in {}", config_.kind == "annotations" ? config_.annotations : config_.path);
+  if (!inventory_.notes.empty()) text += "; " + inventory_.notes;
+  return text;
+}
+
+std::string FileSource::Digest() const {
+  XXH64_state_t* state = XXH64_createState();
+  XXH64_reset(state, 0);
+  const auto add = [state](const std::string& text) { XXH64_update(state, text.c_str(), text.size() + 1); };
+  const auto add_file = [&](const std::string& name, const std::string& path) {
+    struct stat info{};
+    add(name);
+    add(::stat(path.c_str(), &info) == 0 ? std::to_string(info.st_size) : "missing");
+  };
+  add(inventory_.digest);
+  add(std::to_string(config_.clips_per_video));
+  for (const Video& video : inventory_.videos) {
+    add(video.origin);
+    if (!inventory_.digest.empty()) continue;  // millions of listed files are not asked one by one
+    if (video.pictures.empty()) add_file("", video.path);
+    for (const std::string& picture : video.pictures) add_file(picture, JoinPath(video.path, picture));
+  }
+  const uint64_t digest = XXH64_digest(state);
+  XXH64_freeState(state);
+  return fmt::format("xxh64:{:016x}", digest);
+}
+
+}  // namespace
+
+std::unique_ptr<Source> MakeFileSource(const SourceConfig& config, Inventory inventory) {
+  return std::make_unique<FileSource>(config, std::move(inventory));
+}
+
+}  // namespace lockstep::data

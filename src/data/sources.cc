@@ -1,0 +1,130 @@
+#include "data/sources.h"
+
+#include <fmt/format.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "data/clip_transform.h"
+#include "data/file_source.h"
+#include "data/pace.h"
+#include "data/random.h"
+#include "data/scene.h"
+
+namespace lockstep::data {
+namespace {
+
+// Scenes drawn from a seed. Augmentation moves the camera and the clock, flips, and changes colours.
+class ClipsSource final : public Source {
+ public:
+  explicit ClipsSource(const SourceConfig& config)
+      : config_(config), fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {}
+
+  const std::vector<Field>& fields() const override { return fields_; }
+  uint64_t size() const override { return config_.clips; }
+  std::string Name(uint64_t index) const override { return fmt::format("clip {}", index); }
+
+  Status Read(const Draw& draw, std::span<std::byte* const> out) const override {
+    Scene scene(config_.seed, draw.index, config_.height, config_.width);
+    View view;
+    view.stride = config_.min_stride;
+    if (draw.augment) {
+      Random time(draw.seed, draw.epoch, draw.index, Purpose::kTime);
+      view.stride = static_cast<double>(time.Between(config_.min_stride, config_.max_stride));
+      view.time = time.Uniform(0, 16);
+      Random crop(draw.seed, draw.epoch, draw.index, Purpose::kCrop);
+      view.zoom = 1 / crop.Uniform(0.8, 1.0);
+      view.shift_x = crop.Uniform(-0.15, 0.15);
+      view.shift_y = crop.Uniform(-0.15, 0.15);
+    }
+    const bool flip = DrawFlip(draw);
+    const Colour colour = DrawColour(draw);
+    const size_t pixels = static_cast<size_t>(config_.height) * config_.width;
+    for (int frame = 0; frame < config_.frames; ++frame) {
+      if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
+      auto* planes = reinterpret_cast<uint8_t*>(out[0]) + frame * 3 * pixels;
+      scene.Render(view, frame, planes);
+      if (flip) FlipHorizontally(planes, config_.width, config_.height);
+      ApplyColour(colour, planes, pixels);
+    }
+    return Status::Ok();
+  }
+
+  std::string Describe() const override {
+    return fmt::format("clips: {} procedural scenes from seed {}", config_.clips, config_.seed);
+  }
+  std::string Digest() const override {
+    const std::string identity = fmt::format("clips 1 {} {}", config_.seed, config_.clips);
+    return fmt::format("xxh64:{:016x}", static_cast<uint64_t>(XXH64(identity.data(), identity.size(), 0)));
+  }
+
+ private:
+  SourceConfig config_;
+  std::vector<Field> fields_;
+};
+
+Status Check(const SourceConfig& config) {
+  const std::vector<std::string> kinds = {"clips", "frames", "images", "videos", "annotations"};
+  if (std::ranges::find(kinds, config.kind) == kinds.end()) {
+    return Status(Code::kUsage, fmt::format("unknown kind of data '{}'{}", config.kind, DidYouMean(config.kind, kinds)),
+                  "kinds: " + Join(kinds, " "));
+  }
+  struct Limit {
+    const char* name;
+    int64_t value;
+    int64_t low;
+    int64_t high;
+  };
+  constexpr int64_t kMaxFrames = 1 << 16;
+  constexpr int64_t kMaxSide = 8192;
+  for (const Limit& limit :
+       {Limit{"frames", config.frames, 1, kMaxFrames}, Limit{"height", config.height, 1, kMaxSide},
+        Limit{"width", config.width, 1, kMaxSide}, Limit{"min_stride", config.min_stride, 1, kMaxFrames},
+        Limit{"max_stride", config.max_stride, config.min_stride, kMaxFrames}}) {
+    if (limit.value >= limit.low && limit.value <= limit.high) continue;
+    return Status(Code::kUsage, fmt::format("{} of the data is {}; expected {} to {}", limit.name, limit.value,
+                                            limit.low, limit.high));
+  }
+  if (config.kind == "clips") {
+    if (config.clips == 0) return Status(Code::kUsage, "clips of the data is 0; expected at least 1");
+    return Status::Ok();
+  }
+  if (config.clips_per_video == 0) return Status(Code::kUsage, "clips_per_video is 0; expected at least 1");
+  if (config.path.empty() && config.kind != "annotations") {
+    return Status(Code::kUsage, fmt::format("kind {} needs the path of the data, and none is given", config.kind));
+  }
+  if (config.kind == "images" && config.frames != 1) {
+    return Status(Code::kUsage, fmt::format("kind images gives clips of one frame, but frames is {}", config.frames),
+                  "set frames to 1, or use kind frames if the images are frames of a video");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(config));
+  if (config.kind == "clips") return std::unique_ptr<Source>(std::make_unique<ClipsSource>(config));
+  Result<Inventory> inventory = TakeInventory(config);
+  if (!inventory.ok()) return inventory.status();
+  const auto frames = static_cast<size_t>(config.frames);
+  const auto too_short = [&](const Video& video) { return !video.pictures.empty() && video.pictures.size() < frames; };
+  const auto shorts = static_cast<size_t>(std::ranges::count_if(inventory->videos, too_short));
+  if (shorts == inventory->videos.size()) {
+    const Video& longest =
+        *std::ranges::max_element(inventory->videos, {}, [](const Video& video) { return video.pictures.size(); });
+    return Status(Code::kUsage,
+                  fmt::format("clips need {} frames, but none of the {} videos has that many (the longest, "
+                              "'{}', has {})",
+                              frames, shorts, longest.path, longest.pictures.size()));
+  }
+  if (shorts > 0) {
+    inventory->notes += fmt::format("{}{} of {} too short for {} frames", inventory->notes.empty() ? "" : "; ", shorts,
+                                    inventory->videos.size(), frames);
+  }
+  return MakeFileSource(config, std::move(*inventory));
+}
+
+}  // namespace lockstep::data
