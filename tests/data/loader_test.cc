@@ -1,0 +1,206 @@
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "number_source.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<SampleId> Plan(uint64_t number) {
+  Sampler sampler = *Sampler::Create(53, {.seed = 8}, 6, Tail::kKeep);
+  return sampler.Peek(number);
+}
+
+const int64_t* Numbers(const Batch& batch, size_t row) {
+  return reinterpret_cast<const int64_t*>(batch.fields[0].data) + 2 * row;
+}
+
+void ExpectContent(const Batch& batch, uint64_t seed, bool augment) {
+  ASSERT_EQ(batch.fields.size(), 2);
+  EXPECT_EQ(batch.fields[1].field->name, "bytes");
+  for (const FieldBatch& field : batch.fields) EXPECT_EQ(field.count, batch.ids.size());
+  for (size_t row = 0; row < batch.count(); ++row) {
+    EXPECT_EQ(Numbers(batch, row)[0], batch.ids[row].index);
+    EXPECT_EQ(Numbers(batch, row)[1], seed * 1000 + batch.ids[row].epoch * 10 + (augment ? 1 : 0));
+    for (int i = 0; i < 15; ++i) {
+      ASSERT_EQ(static_cast<uint64_t>(batch.fields[1].data[row * 15 + i]), batch.ids[row].index % 251);
+    }
+  }
+}
+
+class LoaderThreadsTest : public testing::TestWithParam<int> {};
+
+TEST_P(LoaderThreadsTest, GivesBatchesInOrderWithTheContentOfThePlan) {
+  Loader loader(std::make_shared<NumberSource>(53), Plan, 3, 60,
+                {.threads = GetParam(), .prefetch = 3, .augment = true, .seed = 4});
+  for (uint64_t number = 3; number < 60; ++number) {
+    ASSERT_FALSE(loader.AtEnd());
+    Result<Batch> batch = loader.Next();
+    ASSERT_TRUE(batch.ok());
+    EXPECT_EQ(batch->number, number);
+    EXPECT_EQ(batch->ids, Plan(number));
+    EXPECT_TRUE(batch->bad.empty());
+    EXPECT_GE(batch->wait_seconds, 0);
+    ExpectContent(*batch, 4, true);
+  }
+  EXPECT_TRUE(loader.AtEnd());
+  EXPECT_THAT(loader.Next().status().message(), HasSubstr("batch 60"));
+}
+
+TEST_P(LoaderThreadsTest, LeavesOutBadSamplesAndNamesThem) {
+  auto source = std::make_shared<NumberSource>(53);
+  source->bad_ = {3, 4, 10};
+  source->throwing_ = {20};
+  const auto plan = [](uint64_t number) {
+    std::vector<SampleId> ids;
+    for (uint64_t index : number == 0 ? std::vector<uint64_t>{3, 5, 4, 6, 20, 7, 99, 8} : std::vector<uint64_t>{10}) {
+      ids.push_back({.epoch = 1, .index = index});
+    }
+    return ids;
+  };
+  Loader loader(source, plan, 0, 2, {.threads = GetParam()});
+  Result<Batch> batch = loader.Next();
+  ASSERT_TRUE(batch.ok());
+  ASSERT_EQ(batch->count(), 4);
+  ExpectContent(*batch, 0, false);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch->ids[i].index, 5 + i);
+  std::vector<std::string> names;
+  for (const BadSample& bad : batch->bad) names.push_back(bad.name + ": " + bad.status.message());
+  EXPECT_THAT(names, ElementsAre("number 3: damaged", "number 4: damaged", "number 20: reading failed: thrown",
+                                 "sample 99: sample 99 was planned, but there are 53"));
+  batch = loader.Next();
+  ASSERT_TRUE(batch.ok());
+  EXPECT_EQ(batch->count(), 0);
+  EXPECT_EQ(batch->bad.size(), 1);
+  EXPECT_EQ(loader.stats().samples_read, 4);
+  EXPECT_EQ(loader.stats().samples_bad, 5);
+}
+
+TEST_P(LoaderThreadsTest, AnEmptyPlanIsAnEmptyBatch) {
+  Loader loader(std::make_shared<NumberSource>(5),
+                [](uint64_t number) {
+                  return number % 2 == 0 ? std::vector<SampleId>{} : std::vector<SampleId>{{.index = number}};
+                },
+                0, 4, {.threads = GetParam(), .prefetch = 1});
+  for (uint64_t number = 0; number < 4; ++number) {
+    Result<Batch> batch = loader.Next();
+    ASSERT_TRUE(batch.ok());
+    EXPECT_EQ(batch->count(), number % 2);
+    EXPECT_NE(batch->fields[0].data, nullptr);
+  }
+}
+
+TEST_P(LoaderThreadsTest, MemoryStaysFlat) {
+  std::atomic<int> allocated = 0;
+  std::atomic<int64_t> live = 0;
+  {
+    LoaderOptions options{.threads = GetParam(), .prefetch = 3};
+    options.allocate = [&](size_t bytes) {
+      ++allocated;
+      live += static_cast<int64_t>(bytes);
+      return ::operator new(bytes);
+    };
+    options.release = [&](void* memory, size_t bytes) {
+      live -= static_cast<int64_t>(bytes);
+      ::operator delete(memory);
+    };
+    std::optional<Batch> kept;
+    {
+      Loader loader(std::make_shared<NumberSource>(53), Plan, 0, std::nullopt, options);
+      Batch held = *loader.Next();
+      const Batch copy = held;
+      for (int i = 0; i < 200; ++i) {
+        kept = *loader.Next();
+        EXPECT_LE(loader.stats().buffers, 3 + 2 + 1);
+        EXPECT_LE(loader.stats().buffer_bytes, 6 * 6 * 31);
+      }
+      EXPECT_EQ(copy.ids, Plan(0));
+      ExpectContent(copy, 0, false);  // nobody wrote into buffers that are still held
+    }
+    EXPECT_EQ(kept->number, 200);  // a batch outlives its loader
+    ExpectContent(*kept, 0, false);
+    EXPECT_GT(live, 0);
+  }
+  EXPECT_LE(allocated, 2 * 8);  // an early short batch may have been replaced by a larger one
+  EXPECT_EQ(live, 0);
+}
+
+TEST_P(LoaderThreadsTest, NoMemoryIsAnErrorThatStays) {
+  LoaderOptions options{.threads = GetParam()};
+  int left = 2;
+  options.allocate = [&](size_t bytes) -> void* {
+    if (left-- <= 0) return nullptr;
+    return ::operator new(bytes);
+  };
+  options.release = [](void* memory, size_t) { ::operator delete(memory); };
+  Loader loader(std::make_shared<NumberSource>(53), Plan, 0, std::nullopt, options);
+  Result<Batch> first = loader.Next();
+  ASSERT_TRUE(first.ok());
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(loader.Next().status().message(), HasSubstr("no memory for 6 samples"));
+}
+
+TEST_P(LoaderThreadsTest, APlanThatThrowsIsAnError) {
+  Loader loader(std::make_shared<NumberSource>(5),
+                [](uint64_t) -> std::vector<SampleId> { throw std::runtime_error("no plan"); }, 0, std::nullopt,
+                {.threads = GetParam()});
+  EXPECT_THAT(loader.Next().status().message(), HasSubstr("no plan"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, LoaderThreadsTest, testing::Values(0, 1, 2, 5));
+
+TEST(LoaderTest, ReadsNoFurtherAheadThanAsked) {
+  auto source = std::make_shared<NumberSource>(100);
+  Loader loader(source, [](uint64_t n) { return std::vector<SampleId>{{.index = 2 * n}, {.index = 2 * n + 1}}; }, 0, 40,
+                {.threads = 3, .prefetch = 2});
+  for (int taken = 1; taken <= 10; ++taken) {
+    ASSERT_TRUE(loader.Next().ok());
+    EXPECT_LE(source->reads_, 2 * (taken + 2));
+  }
+}
+
+TEST(LoaderTest, EndsWhileSamplesAreBeingRead) {
+  auto source = std::make_shared<NumberSource>(1000);
+  source->hold_ = 1;
+  std::thread waker;
+  {
+    Loader loader(source, Plan, 0, std::nullopt, {.threads = 2, .prefetch = 4});
+    source->WaitUntilHeld(2);
+    // The held reads look at `cancelled` again and again, as decoders do between frames.
+    waker = std::thread([source] {
+      while (source->hold_ == 1) {
+        source->Wake();
+        std::this_thread::yield();
+      }
+    });
+  }
+  source->hold_ = 0;
+  waker.join();
+  EXPECT_EQ(source->reads_, 2);  // nothing was started after the end was asked for
+}
+
+TEST(LoaderTest, AnUnusedLoaderEnds) {
+  for (int threads : {0, 1, 5}) {
+    Loader loader(std::make_shared<NumberSource>(5), [](uint64_t) { return std::vector<SampleId>{}; }, 0, std::nullopt,
+                  {.threads = threads});
+  }
+}
+
+TEST(LoaderTest, CountsWhatItDoes) {
+  Loader loader(std::make_shared<NumberSource>(53), Plan, 0, 2, {.threads = 2, .prefetch = 2});
+  ASSERT_TRUE(loader.Next().ok());
+  ASSERT_TRUE(loader.Next().ok());
+  const LoaderStats stats = loader.stats();
+  EXPECT_EQ(stats.samples_read, 12);
+  EXPECT_GT(stats.read_seconds, 0);
+  EXPECT_EQ(stats.ready_batches + stats.started_batches, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::data
