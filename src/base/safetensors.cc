@@ -66,7 +66,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_object(size_t) override {
-    if (++depth_ > 2 || (depth_ == 2 && entries.empty() && !in_metadata_)) return Fail("header is nested too deeply");
+    if (++depth_ > 2) return Fail("header is nested too deeply");
     return true;
   }
   bool end_object() override {

@@ -1,0 +1,168 @@
+#include "record/checkpoint_folder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "record/checkpoint.h"
+
+namespace lockstep::record {
+namespace {
+
+enum class Kind { kOther, kPublished, kReplaced, kTemporary, kDeleting };
+
+// "step-12", "step-12.tmp-...", "step-12.deleting", "step-12.replaced-...".
+Kind KindOf(std::string_view name, uint64_t* step) {
+  const size_t dot = name.find('.');
+  const std::optional<uint64_t> found = CheckpointStep(name.substr(0, dot));
+  if (!found) return Kind::kOther;
+  *step = *found;
+  if (dot == std::string_view::npos) return Kind::kPublished;
+  const std::string_view suffix = name.substr(dot + 1);
+  if (suffix.starts_with("tmp-")) return Kind::kTemporary;
+  if (suffix.starts_with("replaced-")) return Kind::kReplaced;
+  return suffix == "deleting" ? Kind::kDeleting : Kind::kOther;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Status VerifyAll(const std::string& path) {
+  Result<CheckpointReader> reader = CheckpointReader::Open(path);
+  return reader.ok() ? reader->Verify() : reader.status();
+}
+
+// Which of the good ones, newest first, stay.
+std::vector<bool> Stay(const std::vector<Candidate>& good, const Keep& keep, std::optional<uint64_t> best_step) {
+  std::vector<bool> stay(good.size(), false);
+  const size_t last = static_cast<size_t>(std::max(keep.last, 1));
+  for (size_t i = 0; i < good.size(); ++i) {
+    stay[i] =
+        i < last || (keep.every > 0 && good[i].step % keep.every == 0) || (keep.best && best_step == good[i].step);
+  }
+  return stay;
+}
+
+}  // namespace
+
+Result<std::vector<Candidate>> ScanCheckpoints(const std::string& folder) {
+  std::vector<Candidate> candidates;
+  if (::access(folder.c_str(), F_OK) != 0 && errno == ENOENT) return candidates;
+  Result<std::vector<std::string>> names = ListDir(folder);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    Candidate candidate;
+    candidate.path = folder + "/" + name;
+    const Kind kind = KindOf(name, &candidate.step);
+    if (kind == Kind::kOther || !IsFolder(candidate.path)) continue;
+    if (kind == Kind::kPublished || kind == Kind::kReplaced) {
+      Result<CheckpointReader> reader = CheckpointReader::Open(candidate.path);
+      candidate.status = reader.status();
+      if (kind == Kind::kReplaced && reader.ok() && reader->step() != candidate.step) {
+        candidate.status = Status(Code::kEnvironment,
+                                  fmt::format("checkpoint '{}' is that of step {}", candidate.path, reader->step()));
+      }
+    } else {
+      candidate.temporary = true;
+      candidate.status = Status(Code::kEnvironment,
+                                fmt::format("checkpoint '{}' is incomplete: its {} did not finish", candidate.path,
+                                            kind == Kind::kTemporary ? "writing" : "removal"),
+                                "nothing to do: it is removed when the run continues");
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  // "step-5" sorts before "step-5.replaced-x": what is published counts first.
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.step != b.step ? a.step > b.step : a.path < b.path;
+  });
+  return candidates;
+}
+
+Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected) {
+  Result<std::vector<Candidate>> candidates = ScanCheckpoints(folder);
+  if (!candidates.ok()) return candidates.status();
+  for (Candidate& candidate : *candidates) {
+    if (candidate.status.ok()) candidate.status = VerifyAll(candidate.path);
+    if (candidate.status.ok()) return std::optional<std::string>(candidate.path);
+    if (rejected != nullptr) rejected->push_back(std::move(candidate));
+  }
+  return std::optional<std::string>();
+}
+
+Result<std::vector<uint64_t>> Prune(const std::string& folder, const Keep& keep, std::optional<uint64_t> best_step,
+                                    Storage& storage) {
+  Result<std::vector<Candidate>> candidates = ScanCheckpoints(folder);
+  if (!candidates.ok()) return candidates.status();
+  std::vector<Candidate> good;
+  for (Candidate& candidate : *candidates) {
+    if (candidate.status.ok()) good.push_back(std::move(candidate));
+  }
+  const std::vector<bool> stay = Stay(good, keep, best_step);
+  std::vector<uint64_t> removed;
+  if (std::find(stay.begin(), stay.end(), false) == stay.end()) return removed;
+  const Status newest = VerifyAll(good[0].path);
+  if (!newest.ok()) {
+    return newest.Context("no old checkpoint is removed because the newest is damaged");
+  }
+  for (size_t i = good.size(); i-- > 0;) {  // oldest first
+    if (stay[i]) continue;
+    // Renamed first: a removal that is cut short leaves nothing that looks like a checkpoint.
+    const std::string doomed = folder + "/" + CheckpointName(good[i].step) + ".deleting";
+    LOCKSTEP_RETURN_IF_ERROR(RemoveTree(storage, doomed));
+    LOCKSTEP_RETURN_IF_ERROR(storage.Rename(good[i].path, doomed));
+    LOCKSTEP_RETURN_IF_ERROR(RemoveTree(storage, doomed));
+    removed.push_back(good[i].step);
+  }
+  return removed;
+}
+
+Status Point(const std::string& folder, const std::string& link, uint64_t step, Storage& storage) {
+  const std::string temporary = fmt::format("{}/{}.tmp-{}", folder, link, ::getpid());
+  LOCKSTEP_RETURN_IF_ERROR(storage.Remove(temporary));
+  LOCKSTEP_RETURN_IF_ERROR(storage.Symlink(CheckpointName(step), temporary));
+  const Status status = storage.Rename(temporary, folder + "/" + link);
+  if (!status.ok()) (void)storage.Remove(temporary);
+  return status;
+}
+
+std::optional<std::string> ReadPointer(const std::string& folder, const std::string& link) {
+  std::error_code error;
+  std::string name = std::filesystem::read_symlink(folder + "/" + link, error).string();
+  if (error) {  // a copy of the folder may have turned the link into a file
+    Result<std::string> text = ReadFile(folder + "/" + link, 4096);
+    if (!text.ok()) return std::nullopt;
+    name = *text;
+    while (!name.empty() && (name.back() == '\n' || name.back() == ' ' || name.back() == '\r')) name.pop_back();
+  }
+  if (!CheckpointStep(name)) return std::nullopt;
+  const std::string path = folder + "/" + name;
+  return IsFolder(path) ? std::optional<std::string>(path) : std::nullopt;
+}
+
+Status RemoveLeftovers(const std::string& folder, Storage& storage) {
+  if (!IsFolder(folder)) return Status::Ok();
+  Result<std::vector<std::string>> names = ListDir(folder);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    uint64_t step = 0;
+    const Kind kind = KindOf(name, &step);
+    const std::string path = folder + "/" + name;
+    if (kind == Kind::kReplaced) {
+      // The writer died between moving the old one away and publishing the new: the old one is still the truth.
+      const std::string target = folder + "/" + CheckpointName(step);
+      LOCKSTEP_RETURN_IF_ERROR(IsFolder(target) ? RemoveTree(storage, path) : storage.Rename(path, target));
+    } else if (kind == Kind::kTemporary || kind == Kind::kDeleting || name.starts_with("latest.tmp-") ||
+               name.starts_with("best.tmp-")) {
+      LOCKSTEP_RETURN_IF_ERROR(RemoveTree(storage, path));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace lockstep::record
