@@ -1,0 +1,94 @@
+// Makes small video files with FFmpeg's own encoder. Frame i is a flat grey of level GreyOf(i), so that a decoded frame
+// says which one it is.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+extern "C" {
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/imgutils.h>
+}
+
+namespace lockstep::data {
+
+inline int GreyOf(int frame) { return 30 + 4 * frame; }  // luma; up to frame 50
+
+struct VideoSpec {
+  int frames = 30;
+  int width = 64;
+  int height = 48;
+  int gop = 5;
+  int b_frames = 0;
+  const char* movflags = "";
+};
+
+// "" or what went wrong.
+inline std::string WriteVideo(const std::string& path, const VideoSpec& spec) {
+  const AVCodec* codec = avcodec_find_encoder(AV_CODEC_ID_MPEG4);
+  if (codec == nullptr) return "no MPEG-4 encoder";
+  AVFormatContext* format = nullptr;
+  if (avformat_alloc_output_context2(&format, nullptr, nullptr, path.c_str()) < 0) return "no container";
+  AVCodecContext* context = avcodec_alloc_context3(codec);
+  context->width = spec.width;
+  context->height = spec.height;
+  context->pix_fmt = AV_PIX_FMT_YUV420P;
+  context->time_base = {1, 25};
+  context->framerate = {25, 1};
+  context->gop_size = spec.gop;
+  context->max_b_frames = spec.b_frames;
+  context->flags |= AV_CODEC_FLAG_QSCALE;
+  context->global_quality = 2 * FF_QP2LAMBDA;
+  if ((format->oformat->flags & AVFMT_GLOBALHEADER) != 0) context->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+  if (avcodec_open2(context, codec, nullptr) < 0) return "the encoder does not open";
+  AVStream* stream = avformat_new_stream(format, nullptr);
+  stream->time_base = context->time_base;
+  stream->avg_frame_rate = context->framerate;
+  avcodec_parameters_from_context(stream->codecpar, context);
+  if (avio_open(&format->pb, path.c_str(), AVIO_FLAG_WRITE) < 0) return "cannot write " + path;
+  AVDictionary* options = nullptr;
+  if (spec.movflags[0] != '\0') av_dict_set(&options, "movflags", spec.movflags, 0);
+  if (avformat_write_header(format, &options) < 0) return "no header";
+  av_dict_free(&options);
+  AVFrame* frame = av_frame_alloc();
+  frame->format = AV_PIX_FMT_YUV420P;
+  frame->width = spec.width;
+  frame->height = spec.height;
+  av_frame_get_buffer(frame, 0);
+  AVPacket* packet = av_packet_alloc();
+  for (int i = 0; i <= spec.frames; ++i) {
+    if (i < spec.frames) {
+      av_frame_make_writable(frame);
+      for (int y = 0; y < spec.height; ++y) std::fill_n(frame->data[0] + y * frame->linesize[0], spec.width, GreyOf(i));
+      for (int plane : {1, 2}) {
+        for (int y = 0; y < spec.height / 2; ++y) {
+          std::fill_n(frame->data[plane] + y * frame->linesize[plane], spec.width / 2, 128);
+        }
+      }
+      frame->pts = i;
+      frame->quality = context->global_quality;
+    }
+    avcodec_send_frame(context, i < spec.frames ? frame : nullptr);
+    while (avcodec_receive_packet(context, packet) == 0) {
+      av_packet_rescale_ts(packet, context->time_base, stream->time_base);
+      packet->duration = av_rescale_q(1, context->time_base, stream->time_base);
+      packet->stream_index = 0;
+      av_interleaved_write_frame(format, packet);
+    }
+  }
+  av_write_trailer(format);
+  avio_closep(&format->pb);
+  av_packet_free(&packet);
+  av_frame_free(&frame);
+  avcodec_free_context(&context);
+  avformat_free_context(format);
+  return "";
+}
+
+// Which frame a decoded grey belongs to: full-range RGB of a limited-range luma.
+inline int FrameOfGrey(int rgb) { return static_cast<int>((rgb * 219.0 / 255 + 16 - 30) / 4 + 0.5); }
+
+}  // namespace lockstep::data
