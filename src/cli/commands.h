@@ -8,6 +8,7 @@ int ExplainMain(int argc, char** argv);
 int EnvMain(int argc, char** argv);
 int RunsMain(int argc, char** argv);
 int LogsMain(int argc, char** argv);
+int WatchMain(int argc, char** argv);
 int StopMain(int argc, char** argv);
 
 }  // namespace lockstep::cli

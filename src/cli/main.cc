@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
     {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
     {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},
     {"logs", lockstep::cli::LogsMain, "show or follow the logs of a run"},
+    {"watch", lockstep::cli::WatchMain, "step, speed, ETA, loss and memory of a run or a log file, refreshed"},
     {"stop", lockstep::cli::StopMain, "stop a run"},
 };
 
@@ -36,6 +37,7 @@ std::string Help() {
       "  lockstep run train.py                                  under SLURM, Kubernetes, MPI: ranks from the platform\n"
       "  lockstep explain                                       who am I here, and how do you know?\n"
       "  lockstep logs -f latest --rank 0                       follow rank 0 of the newest run\n"
+      "  lockstep watch latest                                  how far it is, how fast, when it will be done\n"
       "\n`lockstep COMMAND --help` tells more about each.\n";
   return text;
 }

@@ -13,6 +13,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/fd.h"
 #include "base/json.h"
 
 namespace lockstep::record {
@@ -120,27 +121,24 @@ void MetricFollower::Line(std::string_view text, const std::function<void(const 
 }
 
 bool MetricFollower::Read(const std::function<void(const MetricLine&)>& each, size_t max_bytes) {
-  struct stat named{};
-  const bool exists = ::stat(path_.c_str(), &named) == 0;
-  if (fd_ && exists && (named.st_ino != inode_ || named.st_size < offset_)) {
-    fd_.reset();
-    partial_.clear();
-    skipping_ = false;
-  }
-  if (!fd_) {
-    if (!exists) return false;
-    fd_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-    struct stat info{};
-    if (!fd_ || ::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-      fd_.reset();
-      return false;
-    }
+  UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  struct stat info{};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  if (!seen_ || info.st_ino != inode_ || info.st_size < offset_) {
     inode_ = info.st_ino;
     offset_ = 0;
+    partial_.clear();
+    skipping_ = false;
+    if (!seen_ && last_bytes_ && info.st_size > static_cast<off_t>(*last_bytes_)) {
+      offset_ = info.st_size - static_cast<off_t>(*last_bytes_);
+      skipping_ = true;
+    }
+    seen_ = true;
   }
+  if (::lseek(fd.get(), offset_, SEEK_SET) != offset_) return false;
   char buffer[64 << 10];
   for (size_t total = 0; total < max_bytes;) {
-    const ssize_t n = ::read(fd_.get(), buffer, sizeof buffer);
+    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     offset_ += n;

@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/fd.h"
-
 namespace lockstep::record {
 
 inline constexpr size_t kLongestMetricLine = 64u << 10;  // with its newline
@@ -37,12 +35,16 @@ void AppendMetricLine(const MetricLine& line, std::string* out);
 std::optional<MetricLine> ParseMetricLine(std::string_view text);
 
 // Reads what has been appended since the last call. A file that is not there yet, shrank or was replaced is no error.
+// No file stays open in between: a thousand ranks are more than a process may hold.
 class MetricFollower {
  public:
   explicit MetricFollower(std::string path) : path_(std::move(path)) {}
 
   // Calls with every complete new line, at most about max_bytes of them; true when there is more to read now.
   bool Read(const std::function<void(const MetricLine&)>& each, size_t max_bytes = 16u << 20);
+
+  // Leaves out all but the last so many bytes (whole lines) of what is there at the first Read.
+  void SkipToLast(size_t bytes) { last_bytes_ = bytes; }
 
   uint64_t bad_lines() const { return bad_lines_; }  // torn or foreign
   // The last line carries no newline: its writer is at it, or was killed.
@@ -53,9 +55,10 @@ class MetricFollower {
   void Line(std::string_view text, const std::function<void(const MetricLine&)>& each);
 
   std::string path_;
-  UniqueFd fd_;
+  bool seen_ = false;
   ino_t inode_ = 0;
   off_t offset_ = 0;
+  std::optional<size_t> last_bytes_;
   std::string partial_;
   bool skipping_ = false;  // inside a line that is too long to be one
   uint64_t bad_lines_ = 0;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/fd.h"
 #include "base/files.h"
 
 namespace lockstep::record {
@@ -133,6 +134,22 @@ TEST(MetricFollower, BeginsAgainWhenTheFileWasReplacedOrShrank) {
   EXPECT_EQ(Steps(follower), (std::vector<uint64_t>{5}));
   ASSERT_TRUE(WriteFileAtomic(path, "{\"step\": 6}\n{\"step\": 7}\n{\"step\": 8}\n").ok());
   EXPECT_EQ(Steps(follower), (std::vector<uint64_t>{6, 7, 8}));
+}
+
+TEST(MetricFollower, MayBeginNearTheEndWithAWholeLine) {
+  Result<TempDir> dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  const std::string path = *dir / "rank-0.jsonl";
+  Append(path, "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
+  MetricFollower follower(path);
+  follower.SkipToLast(20);
+  EXPECT_EQ(Steps(follower), (std::vector<uint64_t>{3}));
+  EXPECT_EQ(follower.bad_lines(), 0u);
+  Append(path, "{\"step\": 4}\n");
+  EXPECT_EQ(Steps(follower), (std::vector<uint64_t>{4}));
+  MetricFollower short_file(path);
+  short_file.SkipToLast(1000);
+  EXPECT_EQ(Steps(short_file).size(), 4u);
 }
 
 TEST(MetricFollower, ALargeFileComesInPortions) {

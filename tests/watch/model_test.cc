@@ -1,0 +1,254 @@
+// Run directories as they look while ranks write into them.
+#include "watch/model.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/files.h"
+#include "record/run_dir.h"
+#include "watch/table.h"
+
+namespace lockstep::watch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class WatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<TempDir> dir = TempDir::Create();
+    ASSERT_TRUE(dir.ok());
+    dir_.emplace(std::move(*dir));
+    Result<record::RunDir> run = record::RunDir::Create(Root(), "taehv", /*authority=*/true);
+    ASSERT_TRUE(run.ok()) << run.status().ToString();
+    run_.emplace(std::move(*run));
+    ASSERT_TRUE(run_->WriteRunJson({{"world_size", 2}, {"nnodes", 1}}).ok());
+  }
+
+  std::string Root() const { return *dir_ / "runs"; }
+
+  static void Append(const std::string& path, std::string_view text) {
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    ASSERT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size())) << path;
+  }
+
+  void Step(int rank, int attempt, uint64_t step, double t, std::vector<std::pair<std::string, double>> scalars) {
+    std::string text;
+    record::AppendMetricLine({.t = t, .attempt = attempt, .rank = rank, .step = step, .scalars = std::move(scalars)},
+                             &text);
+    Append(run_->MetricsPath(rank), text);
+  }
+
+  Watch& Open(const std::string& which = "taehv") {
+    Result<std::unique_ptr<Watch>> opened = Watch::Open(Root(), which);
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    watch_ = std::move(*opened);
+    return *watch_;
+  }
+
+  const RunView& Look(double now) {
+    watch_->Poll(now);
+    return watch_->view();
+  }
+
+  std::optional<TempDir> dir_;
+  std::optional<record::RunDir> run_;
+  std::unique_ptr<Watch> watch_;
+};
+
+TEST_F(WatchTest, StepSpeedLossMemoryAndEtaComeFromTheMetricLines) {
+  ASSERT_TRUE(run_->WriteConfig("train:\n  steps: 1000\n").ok());
+  Open();
+  EXPECT_TRUE(Look(100).ranks.empty());
+  for (uint64_t step = 1; step <= 5; ++step) {
+    const double t = 100 + 2.0 * static_cast<double>(step);
+    Step(0, 0, step, t, {{"loss", 0.5}, {"rank/loss", 0.4}, {"rank/memory/host", 1e9}});
+    Step(1, 0, step, t, {{"rank/loss", 0.6}, {"rank/memory/device", 2e9}, {"rank/time/step", 1.5}});
+  }
+  const RunView& view = Look(120);
+  EXPECT_EQ(view.state, "running");
+  EXPECT_FALSE(view.ended);
+  EXPECT_EQ(view.total, 1000u);
+  EXPECT_EQ(view.step, 5u);
+  EXPECT_EQ(view.loss, 0.5) << "the value reduced over ranks";
+  ASSERT_EQ(view.ranks.size(), 2u);
+  EXPECT_NEAR(*view.ranks[0].seconds_per_step, 2, 1e-9) << "from the times of the lines";
+  EXPECT_NEAR(*view.ranks[1].seconds_per_step, 1.5, 1e-9) << "as the rank says it";
+  EXPECT_EQ(view.ranks[0].loss, 0.4);
+  EXPECT_EQ(view.ranks[0].memory_host, 1e9);
+  EXPECT_EQ(view.ranks[1].memory_device, 2e9);
+  EXPECT_EQ(view.ranks[1].last_sign, 110);
+  EXPECT_NEAR(*view.eta, 995 * 2, 1e-6);
+  EXPECT_EQ(view.curve.points().size(), 5u);
+  const nlohmann::json json = view.ToJson(120);
+  EXPECT_EQ(json["ranks"][1]["age"], 10);
+  EXPECT_EQ(json["steps_per_second"], 0.5);
+  EXPECT_EQ(json["loss_curve"].size(), 5u);
+}
+
+TEST_F(WatchTest, ARestartGoesBackAndTheLaterAttemptWins) {
+  Open();
+  for (uint64_t step = 1; step <= 10; ++step) Step(0, 0, step, 100 + static_cast<double>(step), {{"loss", 1}});
+  EXPECT_EQ(Look(111).step, 10u);
+  Step(0, 1, 6, 200, {{"loss", 2}});
+  Step(0, 1, 7, 201, {{"loss", 2}});
+  Step(0, 0, 11, 202, {{"loss", 1}});  // what an orphan of the old attempt still wrote
+  const RunView& view = Look(203);
+  EXPECT_EQ(view.attempt, 1);
+  EXPECT_EQ(view.step, 7u);
+  EXPECT_NEAR(*view.seconds_per_step, 1, 1e-9) << "the pause between attempts is no step";
+  ASSERT_EQ(view.curve.points().size(), 7u);
+  EXPECT_EQ(view.curve.points()[4].mean(), 1);
+  EXPECT_EQ(view.curve.points()[5].mean(), 2);
+}
+
+TEST_F(WatchTest, AValidationThatComesLateDoesNotMoveTheRankBack) {
+  Open();
+  Step(0, 0, 100, 100, {{"loss", 1}});
+  Step(0, 0, 90, 101, {{"val/psnr", 30}});
+  EXPECT_EQ(Look(102).step, 100u);
+  EXPECT_EQ(watch_->view().ranks[0].last_sign, 101);
+}
+
+TEST_F(WatchTest, TornLinesAreCountedAndMissingRanksNamed) {
+  Open();
+  Step(0, 0, 1, 100, {{"loss", 1}});
+  Append(run_->MetricsPath(0),
+         "{\"t\": 100, \"st\n{\"t\": 101, \"step\": 2, \"scalars\": {\"loss\": \"nan\"}}\n{\"t\"");
+  const RunView& view = Look(102);
+  EXPECT_EQ(view.step, 2u);
+  EXPECT_EQ(view.bad_lines, 1u);
+  EXPECT_TRUE(std::isnan(*view.loss));
+  std::string text;
+  for (const std::string& line : Render(view, 102, {})) text += line + "\n";
+  EXPECT_THAT(text, HasSubstr("no step yet of rank 1"));
+  EXPECT_THAT(text, HasSubstr("1 metric line could not be read"));
+  EXPECT_THAT(text, HasSubstr("nan"));
+  EXPECT_EQ(view.ToJson(102)["loss"], "nan");
+}
+
+TEST_F(WatchTest, ProgramsWithoutMetricLinesAreReadFromTheirLogs) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  Append(run_->LogPath(0, 0, 0), "starting\nstep 5/50 | loss 0.5 | 0.250 s/it\nstep 6/50 | loss 0.4 | 0.250 s/it\n");
+  Append(run_->LogPath(0, 0, 1), " 12%|#| 6/50 [00:02<00:11,  4.00it/s]\r");
+  Open();
+  const RunView& view = Look(100);
+  EXPECT_EQ(view.total, 50u);
+  EXPECT_EQ(view.step, 6u);
+  EXPECT_EQ(view.loss, 0.4);
+  ASSERT_EQ(view.ranks.size(), 2u);
+  EXPECT_NEAR(*view.ranks[1].seconds_per_step, 0.25, 1e-9);
+  EXPECT_NEAR(*view.eta, 11, 1e-9);
+  EXPECT_EQ(view.curve.points().size(), 2u);
+  // A new attempt has new logs.
+  ASSERT_TRUE(run_->MakeAttemptDirs(1, 0).ok());
+  Append(run_->LogPath(1, 0, 0), "step 3/50 | loss 0.6\n");
+  EXPECT_EQ(Look(101).step, 3u);
+  EXPECT_EQ(watch_->view().attempt, 1);
+}
+
+TEST_F(WatchTest, TheNumberOfStepsMayStandInTheLogAlone) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  Append(run_->LogPath(0, 0, 0), "step 1/40 | loss 0.5\n");
+  Step(0, 0, 7, 100, {{"loss", 1}});
+  Open();
+  EXPECT_EQ(Look(101).total, 40u);
+  EXPECT_EQ(watch_->view().step, 7u) << "the metric line is newer than the log's";
+}
+
+TEST_F(WatchTest, TheEndIsSeenAndSaid) {
+  Open();
+  Step(0, 0, 3, 100, {{"loss", 1}});
+  EXPECT_FALSE(Look(101).ended);
+  EXPECT_FALSE(watch_->MayHaveEnded());
+  Step(0, 0, 4, 102, {{"loss", 1}});
+  ASSERT_TRUE(run_->WriteReport({{"outcome", "failed"}, {"exit_code", 5}, {"reason", "rank 1 failed"}}).ok());
+  run_->Release();
+  EXPECT_TRUE(watch_->MayHaveEnded());
+  const RunView& view = Look(103);
+  EXPECT_TRUE(view.ended);
+  EXPECT_EQ(view.step, 4u) << "what was written before the end is read";
+  EXPECT_EQ(EndText(view), "run 'taehv' has ended: failed, rank 1 failed");
+}
+
+TEST_F(WatchTest, ALogFileOfAnyLauncherWillDo) {
+  const std::string path = *dir_ / "slurm-1.out";
+  Append(path, "0: step 1/3 | loss 0.5\n1: step 1/3 | loss 0.7\n");
+  Open(path);
+  EXPECT_EQ(Look(1e9).step, 1u);
+  ASSERT_EQ(watch_->view().ranks.size(), 2u);
+  Append(path, "0: step 2/3 | loss 0.4\n");
+  EXPECT_EQ(Look(1e9 + 4).step, 2u);
+  Append(path, "0: step 3/3 | loss 0.3\n");
+  const RunView& view = Look(1e9 + 6);
+  EXPECT_NEAR(*view.ranks[0].seconds_per_step, 2, 1e-9) << "from the time at which lines appeared";
+  EXPECT_EQ(view.state, "complete");
+  EXPECT_TRUE(Look(1e11).ended) << "nothing followed the last step";
+  EXPECT_THAT(EndText(watch_->view()), HasSubstr("step 3 of 3"));
+}
+
+TEST_F(WatchTest, WhatIsNeitherRunNorLogIsRefused) {
+  for (const std::string& which : {std::string("nope"), *dir_ / "nope.log", *dir_ / "runs", std::string("/dev/null")}) {
+    Result<std::unique_ptr<Watch>> opened = Watch::Open(Root(), which);
+    ASSERT_FALSE(opened.ok()) << which;
+    EXPECT_EQ(opened.status().code(), Code::kUsage);
+    EXPECT_FALSE(opened.status().hint().empty());
+  }
+}
+
+RunView ManyRanks(int n) {
+  RunView view;
+  view.name = "big";
+  view.state = "running";
+  view.world = n + 2;
+  view.total = 1000;
+  for (int rank = 0; rank < n; ++rank) {
+    view.ranks.push_back({.rank = rank,
+                          .step = static_cast<uint64_t>(100 + rank % 7),
+                          .seconds_per_step = rank == 777 ? 2.5 : 0.5,
+                          .last_sign = 1000});
+  }
+  for (uint64_t step = 0; step < 100; ++step) view.curve.Add(step, 1.0 / static_cast<double>(step + 1));
+  return view;
+}
+
+TEST(Render, AThousandRanksFitOnTheScreenAndTheSlowestIsNamed) {
+  for (size_t rows : {4, 10, 24, 50}) {
+    const std::vector<std::string> lines = Render(ManyRanks(1000), 1001, {.columns = 79, .rows = rows, .utf8 = true});
+    EXPECT_LE(lines.size(), rows);
+    std::string text;
+    for (const std::string& line : lines) {
+      int characters = 0;
+      for (char c : line) characters += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+      EXPECT_LE(characters, 79) << line;
+      text += line + "\n";
+    }
+    EXPECT_THAT(text, HasSubstr("more ranks"));
+    if (rows >= 10) EXPECT_THAT(text, HasSubstr("no step yet of ranks 1000-1001"));
+    if (rows >= 24) EXPECT_THAT(text, HasSubstr("\nloss\n"));
+  }
+  std::string text;
+  for (const std::string& line : Render(ManyRanks(1000), 1001, {})) text += line + "\n";
+  EXPECT_THAT(text, HasSubstr("slowest rank 777"));
+}
+
+TEST(Render, ARankThatFellSilentIsMarkedAndColoursOnlyWhereAsked) {
+  RunView view = ManyRanks(2);
+  view.ranks[1].last_sign = 900;
+  auto text = [&](bool colour) {
+    std::string all;
+    for (const std::string& line : Render(view, 1001, {.colour = colour})) all += line + "\n";
+    return all;
+  };
+  EXPECT_THAT(text(false), HasSubstr("1m41s ago (silent)"));
+  EXPECT_THAT(text(false), Not(HasSubstr("1.0s ago (silent)")));
+  EXPECT_THAT(text(false), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text(true), HasSubstr("\x1b[33m"));
+}
+
+}  // namespace
+}  // namespace lockstep::watch
