@@ -98,10 +98,12 @@ struct Identity {
   int master_port = 29500;
   // Ranks with the same text share memory. Empty: this machine's own (OwnNode()).
   std::string node;
+  // torchrun's agent holds the master port with its key-value store; the ranks then find rank 0 through that store.
+  bool agent_store = false;
 };
 
 // From RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (none of RANK and WORLD_SIZE set: a
-// world of one), and LOCKSTEP_NODE as `node`.
+// world of one), LOCKSTEP_NODE as `node`, TORCHELASTIC_USE_AGENT_STORE as `agent_store`.
 Result<Identity> IdentityFromEnvironment();
 
 // Boot id, network namespace and /dev/shm device of this process: equal for processes that can share memory.
@@ -141,6 +143,12 @@ class Communicator {
   // in: count_per_rank elements, out: size x count_per_rank.
   virtual Work AllGather(const void* in, void* out, size_t count_per_rank, DType dtype) = 0;
   virtual Work Broadcast(void* data, size_t bytes, int root) = 0;
+
+  // The same, blocking, on the calling thread where nothing else is under way: no thread hop, for small operations.
+  virtual Status AllReduceNow(void* data, size_t count, DType dtype, Op op = Op::kSum) = 0;
+  virtual Status ReduceScatterNow(const void* in, void* out, size_t count_per_rank, DType dtype, Op op = Op::kSum) = 0;
+  virtual Status AllGatherNow(const void* in, void* out, size_t count_per_rank, DType dtype) = 0;
+  virtual Status BroadcastNow(void* data, size_t bytes, int root) = 0;
 
   // Collective, blocking.
   virtual Status Barrier() = 0;
