@@ -49,13 +49,13 @@ at::Tensor Ssim(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.size(3) >= 11 && a.size(4) >= 11, "SSIM needs frames of at least 11 x 11, not ", a.size(3), " x ",
               a.size(4));
   torch::NoGradGuard no_grad;
-  constexpr double c1 = 0.01 * 255 * 0.01 * 255, c2 = 0.03 * 255 * 0.03 * 255;
+  constexpr double kC1 = 0.01 * 255 * 0.01 * 255, kC2 = 0.03 * 255 * 0.03 * 255;
   std::vector<at::Tensor> clips;
   for (int64_t n = 0; n < a.size(0); ++n) {  // clip by clip: the maps of a whole batch would not fit in a cache
     at::Tensor x = ToBytes(a[n]), y = ToBytes(b[n]);
     at::Tensor mx = WindowMean(x), my = WindowMean(y);
     at::Tensor vx = WindowMean(x * x) - mx * mx, vy = WindowMean(y * y) - my * my, cov = WindowMean(x * y) - mx * my;
-    at::Tensor map = (2 * mx * my + c1) * (2 * cov + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2));
+    at::Tensor map = (2 * mx * my + kC1) * (2 * cov + kC2) / ((mx * mx + my * my + kC1) * (vx + vy + kC2));
     clips.push_back(map.mean());
   }
   return at::stack(clips).cpu();

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 
 #include "base/json.h"
@@ -23,8 +25,8 @@ inline nlohmann::json Json(const std::string& topic) {
   return *json;
 }
 
-inline std::map<std::string, at::Tensor> Tensors(const std::string& topic) {
-  auto file = SafetensorsFile::Open(Path(topic + ".safetensors"));
+inline std::map<std::string, at::Tensor> ReadTensors(const std::string& path) {
+  auto file = SafetensorsFile::Open(path);
   if (!file.ok()) throw std::runtime_error(file.status().ToString());
   std::map<std::string, at::Tensor> tensors;
   for (const TensorInfo& info : file->tensors()) {
@@ -34,6 +36,10 @@ inline std::map<std::string, at::Tensor> Tensors(const std::string& topic) {
     tensors[info.name] = tensor;
   }
   return tensors;
+}
+
+inline std::map<std::string, at::Tensor> Tensors(const std::string& topic) {
+  return ReadTensors(Path(topic + ".safetensors"));
 }
 
 // Largest difference, relative to the golden tensor's largest value; as make.py measures it.
@@ -46,7 +52,7 @@ inline double Distance(const at::Tensor& found, const at::Tensor& expected) {
 // Norm and eight values: what make.py stores of a large tensor.
 inline at::Tensor Digest(const at::Tensor& tensor) {
   at::Tensor flat = tensor.detach().flatten().to(at::kDouble);
-  at::Tensor at = at::linspace(0, static_cast<double>(flat.numel() - 1), 8).to(at::kLong);
+  at::Tensor at = at::div(at::arange(8) * (flat.numel() - 1), 7, "floor");
   return at::cat({flat.norm().unsqueeze(0), flat.index_select(0, at)});
 }
 

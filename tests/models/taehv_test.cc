@@ -23,6 +23,7 @@ int64_t Count(const torch::nn::Module& module, const std::string& prefix = "") {
 }
 
 TaehvConfig Tiny() {
+  at::set_num_threads(1);  // too small to share out, and on a busy machine threads wait for each other
   return {.name = "tiny", .latent = 4, .encoder_width = {8, 8, 8, 8}, .decoder_width = {12, 8, 8, 8}};
 }
 
@@ -111,6 +112,7 @@ TEST(Taehv, FramesInAndOutFollowUpstreamsRule) {
     const char* variant;
     int64_t in, latents, out;
   };
+  at::set_num_threads(1);
   for (const Row& row :
        {Row{"taehv", 1, 1, 1}, Row{"taehv", 4, 1, 1}, Row{"taehv", 5, 2, 5}, Row{"taehv", 12, 3, 9},
         Row{"taehv", 13, 4, 13}, Row{"taehv", 19, 5, 17}, Row{"taecvx", 8, 2, 8}, Row{"taecvx", 5, 2, 8},

@@ -23,6 +23,7 @@ struct Trained {
 };
 
 Trained Train(const nlohmann::json& doc, const at::Tensor& frames, double clip, bool recompute) {
+  at::set_num_threads(1);  // the nets are too small to share out, and busy machines make threads wait for each other
   models::Taehv model(ConfigOf(doc["config"]), doc["seed"]);
   model.StartNearIdentity();
   if (recompute) {
