@@ -13,7 +13,9 @@ using nlohmann::json;
 
 // Made by make_goldens.py with PyTorch and colorsys. Their numbers are in double precision and ours are not: a value on
 // the edge between two bytes may fall to the other side, hence 1.
-json Goldens() { return *ReadJsonFile(LOCKSTEP_SOURCE_DIR "/tests/data/transform_goldens.json"); }
+json Goldens(const char* part) {
+  return (*ReadJsonFile(LOCKSTEP_SOURCE_DIR "/tests/data/transform_goldens.json"))[part];
+}
 
 std::vector<uint8_t> Transform(const Image& image, const Crop& crop, int width, int height, bool flip = false) {
   ClipTransform transform(crop, flip, {}, image.width, image.height, width, height);
@@ -23,7 +25,9 @@ std::vector<uint8_t> Transform(const Image& image, const Crop& crop, int width, 
 }
 
 TEST(ClipTransformTest, ResizesAsPyTorchDoesWithAntialias) {
-  for (const json& golden : Goldens()["resize"]) {
+  const json goldens = Goldens("resize");
+  ASSERT_EQ(goldens.size(), 5);
+  for (const json& golden : goldens) {
     const auto frame = golden["frame"].get<std::vector<int>>();
     const auto box = golden["crop"].get<std::vector<int>>();
     const auto target = golden["target"].get<std::vector<int>>();
@@ -35,7 +39,9 @@ TEST(ClipTransformTest, ResizesAsPyTorchDoesWithAntialias) {
 }
 
 TEST(ClipTransformTest, ColoursAreThoseOfTheFormulas) {
-  for (const json& golden : Goldens()["colour"]) {
+  const json goldens = Goldens("colour");
+  ASSERT_EQ(goldens.size(), 5);
+  for (const json& golden : goldens) {
     const auto settings = golden["settings"].get<std::vector<double>>();
     const auto in = golden["in"].get<std::vector<std::vector<int>>>();
     const auto out = golden["out"].get<std::vector<std::vector<int>>>();
