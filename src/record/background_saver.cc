@@ -210,7 +210,7 @@ void BackgroundSaver::Impl::Write(SaveReport* done) {
   if (done->status.ok()) {
     done->path = options.folder + "/" + CheckpointName(head.step);
     done->prune = Point(options.folder, "latest", head.step, storage);
-    if (best_step) {
+    if (best_step && ::access((options.folder + "/" + CheckpointName(*best_step)).c_str(), F_OK) == 0) {
       const Status best = Point(options.folder, "best", *best_step, storage);
       if (done->prune.ok()) done->prune = best;
     }
