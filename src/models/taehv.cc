@@ -1,8 +1,6 @@
 #include "models/taehv.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <cmath>

@@ -2,6 +2,7 @@
 // (tests/golden/taehv.py).
 #include "models/taehv.h"
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -186,6 +187,23 @@ TEST(Taehv, WrapSeesSixStagesAndChangesNothing) {
   model.SetWrap([&](const Taehv::Stage& stage, const at::Tensor& x) { return ++stages, stage(x); });
   EXPECT_TRUE(at::equal(model.Decode(model.Encode(frames)), plain));
   EXPECT_EQ(stages, 6);
+}
+
+TEST(Taehv, RunsUnderAutocastAndStaysClose) {
+  torch::NoGradGuard no_grad;
+  Taehv model(Tiny(), 3);
+  model.StartNearIdentity();
+  at::Tensor frames = Noise({2, 5, 3, 16, 16});
+  at::Tensor plain = model.Decode(model.Encode(frames));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::Tensor half = model.Decode(model.Encode(frames));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(half.scalar_type(), at::kBFloat16);
+  double distance = golden::Distance(half, plain);
+  EXPECT_GT(distance, 0);
+  EXPECT_LT(distance, 0.05);  // bf16 has 8 bits: 0.004 per rounding, some forty of them
 }
 
 TEST(Taehv, SizesThatDoNotComeBackAreRefusedWithTheNearest) {
