@@ -131,14 +131,16 @@ Range Typical(const CurvePoints& points) {
   if (values.empty()) return range;
   std::sort(values.begin(), values.end());
   const size_t cut = values.size() / 50;
-  range.Add(values[cut]);
-  range.Add(values[values.size() - 1 - cut]);
+  const double low = values[cut], high = values[values.size() - 1 - cut];
+  // Room beyond that for the first steps of a loss, which are few and belong to the picture.
+  range.Add(std::max(values.front(), low - (high - low) / 2));
+  range.Add(std::min(values.back(), high + (high - low) / 2));
   return range;
 }
 
 // Wild values pull the line only as far as the edge of the picture.
 CurvePoints Smooth(const CurvePoints& points, const Range& typical, double weight) {
-  weight = std::clamp(std::min(weight, 1 - 10.0 / static_cast<double>(std::max<size_t>(points.size(), 1))), 0.0, 0.999);
+  weight = std::clamp(std::min(weight, 1 - 50.0 / static_cast<double>(std::max<size_t>(points.size(), 1))), 0.0, 0.999);
   CurvePoints out;
   out.reserve(points.size());
   double sum = 0, total = 0;
@@ -203,7 +205,7 @@ Picture DrawCurve(const Curve& curve) {
   auto y_at = [&](double y) { return bottom - (y - ys.low) / (ys.high - ys.low) * (bottom - top); };
 
   const std::vector<double> x_ticks = Ticks(xs, std::max(2, (right - left) / (10 * em)));
-  const std::vector<double> y_ticks = Ticks(ys, std::max(2, (bottom - top) / (4 * line)));
+  const std::vector<double> y_ticks = Ticks(ys, std::max(2, (bottom - top) / (3 * line)));
   const double x_step = x_ticks.size() > 1 ? x_ticks[1] - x_ticks[0] : 1;
   const double y_step = y_ticks.size() > 1 ? y_ticks[1] - y_ticks[0] : 1;
   for (double x : x_ticks) {

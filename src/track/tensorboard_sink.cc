@@ -170,16 +170,16 @@ class TensorBoardSink final : public Sink {
     if (waits_for_step_) {
       held_.push_back(std::move(record));
     } else {
-      Put(std::move(record));
+      Put(record);
     }
   }
 
   void ReleaseHeld() {
-    for (std::string& record : held_) Put(std::move(record));
+    for (const std::string& record : held_) Put(record);
     held_.clear();
   }
 
-  void Put(std::string record) {
+  void Put(const std::string& record) {
     if (buffer_.size() + record.size() > kKeepAtMost) {
       ++lost_;
       return;
