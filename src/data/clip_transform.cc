@@ -141,8 +141,8 @@ ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, in
   const double reach = std::max(1.0, step);
   for (int i = 0; i < target; ++i) {
     const double centre = (i + 0.5) * step;
-    const int low = std::max(0, static_cast<int>(centre - reach + 0.5));
-    const int high = std::min(length, static_cast<int>(centre + reach + 0.5));
+    const int low = std::max(0, static_cast<int>(std::floor(centre - reach)));
+    const int high = std::min(length, static_cast<int>(std::ceil(centre + reach)));
     Tap tap{static_cast<int>(axis.indices.size()), 0};
     double sum = 0;
     for (int j = low; j < high; ++j) {

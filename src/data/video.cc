@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <mutex>
 
@@ -148,7 +150,7 @@ uint64_t Decoder::ClaimedFrames() const {
     seconds = static_cast<double>(format_->duration) / AV_TIME_BASE;
   }
   if (rate.num <= 0 || rate.den <= 0 || seconds <= 0) return 0;
-  return static_cast<uint64_t>(seconds * av_q2d(rate) + 0.5);
+  return static_cast<uint64_t>(std::llround(std::min(seconds * av_q2d(rate), 1e15)));
 }
 
 bool Decoder::Seek(uint64_t start) {

@@ -1,7 +1,10 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/files.h"
 #include "base/json.h"

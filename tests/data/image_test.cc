@@ -9,7 +9,6 @@
 namespace lockstep::data {
 namespace {
 
-using testing::AnyOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -28,9 +28,13 @@ TEST(NaturalLessTest, IsAnOrder) {
   for (const auto& a : names) {
     EXPECT_FALSE(NaturalLess(a, a));
     for (const auto& b : names) {
-      if (a != b) EXPECT_NE(NaturalLess(a, b), NaturalLess(b, a)) << a << " " << b;
+      if (a != b) {
+        EXPECT_NE(NaturalLess(a, b), NaturalLess(b, a)) << a << " " << b;
+      }
       for (const auto& c : names) {
-        if (NaturalLess(a, b) && NaturalLess(b, c)) EXPECT_TRUE(NaturalLess(a, c)) << a << " " << b << " " << c;
+        if (NaturalLess(a, b) && NaturalLess(b, c)) {
+          EXPECT_TRUE(NaturalLess(a, c)) << a << " " << b << " " << c;
+        }
       }
     }
   }

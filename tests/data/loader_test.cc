@@ -114,8 +114,9 @@ TEST_P(LoaderThreadsTest, MemoryStaysFlat) {
     std::optional<Batch> kept;
     {
       Loader loader(std::make_shared<NumberSource>(53), Plan, 0, std::nullopt, options);
-      Batch held = *loader.Next();
-      const Batch copy = held;
+      std::optional<Batch> first = *loader.Next();
+      const Batch copy = *first;  // keeps the buffers when the first is gone
+      first.reset();
       for (int i = 0; i < 200; ++i) {
         kept = *loader.Next();
         EXPECT_LE(loader.stats().buffers, 3 + 2 + 1);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -89,6 +90,6 @@ inline std::string WriteVideo(const std::string& path, const VideoSpec& spec) {
 }
 
 // Which frame a decoded grey belongs to: full-range RGB of a limited-range luma.
-inline int FrameOfGrey(int rgb) { return static_cast<int>((rgb * 219.0 / 255 + 16 - 30) / 4 + 0.5); }
+inline int FrameOfGrey(int rgb) { return static_cast<int>(std::lround((rgb * 219.0 / 255 + 16 - 30) / 4)); }
 
 }  // namespace lockstep::data

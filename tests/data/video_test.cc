@@ -132,7 +132,9 @@ TEST_F(VideoTest, DamagedFilesAreSurvived) {
     if (round % 3 == 0) damaged.resize(random.Below(good.size()));
     ASSERT_TRUE(WriteFileAtomic(path, damaged, 0644, Durability::kProcess).ok());
     const Clip clip = ReadClip(path, {4, 2, 0.3});
-    if (!clip.status.ok()) EXPECT_THAT(clip.status.message(), HasSubstr("d.avi"));
+    if (!clip.status.ok()) {
+      EXPECT_THAT(clip.status.message(), HasSubstr("d.avi"));
+    }
   }
 }
 
