@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <thread>
 
@@ -92,6 +93,12 @@ void StreamCopy(void* dst, const void* src, size_t bytes) {
 #else
   std::memcpy(dst, src, bytes);
 #endif
+}
+
+double ThreadCpuSeconds() {
+  timespec now{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 struct Slice {
@@ -204,6 +211,7 @@ void BackgroundSaver::Impl::RunWriter() {
 
 void BackgroundSaver::Impl::Write(SaveReport* done) {
   const TimePoint start = Now();
+  const double cpu = ThreadCpuSeconds();
   Storage& storage = *options.storage;
   const FileBytes source = [&](size_t file, uint64_t offset, size_t) { return staging.data() + bases[file] + offset; };
   done->status = PublishCheckpoint(options.folder, head, plan, source, storage, options.max_bytes_per_second);
@@ -214,7 +222,9 @@ void BackgroundSaver::Impl::Write(SaveReport* done) {
       const Status best = Point(options.folder, "best", *best_step, storage);
       if (done->prune.ok()) done->prune = best;
     }
-    Result<std::vector<uint64_t>> pruned = Prune(options.folder, options.keep, best_step, storage);
+    // Others of the last K are there if the disk lost what it acknowledged; a single one is read back first.
+    const std::optional<uint64_t> vouched = options.keep.last >= 2 ? std::optional(head.step) : std::nullopt;
+    Result<std::vector<uint64_t>> pruned = Prune(options.folder, options.keep, best_step, storage, vouched);
     if (pruned.ok()) {
       done->pruned = *pruned;
     } else {
@@ -222,6 +232,7 @@ void BackgroundSaver::Impl::Write(SaveReport* done) {
     }
   }
   done->write_seconds = SecondsSince(start);
+  done->write_cpu_seconds = ThreadCpuSeconds() - cpu;
 }
 
 Result<std::unique_ptr<BackgroundSaver>> BackgroundSaver::Create(Options options) {

@@ -37,11 +37,12 @@ struct SaveReport {
   Status status;     // not ok: nothing of this step was published, older checkpoints are as before
   Status prune;      // not ok: the checkpoint is there, but old ones could not be removed or pointed to
   std::vector<uint64_t> pruned;
-  uint64_t bytes = 0;          // of all files
-  double reserve_seconds = 0;  // making staging memory; zero from the second save on
-  double copy_seconds = 0;     // begin to the last byte in staging
-  double blocked_seconds = 0;  // of the training thread, in Begin and WaitCopied
-  double write_seconds = 0;    // checksums, writing, sync, publishing, pruning
+  uint64_t bytes = 0;            // of all files
+  double reserve_seconds = 0;    // making staging memory; zero from the second save on
+  double copy_seconds = 0;       // begin to the last byte in staging
+  double blocked_seconds = 0;    // of the training thread, in Begin and WaitCopied
+  double write_seconds = 0;      // checksums, writing, sync, publishing, pruning
+  double write_cpu_seconds = 0;  // of these, on a core
 };
 
 class BackgroundSaver {
@@ -51,7 +52,7 @@ class BackgroundSaver {
     Keep keep;
     Durability durability = Durability::kPower;
     uint64_t max_bytes_per_second = 0;  // of the writer; 0: as fast as the disk takes it
-    int writer_nice = 19;               // of the writer thread
+    int writer_nice = 10;               // of the writer thread
     // Copies bytes from a tensor into staging memory; memcpy when empty. Called from the copier thread and, inside
     // WaitCopied, from the training thread; at most slice_bytes at once.
     std::function<Status(void* dst, const void* src, size_t bytes)> copy;

@@ -35,9 +35,10 @@ struct Keep {
 };
 
 // Removes what Keep does not name: first renamed to "step-<n>.deleting", then unlinked. Removes nothing unless the
-// newest checkpoint to stay verifies, byte by byte. Returns the steps removed.
+// newest checkpoint verifies, byte by byte; that reading is spared when the newest is `vouched`, the step that the
+// caller has just written and synced. Returns the steps removed.
 Result<std::vector<uint64_t>> Prune(const std::string& folder, const Keep& keep, std::optional<uint64_t> best_step,
-                                    Storage& storage);
+                                    Storage& storage, std::optional<uint64_t> vouched = std::nullopt);
 
 // Relative symbolic links "latest" and "best", for people and scripts; resuming never relies on them.
 Status Point(const std::string& folder, const std::string& link, uint64_t step, Storage& storage);

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "../base/run_python.h"
+#include "base/run_python.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "record/checkpoint_folder.h"
@@ -231,6 +231,8 @@ TEST_F(CheckpointTest, PruningRemovesNothingWhileTheNewestIsDamaged) {
   ASSERT_FALSE(removed.ok());
   EXPECT_THAT(removed.status().message(), HasSubstr("the newest is damaged"));
   EXPECT_EQ(Names().size(), 3u);
+  EXPECT_FALSE(Prune(folder_, {.last = 1}, std::nullopt, *disk_, 2).ok());  // a voucher for another is none
+  EXPECT_THAT(*Prune(folder_, {.last = 2}, std::nullopt, *disk_, 3), ElementsAre(1));
 }
 
 TEST_F(CheckpointTest, DamagedOnesAreNeitherCountedNorRemoved) {
