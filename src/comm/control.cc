@@ -61,7 +61,10 @@ Control::~Control() {
     stop_ = true;
     after = finished_ || current_.sequence == 0 ? current_.sequence : current_.sequence - 1;
   }
-  SendAllBut(rank_, FrameType::kLeft, {{"rank", rank_}, {"after", after}});
+  {
+    std::lock_guard lock(report_mutex_);
+    SendAllBut(rank_, FrameType::kLeft, {{"rank", rank_}, {"after", after}});
+  }
   eventfd_write(wake_.get(), 1);
   thread_.join();
 }
@@ -107,8 +110,14 @@ void Control::SendAllBut(int except, FrameType type, const nlohmann::json& body)
   }
 }
 
-void Control::Report(const Status& status) {
-  if (health_->Break(status)) SendAllBut(rank_, FrameType::kBroken, BodyOf(status));
+void Control::Report(const Status& status) { Spread(status, rank_); }
+
+// The others hear of it before this rank's own threads do: one of those may close the communicator at once.
+void Control::Spread(const Status& status, int from) {
+  std::lock_guard lock(report_mutex_);
+  if (health_->broken()) return;
+  if (rank_ == 0 || from == rank_) SendAllBut(from, FrameType::kBroken, BodyOf(status));
+  health_->Break(status);
 }
 
 Status Control::Late(const Descriptor& what, Millis timeout) {
@@ -196,9 +205,7 @@ void Control::Receive(int from) {
 
 void Control::Handle(int from, const Frame& frame) {
   switch (frame.type) {
-    case FrameType::kBroken:
-      if (health_->Break(StatusOf(frame.body)) && rank_ == 0) SendAllBut(from, FrameType::kBroken, frame.body);
-      return;
+    case FrameType::kBroken: return Spread(StatusOf(frame.body), from);
     case FrameType::kLeft: {
       const int rank = frame.body.value("rank", from);
       left_[static_cast<size_t>(from)] = left_[static_cast<size_t>(from)] || rank == from;

@@ -52,6 +52,7 @@ class Control {
     std::map<int, Standing> answers;
   };
 
+  void Spread(const Status& status, int from);
   void Watch();
   void Receive(int from);
   void Handle(int from, const Frame& frame);
@@ -82,6 +83,7 @@ class Control {
   Descriptor late_what_;
   double late_seconds_ = 0;
 
+  std::mutex report_mutex_;  // one error at a time; taken before the others
   std::mutex send_mutex_;
   Inquiry inquiry_;  // the watching thread's
   std::thread thread_;

@@ -173,7 +173,7 @@ std::unique_ptr<c10d::Reducer> MakeReducer(const std::vector<at::Tensor>& parame
     buckets.back().push_back(i);
   }
   const std::vector<bool> sparse(parameters.size(), false);
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
   return std::make_unique<c10d::Reducer>(parameters, buckets, group, sparse, 1 << 20, false, true,
                                          std::unordered_map<size_t, std::string>{}, 1 << 20, false, false,
                                          std::vector<int64_t>{});
