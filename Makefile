@@ -34,7 +34,8 @@ help:  ## this list
 
 .PHONY: setup-build setup-test setup-lint setup-bench
 setup-build:
-	@deps/install build $(COMPILER_DEPS)
+	@deps/install build $(COMPILER_DEPS) venv
+	@deps/venv
 setup-test:
 	@deps/install build clang venv test
 	@deps/venv
@@ -54,7 +55,7 @@ build: setup-build  ## the programs, in build/bin
 	@echo "$(BIN): $$(cd $(BIN) && echo *)"
 
 .PHONY: run
-run: build  ## two ranks of a small real training under `lockstep run`, its logs and its report
+run: build  ## trains a small video autoencoder on two ranks; its loss, validation, pictures and checkpoints
 	@examples/run $(BIN)
 
 .PHONY: test
@@ -80,10 +81,10 @@ lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what c
 	@python3 cmake/lint.py
 
 .PHONY: install
-install: build  ## the program into PREFIX/bin (default /usr/local)
+install: build  ## the programs into PREFIX/bin (default /usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin
-	@install -s -m 755 $(BIN)/lockstep $(DESTDIR)$(PREFIX)/bin/lockstep
-	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep"
+	@install -s -m 755 $(BIN)/lockstep $(BIN)/lockstep-train $(DESTDIR)$(PREFIX)/bin
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep and lockstep-train"
 
 .PHONY: clean
 clean:  ## removes build/ (not .venv)

@@ -4,6 +4,8 @@
 namespace lockstep::cli {
 
 int RunMain(int argc, char** argv);
+int TrainMain(int argc, char** argv);
+int ConfigMain(int argc, char** argv);
 int ExplainMain(int argc, char** argv);
 int EnvMain(int argc, char** argv);
 int RunsMain(int argc, char** argv);

@@ -18,6 +18,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", lockstep::cli::RunMain, "start, supervise and restart a training program on 1..N nodes"},
+    {"train", lockstep::cli::TrainMain, "train a recipe (taehv, ...) with the native engine, under `run`"},
+    {"config", lockstep::cli::ConfigMain, "every key of a recipe's configuration, with value and meaning"},
     {"explain", lockstep::cli::ExplainMain, "show what `run` would make of this environment, and why"},
     {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
     {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},

@@ -306,6 +306,12 @@ void Coordinator::Decide() {
     outcome.reason =
         fmt::format("rank {} on node {} ({}) failed first: {}", first.rank, first.node, first.host, first.Describe());
     signature = FailureSignature(first);
+    if (options_.engine && first.signal == 0 && (first.code == 2 || first.code == 3)) {
+      outcome.end = End::kEnvironment;
+      outcome.exit_code = first.code;
+      if (!first.error_message.empty()) outcome.reason = first.error_message;
+      return Finish(std::move(outcome));
+    }
   } else if (saved) {
     outcome.end = End::kSaved;
     outcome.exit_code = kResumeMe;

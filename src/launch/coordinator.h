@@ -32,6 +32,7 @@ struct CoordinatorOptions {
   Millis backoff{1000};
   int max_restarts = 0;
   int first_attempt = 0;
+  bool engine = false;  // the ranks keep our exit codes: 2 and 3 are passed on and not tried again
   std::string run_name;
   std::string run_id;
   std::string master_addr;

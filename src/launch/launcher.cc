@@ -177,8 +177,9 @@ Status Launcher::Prepare() {
       }
       listener_ = std::move(*listener);
     }
-    const std::string name =
-        plan_.options.name.empty() ? record::DefaultName(plan_.options.program) : plan_.options.name;
+    const std::vector<std::string>& args = plan_.options.args;
+    const std::string stem = plan_.options.runs_engine() && args.size() > 1 ? args[1] : plan_.options.program;
+    const std::string name = plan_.options.name.empty() ? record::DefaultName(stem) : plan_.options.name;
     auto dir = record::RunDir::Create(plan_.options.log_dir, name, /*authority=*/true, 0);
     if (!dir.ok()) return dir.status();
     run_dir_ = std::make_unique<record::RunDir>(std::move(*dir));
@@ -235,6 +236,7 @@ Status Launcher::Host() {
   options.grace = plan_.options.grace;
   options.backoff = plan_.options.backoff;
   options.max_restarts = plan_.options.max_restarts;
+  options.engine = plan_.options.runs_engine();
   options.first_attempt = run_dir_->first_attempt();
   options.run_name = run_dir_->name();
   options.run_id = self_.job.empty() ? run_dir_->name() : self_.job;

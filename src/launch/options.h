@@ -84,6 +84,12 @@ struct RunOptions {
   std::string program;            // script, module or executable
   std::vector<std::string> args;  // its arguments, untouched
   std::vector<std::string> argv;  // the whole command line after "run", for re-starting through srun
+
+  // Our own engine keeps the exit codes of the contract: 2 and 3 mean the same from it as from the launcher.
+  bool runs_engine() const {
+    const size_t slash = program.rfind('/');
+    return program.substr(slash == std::string::npos ? 0 : slash + 1) == "lockstep-train";
+  }
 };
 
 }  // namespace lockstep::launch

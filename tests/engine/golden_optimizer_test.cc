@@ -1,8 +1,8 @@
 // AdamW, Adam and SGD over twenty steps of fixed gradients, against torch.optim in float64 (tests/golden/make.py).
 #include <gtest/gtest.h>
 
-#include "../golden/golden.h"
 #include "engine/optimizer.h"
+#include "golden/golden.h"
 
 namespace lockstep::engine {
 namespace {

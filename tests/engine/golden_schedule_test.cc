@@ -4,9 +4,9 @@
 #include <cmath>
 #include <set>
 
-#include "../golden/golden.h"
 #include "engine/scaler.h"
 #include "engine/schedule.h"
+#include "golden/golden.h"
 
 namespace lockstep::engine {
 namespace {

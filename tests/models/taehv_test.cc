@@ -8,7 +8,7 @@
 
 #include <set>
 
-#include "../golden/golden.h"
+#include "golden/golden.h"
 
 namespace lockstep::models {
 namespace {

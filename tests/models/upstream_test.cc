@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "../golden/golden.h"
+#include "golden/golden.h"
 #include "models/taehv.h"
 
 namespace lockstep::models {

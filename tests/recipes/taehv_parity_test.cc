@@ -1,7 +1,7 @@
 // Twenty training steps of TAEHV with the engine's buffers, clipping and AdamW against PyTorch (tests/golden/make.py).
 #include <gtest/gtest.h>
 
-#include "../golden/golden.h"
+#include "golden/golden.h"
 #include "engine/optimizer.h"
 #include "engine/recompute.h"
 #include "models/taehv.h"

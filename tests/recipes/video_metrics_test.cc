@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "../golden/golden.h"
+#include "golden/golden.h"
 
 namespace lockstep::recipes {
 namespace {

@@ -1,0 +1,183 @@
+// `lockstep train` and `lockstep config`: find the engine (`lockstep-train`), then start it, as ranks under `lockstep
+// run` or directly. The engine needs LibTorch and so is a program of its own, looked up git-style.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "place/machine.h"
+#include "place/placement.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr char kEngine[] = "lockstep-train";
+
+constexpr char kHelp[] =
+    "usage: lockstep train RECIPE [options] [any flag of `lockstep run`]\n\n"
+    "Trains a recipe with the native engine. Ranks are started as by `lockstep run`: one for each visible GPU, or one "
+    "on a\n"
+    "machine without, unless --nproc-per-node or the platform says otherwise.\n\n"
+    "options:\n"
+    "  --config FILE        configuration, YAML or JSON with comments (see `lockstep config RECIPE`)\n"
+    "  --set KEY=VALUE      one value of it, wins over the file; may be repeated\n"
+    "  --resume WHAT        auto: the newest good checkpoint of this run (default); none; or the path of a checkpoint\n"
+    "  --max-time DURATION  save and stop after this long, exit code 75\n"
+    "  --smoke[=STEPS]      dry run (100 steps): tiny, on the CPU, with validation, a checkpoint and a resume\n"
+    "  --help\n\n"
+    "examples:\n"
+    "  lockstep train taehv --smoke\n"
+    "  lockstep train taehv --nproc-per-node 2 --set recipe.model=taehv-small --set train.steps=200\n"
+    "  lockstep train taehv --config taehv.yaml --name night-1 --max-restarts 3\n"
+    "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continue it\n\n"
+    "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
+
+// Options of the engine; the value may follow after '=' or as the next word.
+struct EngineFlag {
+  const char* name;
+  bool takes_value;
+};
+constexpr EngineFlag kEngineFlags[] = {
+    {"--config", true}, {"--set", true}, {"--resume", true}, {"--max-time", true}, {"--smoke", false}};
+
+bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+
+Result<std::string> FindEngine() {
+  char self[4096] = {};
+  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+  std::vector<std::string> looked;
+  const auto try_path = [&](const std::string& path) {
+    looked.push_back(path);
+    return IsExecutable(path);
+  };
+  if (size > 0) {
+    const std::string path(self, static_cast<size_t>(size));
+    const std::string beside = path.substr(0, path.rfind('/') + 1) + kEngine;
+    if (try_path(beside)) return beside;
+  }
+  if (const char* named = std::getenv("LOCKSTEP_TRAIN"); named != nullptr && *named != '\0') {
+    if (try_path(named)) return std::string(named);
+  }
+  if (const char* path = std::getenv("PATH")) {
+    for (const std::string& folder : Split(path, ':')) {
+      const std::string candidate = (folder.empty() ? "." : folder) + "/" + kEngine;
+      if (IsExecutable(candidate)) return candidate;
+    }
+    looked.emplace_back("the folders of PATH");
+  }
+  return Status(Code::kEnvironment,
+                fmt::format("the training engine {} was not found; looked at {}", kEngine, Join(looked, ", ")),
+                "put it beside lockstep, or name it in LOCKSTEP_TRAIN");
+}
+
+// The engine finds LibTorch by its run path, then in LOCKSTEP_LIBTORCH. Said here, once, instead of by every rank.
+Status CheckEngine(const std::string& engine) {
+  if (const char* libtorch = std::getenv("LOCKSTEP_LIBTORCH"); libtorch != nullptr && *libtorch != '\0') {
+    const char* old = std::getenv("LD_LIBRARY_PATH");
+    const std::string path = old == nullptr || *old == '\0' ? libtorch : fmt::format("{}:{}", libtorch, old);
+    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  }
+  // The loader itself says which libraries it misses; the engine does not run.
+  const std::string command = fmt::format("LD_TRACE_LOADED_OBJECTS=1 {} 2>&1", ShellQuote(engine));
+  FILE* pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return Status::Ok();
+  std::string text;
+  char block[4096];
+  for (size_t n = 0; (n = fread(block, 1, sizeof block, pipe)) > 0;) text.append(block, n);
+  pclose(pipe);
+  std::vector<std::string> missing;
+  for (const std::string& line : Split(text, '\n')) {
+    const size_t mark = line.find("=> not found");
+    if (mark != std::string::npos) missing.emplace_back(Trim(std::string_view(line).substr(0, mark)));
+  }
+  if (missing.empty()) return Status::Ok();
+  const bool torch = std::any_of(missing.begin(), missing.end(), [](const std::string& name) {
+    return name.find("torch") != std::string::npos || name.find("c10") != std::string::npos;
+  });
+  return Status(Code::kEnvironment, fmt::format("{} misses {}", engine, Join(missing, ", ")),
+                torch ? "set LOCKSTEP_LIBTORCH to the lib folder of a torch package (python -c 'import torch; "
+                        "print(torch.__path__[0] + \"/lib\")')"
+                      : "install the packages these libraries belong to");
+}
+
+int Fail(const char* command, const Status& status) {
+  fmt::print(stderr, "lockstep {}: {}\n", command, status.ToString());
+  return ExitCode(status);
+}
+
+bool Asks(const std::vector<std::string>& words, const char* flag) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    std::string name = word.substr(0, word.find('='));
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name == flag;
+  });
+}
+
+}  // namespace
+
+int TrainMain(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || Asks(words, "--help")) {
+    fmt::print(words.empty() ? stderr : stdout, "{}", kHelp);
+    return words.empty() ? 2 : 0;
+  }
+  if (words[0].starts_with("-")) {
+    return Fail("train", Status(Code::kUsage, fmt::format("expected the name of a recipe first, found '{}'", words[0]),
+                                "lockstep train RECIPE [options]"));
+  }
+  Result<std::string> engine = FindEngine();
+  if (!engine.ok()) return Fail("train", engine.status());
+  if (Status status = CheckEngine(*engine); !status.ok()) return Fail("train", status);
+  std::vector<std::string> run = {"run"};
+  std::vector<std::string> own = {*engine, "train", words[0]};
+  for (size_t i = 1; i < words.size(); ++i) {
+    const auto flag = std::find_if(std::begin(kEngineFlags), std::end(kEngineFlags), [&](const EngineFlag& f) {
+      return words[i] == f.name || words[i].starts_with(std::string(f.name) + "=");
+    });
+    if (flag == std::end(kEngineFlags)) {
+      run.push_back(words[i]);
+      continue;
+    }
+    own.push_back(words[i]);
+    if (!flag->takes_value || words[i] != flag->name) continue;
+    if (i + 1 == words.size())
+      return Fail("train", Status(Code::kUsage, words[i] + ": expected a value, found nothing"));
+    own.push_back(words[++i]);
+  }
+  const place::Environment env = place::CurrentEnvironment();
+  if (!Asks(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !Asks(words, "--smoke")) {
+    // Where the platform starts one process per rank, or says how many, it has the word.
+    const place::Machine machine = place::ReadMachine(env);
+    const place::Placement placement = place::Resolve(env, {}, machine);
+    if (machine.gpus > 0 && placement.level == place::Level::kNode && !placement.nproc_explicit) {
+      run.insert(run.end(), {"--nproc-per-node", "gpu"});
+    }
+  }
+  run.emplace_back("--no-python");
+  run.insert(run.end(), own.begin(), own.end());
+  std::vector<char*> arguments;
+  for (std::string& word : run) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  return RunMain(static_cast<int>(run.size()), arguments.data());
+}
+
+int ConfigMain(int argc, char** argv) {
+  Result<std::string> engine = FindEngine();
+  if (!engine.ok()) return Fail("config", engine.status());
+  if (Status status = CheckEngine(*engine); !status.ok()) return Fail("config", status);
+  std::vector<char*> arguments = {engine->data()};
+  arguments.insert(arguments.end(), argv, argv + argc);
+  arguments.push_back(nullptr);
+  execv(engine->c_str(), arguments.data());
+  return Fail("config", Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,209 @@
+// `lockstep-train train RECIPE`: one rank of a training. Who it is comes from the environment its launcher made.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/train/commands.h"
+#include "cli/train/settings.h"
+#include "comm/torch/tensor_comm.h"
+#include "engine/ranks.h"
+#include "engine/trainer.h"
+#include "record/run_dir.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr int kResumeMe = 75;
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Asked {
+  std::string recipe, config, resume = "auto", name, max_time;
+  std::vector<std::string> overrides;
+  std::optional<uint64_t> smoke;
+};
+
+// One rank says it; all leave with the same code.
+int Fail(const Status& status, bool say) {
+  if (say) {
+    fmt::print(stderr, "lockstep train: {}\n", status.ToString());
+    // The launcher reads the cause from here, as it does from PyTorch programs.
+    if (const std::string file = Variable("TORCHELASTIC_ERROR_FILE"); !file.empty()) {
+      const nlohmann::json error = {
+          {"message",
+           {{"message", status.message()},
+            {"extraInfo",
+             {{"py_callstack", status.hint()}, {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
+      if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
+        LogWarn("{}", written.message());
+    }
+  }
+  return ExitCode(status);
+}
+
+// The launcher's run directory, or one of our own when none launched us.
+struct Place {
+  std::string run_dir, metrics_path;
+  int attempt = 0;
+  bool restarted = false;
+  std::optional<record::RunDir> own;  // rank 0, without a launcher
+};
+
+Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& ranks, Place* place) {
+  place->run_dir = Variable("LOCKSTEP_RUN_DIR");
+  place->metrics_path = Variable("LOCKSTEP_METRICS");
+  place->attempt = std::atoi(Variable("LOCKSTEP_ATTEMPT").c_str());
+  place->restarted = std::atoi(Variable("LOCKSTEP_RESTART_COUNT").c_str()) > 0;
+  if (!place->run_dir.empty()) return Status::Ok();
+  // torchrun counts restarts too.
+  place->restarted = std::atoi(Variable("TORCHELASTIC_RESTART_COUNT").c_str()) > 0;
+  Status made;
+  std::string told;
+  if (ranks.is_main()) {
+    const std::string name = asked.name.empty() ? record::DefaultName(asked.recipe) : asked.name;
+    Result<record::RunDir> dir = record::RunDir::Create("", name, /*authority=*/true);
+    made = dir.status();
+    if (dir.ok()) {
+      place->own = std::move(*dir);
+      place->attempt = place->own->first_attempt();
+      told = fmt::format("{}\n{}", place->attempt, place->own->path());
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(made));
+  Result<std::vector<std::string>> all = ranks.host().Gather(told);
+  if (!all.ok()) return all.status();
+  const size_t line = all->front().find('\n');
+  place->attempt = std::atoi(all->front().c_str());
+  place->run_dir = all->front().substr(line + 1);
+  place->metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", place->run_dir, who.rank);
+  return Status::Ok();
+}
+
+Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks, at::Device device,
+                                 const engine::TrainerOptions& options, double* loss) {
+  engine::Trainer trainer(settings.config, settings.recipe.get(), &ranks, device, options);
+  LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
+  Result<engine::RunEnd> end = trainer.Run();
+  if (trainer.last_loss()) *loss = *trainer.last_loss();
+  return end;
+}
+
+void SayWhere(const Place& place, engine::RunEnd end) {
+  const char* how[] = {"finished", "ended early: no further improvement", "stopped with its state saved"};
+  fmt::print("{}: {}\n", how[static_cast<int>(end)], place.run_dir);
+  std::error_code ignored;
+  for (const char* part : {"checkpoints", "tensorboard", "loss.png", "pictures"}) {
+    const std::string path = place.run_dir + "/" + part;
+    if (std::filesystem::exists(path, ignored)) fmt::print("  {}\n", path);
+  }
+}
+
+// Half the steps, a checkpoint, and the rest from it, as a restarted run would.
+Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, engine::Ranks& ranks, at::Device device,
+                             engine::TrainerOptions options, double* loss) {
+  options.resume = "none";
+  options.stop_at = *asked.smoke / 2;
+  Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, loss);
+  if (!half.ok()) return half;
+  auto again = ReadSettings(asked.recipe, asked.config, asked.overrides, true, *asked.smoke);
+  if (!again.ok()) return again.status();
+  options.resume = "auto";
+  options.stop_at.reset();
+  return TrainOnce(*again, ranks, device, options, loss);
+}
+
+int Train(const Asked& asked) {
+  Result<Settings> settings =
+      ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(), asked.smoke.value_or(0));
+  Result<comm::Identity> who = comm::IdentityFromEnvironment();
+  if (!who.ok()) return Fail(who.status(), true);
+  const bool first = who->rank == 0;
+  // The configuration is the same text on every rank, and so is its error.
+  if (!settings.ok()) return Fail(settings.status(), first);
+  engine::PrepareTorch(settings->config);
+  Result<at::Device> device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
+                                                   settings->config.comm.backend);
+  if (!device.ok()) return Fail(device.status(), who->local_rank == 0 && first);
+  comm::Options options;
+  options.timeout = settings->config.comm.timeout;
+  auto connected = comm::TensorCommunicator::Create(*who, options, settings->config.comm.backend, *device);
+  if (!connected.ok()) return Fail(connected.status(), true);
+  engine::Ranks ranks(*connected);
+  Place place;
+  if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok()) return Fail(found, first);
+  if (first) {
+    if (Status written = WriteFileAtomic(place.run_dir + "/train.yaml", settings->effective); !written.ok()) {
+      LogWarn("{}", written.message());
+    }
+  }
+  engine::TrainerOptions trainer;
+  trainer.run_dir = place.run_dir;
+  trainer.metrics_path = place.metrics_path;
+  trainer.resume = asked.resume;
+  trainer.attempt = place.attempt;
+  trainer.restarted = place.restarted;
+  trainer.effective_config = settings->effective;
+  double loss = 0;
+  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, ranks, *device, trainer, &loss)
+                                           : TrainOnce(*settings, ranks, *device, trainer, &loss);
+  if (!end.ok()) {
+    if (asked.smoke && first) fmt::print("not ready: {}\n", end.status().message());
+    return Fail(end.status(), true);
+  }
+  if (first && asked.smoke) {
+    fmt::print(
+        "ready: {} steps of a small version on the CPU, with validation, checkpoint and resume; last loss {:.4g}\n",
+        *asked.smoke, loss);
+  } else if (first) {
+    SayWhere(place, *end);
+  }
+  return *end == engine::RunEnd::kStopped ? kResumeMe : 0;
+}
+
+}  // namespace
+
+int TrainMain(int argc, char** argv) {
+  CLI::App app{"One rank of a training.", "lockstep-train train"};
+  Asked asked;
+  std::string smoke;
+  app.add_option("RECIPE", asked.recipe, "name of the recipe")->required();
+  app.add_option("--config", asked.config, "configuration file, YAML or JSON with comments");
+  app.add_option("--set", asked.overrides, "path.of.key=value, wins over the file; may be repeated")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--resume", asked.resume,
+                 "auto: from the newest good checkpoint of this run; none; or the path of a checkpoint");
+  app.add_option("--max-time", asked.max_time, "save and stop after this long, with exit code 75");
+  app.add_option("--name", asked.name, "of the run, when no launcher gives one");
+  CLI::Option* smoke_flag =
+      app.add_option("--smoke", smoke,
+                     "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
+          ->expected(0, 1);
+  CLI11_PARSE(app, argc, argv);
+  if (*smoke_flag) {
+    char* end = nullptr;
+    const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
+    if (steps < 4 || (end != nullptr && *end != '\0')) {
+      fmt::print(stderr, "lockstep train: --smoke: expected a number of steps, at least 4, found '{}'\n", smoke);
+      return 2;
+    }
+    asked.smoke = steps;
+  }
+  if (!asked.max_time.empty()) asked.overrides.push_back("run.max_time=" + asked.max_time);
+  const int code = Train(asked);
+  std::fflush(nullptr);
+  return code;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,241 @@
+#include "engine/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace lockstep::engine {
+namespace {
+
+void DeclareOptimizer(ConfigReader& r, OptimizerConfig* o) {
+  r.Enum("kind", &o->kind,
+         {{"adamw", OptimizerConfig::Kind::kAdamW},
+          {"adam", OptimizerConfig::Kind::kAdam},
+          {"sgd", OptimizerConfig::Kind::kSgd}});
+  r.Field("lr", &o->lr, {.above = 0, .help = "learning rate before the schedule"});
+  std::array<double, 2> betas = {o->beta1, o->beta2};
+  r.Field("weight_decay", &o->weight_decay,
+          {.min = 0, .help = "decoupled (adamw) or added to the gradient (adam, sgd)"});
+  if (o->kind == OptimizerConfig::Kind::kSgd) {
+    r.Field("momentum", &o->momentum, {.min = 0, .max = 1});
+    r.Field("nesterov", &o->nesterov);
+    r.Unused("betas", "sgd has none");
+    r.Unused("epsilon", "sgd has none");
+    if (o->nesterov && o->momentum == 0) r.Fail("nesterov", "needs train.optimizer.momentum > 0");
+  } else {
+    r.Field("betas", &betas, {.min = 0, .max = 1, .help = "decay of the first and second moment"});
+    r.Field("epsilon", &o->epsilon, {.above = 0});
+    r.Unused("momentum", "only sgd has it");
+    r.Unused("nesterov", "only sgd has it");
+  }
+  o->beta1 = betas[0];
+  o->beta2 = betas[1];
+}
+
+void DeclareSchedule(ConfigReader& r, Schedule* s) {
+  using Kind = Schedule::Kind;
+  r.Enum("kind", &s->kind,
+         {{"constant", Kind::kConstant},
+          {"linear", Kind::kLinear},
+          {"cosine", Kind::kCosine},
+          {"cosine_restarts", Kind::kCosineRestarts},
+          {"multistep", Kind::kMultistep},
+          {"polynomial", Kind::kPolynomial}});
+  r.Field("warmup", &s->warmup, {.help = "optimizer steps, whatever the number of ranks"});
+  const auto only = [&](std::string_view key, bool used, const char* why, auto* value, const ConfigRule& rule) {
+    if (used) {
+      r.Field(key, value, rule);
+    } else {
+      r.Unused(key, why);
+    }
+  };
+  only("floor", s->kind != Kind::kConstant && s->kind != Kind::kMultistep, "this schedule has no end value", &s->floor,
+       {.min = 0, .max = 1, .help = "factor at the end"});
+  only("cycles", s->kind == Kind::kCosineRestarts, "only cosine_restarts has cycles", &s->cycles, {.min = 1});
+  only("power", s->kind == Kind::kPolynomial, "only polynomial has a power", &s->power, {.above = 0});
+  only("milestones", s->kind == Kind::kMultistep, "only multistep has milestones", &s->milestones,
+       {.help = "steps at which the rate is multiplied by gamma"});
+  only("gamma", s->kind == Kind::kMultistep, "only multistep has it", &s->gamma, {.above = 0});
+}
+
+void DeclareTrain(ConfigReader& r, TrainConfig* t) {
+  r.Field("steps", &t->steps, {.min = 1, .help = "optimizer steps of the whole run"});
+  r.Field("batch", &t->batch, {.min = 1, .help = "samples per optimizer step, over all ranks"});
+  r.Field("micro_batch", &t->micro_batch, {.help = "samples of one rank in one pass; 0: its whole share"});
+  r.Choice("device", &t->device, {"auto", "cpu", "cuda"});
+  r.Enum("precision", &t->precision,
+         {{"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}},
+         {.help = "what the forward pass computes in; weights stay fp32"});
+  r.Field("threads", &t->threads,
+          {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, or 1 with reproducible"});
+  r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });
+  r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule); });
+  t->schedule.steps = t->steps;
+  if (t->schedule.warmup > t->steps) {
+    r.Fail("steps", fmt::format("the warm-up alone has {} steps, the run {}", t->schedule.warmup, t->steps));
+  }
+  r.Field("clip", &t->clip, {.min = 0, .help = "largest gradient norm; 0: no clipping"});
+  r.List<GroupRule>("groups", &t->groups, [](ConfigReader& g, GroupRule* rule) {
+    g.Field("match", &rule->match, {.required = true, .help = "glob over parameter names; the first match wins"});
+    g.Field("lr_scale", &rule->lr_scale, {.min = 0});
+    g.Field("weight_decay", &rule->weight_decay, {.min = 0});
+    g.Field("freeze", &rule->freeze, {.help = "never trained"});
+    g.Field("freeze_until", &rule->freeze_until, {.help = "trained from this step on"});
+  });
+  r.Section("ema", [&](ConfigReader& s) {
+    s.Field("decay", &t->average.decay, {.min = 0, .max = 1, .help = "0: no average is kept"});
+    if (t->average.decay >= 1) s.Fail("decay", "expected less than 1: an average that never moves");
+    s.Field("warmup", &t->average.warmup, {.help = "a smaller decay at the start"});
+    s.Field("every", &t->average.every, {.min = 1, .help = "steps between updates"});
+  });
+  r.Section("scaler", [&](ConfigReader& s) {
+    if (t->precision != Precision::kFp16) {
+      for (const char* key : {"initial", "growth", "backoff", "interval"}) s.Unused(key, "only fp16 scales the loss");
+      return;
+    }
+    s.Field("initial", &t->scaler.initial, {.above = 0});
+    s.Field("growth", &t->scaler.growth, {.min = 1});
+    s.Field("backoff", &t->scaler.backoff, {.above = 0, .max = 1});
+    s.Field("interval", &t->scaler.interval, {.min = 1});
+  });
+  r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
+  r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
+  if (t->reproducible) {
+    r.Field("shards", &t->shards,
+            {.min = 1, .help = "canonical parts of the global batch; a power of two, at least the ranks"});
+    if (!std::has_single_bit(t->shards)) r.Fail("shards", fmt::format("expected a power of two, found {}", t->shards));
+    if (t->shards > t->batch)
+      r.Fail("shards", fmt::format("{} shards of a batch of {} leave some empty", t->shards, t->batch));
+    for (const char* key : {"find_unused", "static_graph", "bucket", "first_bucket"}) {
+      r.Unused(key, "with reproducible, gradients are summed after the last backward");
+    }
+    if (t->micro_batch != 0)
+      r.Fail("micro_batch", "with reproducible the canonical shards are the micro-batches: set train.shards");
+  } else {
+    r.Unused("shards", "only with reproducible: true");
+    r.Field("find_unused", &t->find_unused, {.help = "some parameters may get no gradient"});
+    r.Field("static_graph", &t->static_graph, {.help = "every step uses the same parameters"});
+    r.Size("bucket", &t->bucket, {.min = 4096, .help = "gradients exchanged at once"});
+    r.Size("first_bucket", &t->first_bucket, {.min = 4096});
+  }
+  r.Field("broadcast_buffers", &t->broadcast_buffers,
+          {.help = "rank 0's buffers (batch norm) go to all before each step"});
+  r.Field("bad_steps", &t->bad_steps,
+          {.min = 1, .help = "steps in a row with a non-finite gradient before the run stops"});
+  r.Choice("on_oom", &t->on_oom, {"stop", "skip"},
+           {.help = "out of memory in a step: all ranks stop, or all leave it out"});
+}
+
+void DeclareData(ConfigReader& r, DataConfig* d) {
+  data::SourceConfig& s = d->source;
+  r.Choice("kind", &s.kind, {"clips", "frames", "images", "videos", "annotations"},
+           {.help = "where samples come from"});
+  if (s.kind == "clips") {
+    r.Unused("path", "generated clips need no file");
+    r.Unused("clips_per_video", "only for data on disk");
+    r.Field("clips", &s.clips, {.min = 1, .help = "number of generated clips"});
+    r.Field("clips_seed", &s.seed, {.help = "what the scenes are drawn from"});
+  } else {
+    r.Field("path", &s.path, {.required = true, .help = "folder of the data"});
+    r.Field("clips_per_video", &s.clips_per_video, {.min = 1});
+    r.Unused("clips", "only for kind: clips");
+    r.Unused("clips_seed", "only for kind: clips");
+  }
+  if (s.kind == "annotations") {
+    r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"});
+  } else {
+    r.Unused("annotations", "only for kind: annotations");
+  }
+  r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
+  r.Field("height", &s.height, {.min = 8});
+  r.Field("width", &s.width, {.min = 8});
+  r.Field("min_stride", &s.min_stride, {.min = 1, .help = "frames of the video between frames of the clip"});
+  r.Field("max_stride", &s.max_stride, {.min = 1});
+  if (s.max_stride < s.min_stride) r.Fail("max_stride", fmt::format("is below min_stride {}", s.min_stride));
+  r.Enum("tail", &d->tail, {{"drop", data::Tail::kDrop}, {"pad", data::Tail::kPad}, {"keep", data::Tail::kKeep}},
+         {.help = "the last, smaller batch of an epoch"});
+  r.Field("shuffle", &d->shuffle);
+  r.Field("augment", &d->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
+  r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
+  r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
+  r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the whole run may leave out"});
+  r.Section("validation", [&](ConfigReader& v) {
+    v.Field("every", &d->validation.every, {.help = "steps between validations; 0: only at the end"});
+    v.Field("fraction", &d->validation.fraction,
+            {.min = 0, .max = 0.9, .help = "of the videos, never trained on; 0: no validation"});
+    v.Field("batch", &d->validation.batch, {.help = "samples of one rank in one pass; 0: as in training"});
+    v.Field("samples", &d->validation.samples, {.help = "at most; 0: all"});
+    v.Field("best", &d->validation.best, {.help = "metric that names the best checkpoint; empty: the recipe's choice"});
+    v.Field("patience", &d->validation.patience,
+            {.help = "validations without a better one before the run stops; 0: never"});
+  });
+}
+
+}  // namespace
+
+void DeclareConfig(ConfigReader& reader, Config* c) {
+  reader.Section("run", [&](ConfigReader& r) {
+    r.Field("seed", &c->run.seed, {.help = "of weights, order and augmentation"});
+    r.Field("max_time", &c->run.max_time, {.above = 0, .help = "save and stop after this long (exit code 75)"});
+  });
+  reader.Section("train", [&](ConfigReader& r) { DeclareTrain(r, &c->train); });
+  reader.Section("data", [&](ConfigReader& r) { DeclareData(r, &c->data); });
+  reader.Section("comm", [&](ConfigReader& r) {
+    r.Enum("backend", &c->comm.backend,
+           {{"auto", comm::Backend::kAuto}, {"nccl", comm::Backend::kNccl}, {"host", comm::Backend::kHost}},
+           {.help = "host also lets several ranks share one GPU"});
+    r.Field("timeout", &c->comm.timeout, {.above = 0, .help = "deadline of every collective"});
+  });
+  reader.Section("checkpoint", [&](ConfigReader& r) {
+    r.Field("every", &c->checkpoint.every, {.help = "steps; 0: only at the end and when stopped"});
+    r.Field("every_time", &c->checkpoint.every_time, {.above = 0, .help = "and after this much time"});
+    r.Field("keep_last", &c->checkpoint.keep.last, {.min = 1});
+    r.Field("keep_every", &c->checkpoint.keep.every, {.help = "multiples of this step stay for good; 0: none"});
+    r.Field("keep_best", &c->checkpoint.keep.best);
+    r.Field("weights", &c->checkpoint.weights, {.help = "file to start from: safetensors or torch.save"});
+  });
+  reader.Section("track", [&](ConfigReader& r) {
+    r.Field("tensorboard", &c->track.tensorboard);
+    r.Field("every", &c->track.every, {.min = 1, .help = "steps between metric lines"});
+    r.Field("samples", &c->track.samples, {.help = "write which samples each step used (samples/rank-<r>.jsonl)"});
+  });
+}
+
+Result<BatchPlan> PlanBatch(const TrainConfig& train, int world) {
+  const auto ranks = static_cast<uint64_t>(world);
+  if (ranks > train.batch) {
+    return Status(
+        Code::kUsage,
+        fmt::format("train.batch is {}, but there are {} ranks: some would have no sample", train.batch, world),
+        fmt::format("use at most {} ranks, or train.batch={}", train.batch, ranks));
+  }
+  BatchPlan plan;
+  plan.largest_share = (train.batch + ranks - 1) / ranks;
+  plan.even = train.batch % ranks == 0;
+  if (train.reproducible) {
+    if (ranks > train.shards) {
+      return Status(Code::kUsage, fmt::format("train.shards is {}, but there are {} ranks", train.shards, world),
+                    fmt::format("use at most {} ranks, or train.shards={} (which changes the bits of the result)",
+                                train.shards, std::bit_ceil(ranks)));
+    }
+    plan.accumulation = (train.shards + ranks - 1) / ranks;
+    plan.text = fmt::format("{} samples in {} canonical shards over {} rank{}", train.batch, train.shards, world,
+                            world == 1 ? "" : "s");
+    return plan;
+  }
+  const uint64_t micro = train.micro_batch == 0 ? plan.largest_share : std::min(train.micro_batch, plan.largest_share);
+  plan.accumulation = (plan.largest_share + micro - 1) / micro;
+  const uint64_t passes = plan.accumulation;
+  if (plan.even && plan.largest_share % passes == 0) {
+    plan.text = fmt::format("{} samples x {} rank{} x {} pass{} = {}", plan.largest_share / passes, world,
+                            world == 1 ? "" : "s", passes, passes == 1 ? "" : "es", train.batch);
+  } else {
+    plan.text =
+        fmt::format("{} samples over {} rank{}, {} or {} each, in {} pass{}", train.batch, world, world == 1 ? "" : "s",
+                    train.batch / ranks, plan.largest_share, passes, passes == 1 ? "" : "es");
+  }
+  return plan;
+}
+
+}  // namespace lockstep::engine

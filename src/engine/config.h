@@ -1,0 +1,110 @@
+// Everything about a training that is not the recipe's own: the sections run, train, data, comm, checkpoint and track
+// of the configuration. Declared once; the declaration reads, checks, explains and writes it. Plain values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "comm/torch/tensor_comm.h"
+#include "data/sampler.h"
+#include "data/sources.h"
+#include "engine/average.h"
+#include "engine/groups.h"
+#include "engine/optimizer.h"
+#include "engine/precision.h"
+#include "engine/scaler.h"
+#include "engine/schedule.h"
+#include "record/checkpoint_folder.h"
+
+namespace lockstep::engine {
+
+struct RunConfig {
+  uint64_t seed = 42;
+  std::optional<std::chrono::milliseconds> max_time;
+};
+
+struct TrainConfig {
+  uint64_t steps = 1000;
+  uint64_t batch = 16;       // global
+  uint64_t micro_batch = 0;  // 0: a rank's whole share
+  std::string device = "auto";
+  Precision precision = Precision::kFp32;
+  int threads = 0;  // 0: OMP_NUM_THREADS or all cores; with `reproducible`: 1
+  OptimizerConfig optimizer;
+  Schedule schedule;
+  double clip = 1.0;
+  std::vector<GroupRule> groups;
+  AverageConfig average;
+  ScalerConfig scaler;
+  bool recompute = false;
+  bool find_unused = false, static_graph = false, broadcast_buffers = true;
+  uint64_t bucket = 25u << 20, first_bucket = 1u << 20;
+  bool reproducible = false;
+  uint64_t shards = 8;
+  uint64_t bad_steps = 100;  // steps in a row without a usable gradient before the run stops
+  std::string on_oom = "stop";
+};
+
+struct ValidationConfig {
+  uint64_t every = 0;  // steps; 0: never
+  double fraction = 0.1;
+  uint64_t batch = 0;     // samples of one rank at a time; 0: as in training
+  uint64_t samples = 0;   // at most; 0: all
+  std::string best;       // metric; empty: the recipe's choice
+  uint64_t patience = 0;  // validations without improvement before the run stops; 0: never stops
+};
+
+struct DataConfig {
+  data::SourceConfig source;
+  data::Tail tail = data::Tail::kDrop;
+  bool shuffle = true, augment = true;
+  int threads = 2, prefetch = 2;
+  uint64_t bad_samples = 0;  // budget of the run
+  ValidationConfig validation;
+};
+
+struct CommConfig {
+  comm::Backend backend = comm::Backend::kAuto;
+  std::chrono::milliseconds timeout{600000};
+};
+
+struct CheckpointConfig {
+  uint64_t every = 0;  // steps; 0: only at the end and when stopped
+  std::optional<std::chrono::milliseconds> every_time;
+  record::Keep keep;
+  std::string weights;  // to start from
+};
+
+struct TrackConfig {
+  bool tensorboard = true;
+  uint64_t every = 1;
+  bool samples = false;
+};
+
+struct Config {
+  RunConfig run;
+  TrainConfig train;
+  DataConfig data;
+  CommConfig comm;
+  CheckpointConfig checkpoint;
+  TrackConfig track;
+};
+
+// Declares all sections but `recipe`.
+void DeclareConfig(ConfigReader& reader, Config* config);
+
+// How the global batch falls on `world` ranks.
+struct BatchPlan {
+  uint64_t largest_share = 0;  // samples of the rank that has most
+  uint64_t accumulation = 1;   // backward passes of a rank in one step
+  bool even = true;
+  std::string text;  // "8 samples x 2 ranks x 1 pass = 16"
+};
+// Refuses what cannot be: fewer samples than ranks (or canonical shards than ranks), with the nearest that fits.
+Result<BatchPlan> PlanBatch(const TrainConfig& train, int world);
+
+}  // namespace lockstep::engine

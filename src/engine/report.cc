@@ -1,0 +1,181 @@
+#include "engine/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "data/image.h"
+#include "track/curve.h"
+
+#ifdef LOCKSTEP_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
+
+namespace lockstep::engine {
+namespace {
+
+double ResidentBytes() {
+  long pages = 0;
+  if (FILE* file = std::fopen("/proc/self/statm", "r")) {
+    long total = 0;
+    if (std::fscanf(file, "%ld %ld", &total, &pages) != 2) pages = 0;
+    std::fclose(file);
+  }
+  return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+std::optional<double> DevicePeakBytes(at::Device device) {
+#ifdef LOCKSTEP_CUDA
+  if (device.is_cuda()) {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    return static_cast<double>(stats.allocated_bytes[0].peak);
+  }
+#endif
+  (void)device;
+  return std::nullopt;
+}
+
+// Values of one name over steps; a later attempt replaces what an earlier one wrote for the same step.
+track::CurvePoints ReadSeries(const std::string& path, const std::string& name) {
+  track::CurvePoints points;
+  Result<JsonLines> lines = ReadJsonLines(path);
+  if (!lines.ok()) return points;
+  std::map<int64_t, double> by_step;
+  for (const nlohmann::json& line : lines->lines) {
+    const auto scalars = line.find("scalars");
+    if (scalars == line.end() || !scalars->is_object()) continue;
+    const auto value = scalars->find(name);
+    if (value != scalars->end() && value->is_number()) by_step[GetInt(line, "step")] = value->get<double>();
+  }
+  for (const auto& [step, value] : by_step) points.emplace_back(static_cast<double>(step), value);
+  return points;
+}
+
+}  // namespace
+
+Report::Report(const Options& options) : options_(options) {}
+Report::~Report() = default;
+
+Result<std::unique_ptr<Report>> Report::Start(const Options& options) {
+  std::unique_ptr<Report> report(new Report(options));
+  track::MetricsOptions metrics;
+  metrics.jsonl_path = options.metrics_path;
+  metrics.rank = options.rank;
+  metrics.attempt = options.attempt;
+  if (options.rank == 0 && options.track.tensorboard && !options.run_dir.empty()) {
+    metrics.tensorboard_dir = options.run_dir + "/tensorboard";
+  }
+  Result<std::unique_ptr<track::Metrics>> started = track::Metrics::Start(metrics);
+  if (!started.ok()) return started.status();
+  report->metrics_ = std::move(*started);
+  if (options.rank == 0) {
+    track::ProgressLineOptions progress;
+    progress.total = options.steps;
+    progress.first_step = options.first_step;
+    report->progress_ = std::make_unique<track::ProgressLine>(progress);
+  }
+  return report;
+}
+
+void Report::Set(const char* name, uint64_t step, double value) {
+  auto it = ids_.find(name);
+  if (it == ids_.end()) it = ids_.emplace(name, metrics_->Register(name)).first;
+  metrics_->Set(it->second, step, value);
+}
+
+void Report::Step(const StepFacts& facts) {
+  if (facts.skipped) ++skipped_;
+  const uint64_t step = facts.step;
+  if (step % options_.track.every == 0 || step == options_.steps) {
+    if (options_.rank == 0) {
+      Set("loss", step, facts.loss);
+      for (const auto& [name, value] : facts.parts) Set(name.c_str(), step, value);
+      Set("lr", step, facts.lr);
+      Set("grad_norm", step, facts.gradient_norm);
+      if (facts.loss_scale) Set("loss_scale", step, *facts.loss_scale);
+      Set("time/step", step, facts.seconds);
+      Set("samples_per_second", step, static_cast<double>(facts.samples) / facts.seconds);
+      if (skipped_ > 0) Set("steps_skipped", step, static_cast<double>(skipped_));
+    }
+    Set("rank/time/step", step, facts.seconds);
+    Set("rank/time/data", step, facts.data_seconds);
+    Set("rank/time/comm_exposed", step, facts.comm_seconds);
+    Set("rank/time/save", step, facts.save_seconds);
+    Set("rank/memory/host", step, ResidentBytes());
+    if (const auto device = DevicePeakBytes(options_.device)) Set("rank/memory/device", step, *device);
+    Set("rank/comm/shm_bytes", step, static_cast<double>(facts.traffic.shm_bytes - last_traffic_.shm_bytes));
+    Set("rank/comm/tcp_bytes", step, static_cast<double>(facts.traffic.tcp_bytes - last_traffic_.tcp_bytes));
+    last_traffic_ = facts.traffic;
+    metrics_->EndStep(step);
+  }
+  if (progress_) {
+    track::ProgressValues values;
+    values.step = step;
+    values.loss = facts.loss;
+    values.lr = facts.lr;
+    values.samples_per_second = static_cast<double>(facts.samples) / facts.seconds;
+    values.data_wait = facts.data_seconds / facts.seconds;
+    progress_->Update(values);
+  }
+}
+
+void Report::Validation(uint64_t step, const std::vector<std::pair<std::string, double>>& scores) {
+  std::string text = fmt::format("validation at step {}:", step);
+  for (const auto& [name, value] : scores) {
+    Set(("val/" + name).c_str(), step, value);
+    text += fmt::format(" {} {:.4f}", name, value);
+  }
+  metrics_->EndStep(step);
+  Say(text);
+}
+
+void Report::Say(const std::string& line) {
+  if (progress_) {
+    progress_->Say(line);
+  }
+}
+
+void Report::Hyperparameters(const std::string& effective_config) {
+  metrics_->Text("config", 0, "```yaml\n" + effective_config + "```");
+}
+
+Result<std::string> Report::Show(const std::string& name, uint64_t step, const engine::Picture& picture) {
+  Result<std::string> png = data::EncodePng(picture.rgb, picture.width, picture.height);
+  if (!png.ok()) return png.status();
+  metrics_->Image(name, step, *png, picture.width, picture.height);
+  if (options_.run_dir.empty()) return std::string();
+  const std::string folder = options_.run_dir + "/pictures";
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder));
+  const std::string path = fmt::format("{}/{}-{}.png", folder, name, step);
+  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(path, *png, 0644, Durability::kProcess));
+  return path;
+}
+
+Status Report::Samples(uint64_t step, const std::vector<data::SampleId>& ids) {
+  if (!options_.track.samples || options_.run_dir.empty()) return Status::Ok();
+  const std::string folder = options_.run_dir + "/samples";
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder));
+  nlohmann::json list = nlohmann::json::array();
+  for (const data::SampleId& id : ids) list.push_back({id.epoch, id.position, id.index});
+  const nlohmann::json line = {{"attempt", options_.attempt}, {"step", step}, {"samples", list}};
+  return AppendLine(fmt::format("{}/rank-{}.jsonl", folder, options_.rank), ToJsonLine(line));
+}
+
+Result<std::string> Report::Finish() {
+  if (progress_) progress_->Finish();
+  if (Status status = metrics_->Flush(); !status.ok()) return status;
+  if (options_.rank != 0 || options_.run_dir.empty() || options_.metrics_path.empty()) return std::string();
+  const track::CurvePoints loss = ReadSeries(options_.metrics_path, "loss");
+  if (loss.size() < 2) return std::string();
+  const track::Picture curve = track::DrawCurve(loss, "loss by step");
+  Result<std::string> png = data::EncodePng(curve.rgb, curve.width, curve.height);
+  if (!png.ok()) return png.status();
+  const std::string path = options_.run_dir + "/loss.png";
+  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(path, *png, 0644, Durability::kProcess));
+  return path;
+}
+
+}  // namespace lockstep::engine

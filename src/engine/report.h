@@ -1,0 +1,72 @@
+// What people and programs see of a training: the metric stream of each rank, the progress line and sentences of the
+// main rank, pictures. No call here waits for other ranks, and none but Picture and Finish touches a disk on the
+// training thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "engine/config.h"
+#include "engine/recipe.h"
+#include "track/metrics.h"
+#include "track/progress_line.h"
+
+namespace lockstep::engine {
+
+struct StepFacts {
+  uint64_t step = 0;  // steps done, this one included
+  double loss = 0;    // over all ranks
+  std::vector<std::pair<std::string, double>> parts;
+  double lr = 0, gradient_norm = 0;
+  std::optional<double> loss_scale;
+  double seconds = 0, data_seconds = 0, comm_seconds = 0, save_seconds = 0;
+  uint64_t samples = 0;  // of all ranks
+  bool skipped = false;
+  comm::Traffic traffic;  // of this rank, since the start
+};
+
+class Report {
+ public:
+  struct Options {
+    std::string run_dir;       // empty: nothing is written
+    std::string metrics_path;  // of this rank
+    int rank = 0, attempt = 0;
+    uint64_t steps = 0, first_step = 0;
+    at::Device device = at::kCPU;
+    TrackConfig track;
+  };
+  static Result<std::unique_ptr<Report>> Start(const Options& options);
+  ~Report();
+
+  void Step(const StepFacts& facts);
+  // Means over all ranks, under "val/". Main rank.
+  void Validation(uint64_t step, const std::vector<std::pair<std::string, double>>& scores);
+  // A line on the main rank's console.
+  void Say(const std::string& line);
+  void Hyperparameters(const std::string& effective_config);
+  // Writes pictures/<name>-<step>.png and shows it in TensorBoard. Main rank; returns the path.
+  Result<std::string> Show(const std::string& name, uint64_t step, const engine::Picture& picture);
+  // Which samples a step used on this rank (track.samples).
+  Status Samples(uint64_t step, const std::vector<data::SampleId>& ids);
+  // Draws loss.png from the metric lines of all attempts; returns its path or "".
+  Result<std::string> Finish();
+
+ private:
+  explicit Report(const Options& options);
+  void Set(const char* name, uint64_t step, double value);
+
+  Options options_;
+  std::unique_ptr<track::Metrics> metrics_;
+  std::unique_ptr<track::ProgressLine> progress_;
+  std::map<std::string, track::MetricId> ids_;
+  comm::Traffic last_traffic_;
+  uint64_t skipped_ = 0;
+};
+
+}  // namespace lockstep::engine

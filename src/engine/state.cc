@@ -1,0 +1,238 @@
+#include "engine/state.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/json.h"
+
+namespace lockstep::engine {
+namespace {
+
+struct TypeRow {
+  at::ScalarType torch;
+  Dtype stored;
+};
+constexpr TypeRow kTypes[] = {
+    {at::kFloat, Dtype::kF32}, {at::kHalf, Dtype::kF16},  {at::kBFloat16, Dtype::kBF16}, {at::kDouble, Dtype::kF64},
+    {at::kLong, Dtype::kI64},  {at::kInt, Dtype::kI32},   {at::kShort, Dtype::kI16},     {at::kChar, Dtype::kI8},
+    {at::kByte, Dtype::kU8},   {at::kBool, Dtype::kBool},
+};
+
+std::optional<Dtype> Stored(at::ScalarType type) {
+  for (const TypeRow& row : kTypes) {
+    if (row.torch == type) return row.stored;
+  }
+  return std::nullopt;
+}
+
+std::optional<at::ScalarType> Torch(Dtype type) {
+  for (const TypeRow& row : kTypes) {
+    if (row.stored == type) return row.torch;
+  }
+  return std::nullopt;
+}
+
+// A tensor of the state by its name in the checkpoint. `part` of a flat buffer, or a tensor of its own.
+struct Entry {
+  std::string name;
+  at::Tensor tensor;
+};
+
+std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
+  std::vector<Entry> entries;
+  const FlatParameters& flat = *state.flat;
+  std::map<std::string, bool> in_flat;
+  const auto add_flat = [&](const std::string& prefix, const at::Tensor& buffer) {
+    for (const FlatParameter& parameter : flat.parameters()) {
+      entries.push_back({prefix + parameter.name, FlatParameters::View(buffer, parameter)});
+    }
+  };
+  add_flat("model/", flat.values());
+  for (const FlatParameter& parameter : flat.parameters()) in_flat[parameter.name] = true;
+  for (const auto& item : state.recipe->model().named_parameters()) {
+    if (!in_flat.contains(item.key())) entries.push_back({"model/" + item.key(), item.value().detach()});
+  }
+  for (const auto& item : state.recipe->model().named_buffers()) {
+    entries.push_back({"model/" + item.key(), item.value()});
+  }
+  for (const Optimizer::Slot& slot : state.optimizer->slots()) add_flat("optimizer/" + slot.name + ".", slot.flat);
+  if (state.average->on()) add_flat("ema/", state.average->values());
+  for (const auto& [name, tensor] : recipe.tensors) entries.push_back({"recipe/" + name, tensor.detach()});
+  return entries;
+}
+
+nlohmann::json PositionJson(const Position& p) {
+  nlohmann::json json = {
+      {"step", p.step},
+      {"sampler", {{"seed", p.sampler.seed}, {"epoch", p.sampler.epoch}, {"position", p.sampler.position}}},
+      {"samples", p.samples},
+      {"bad_samples", p.bad_samples},
+      {"bad_steps", p.bad_steps},
+      {"best_step", p.best_step},
+      {"stale_validations", p.stale_validations},
+      {"seed", p.seed}};
+  json["best"] = p.best ? nlohmann::json(*p.best) : nlohmann::json(nullptr);
+  return json;
+}
+
+Position ReadPosition(const nlohmann::json& json) {
+  const auto number = [](const nlohmann::json& object, const char* key) {
+    const auto it = object.find(key);
+    return it != object.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
+  };
+  Position p;
+  p.step = number(json, "step");
+  const nlohmann::json sampler = json.value("sampler", nlohmann::json::object());
+  p.sampler = {number(sampler, "seed"), number(sampler, "epoch"), number(sampler, "position")};
+  p.samples = number(json, "samples");
+  p.bad_samples = number(json, "bad_samples");
+  p.bad_steps = number(json, "bad_steps");
+  p.best_step = number(json, "best_step");
+  p.stale_validations = number(json, "stale_validations");
+  p.seed = number(json, "seed");
+  if (json.contains("best") && json["best"].is_number()) p.best = json["best"].get<double>();
+  return p;
+}
+
+nlohmann::json SmallState(const TrainingState& state, const RecipeState& recipe) {
+  nlohmann::json json;
+  json["position"] = PositionJson(state.position);
+  json["identity"] = state.recipe->Identity();
+  json["recipe"] = recipe.values;
+  nlohmann::json steps = nlohmann::json::object();
+  for (size_t i = 0; i < state.flat->parameters().size(); ++i) {
+    steps[state.flat->parameters()[i].name] = state.optimizer->steps()[i];
+  }
+  json["optimizer_steps"] = std::move(steps);
+  json["ema_updates"] = state.average->updates();
+  if (state.scaler != nullptr) {
+    json["scaler"] = {{"scale", state.scaler->scale()}, {"good_steps", state.scaler->good_steps()}};
+  }
+  return json;
+}
+
+Status CheckIdentity(const record::CheckpointReader& reader, Recipe& recipe) {
+  if (reader.recipe() != recipe.name()) {
+    return Status(Code::kUsage,
+                  fmt::format("{}: a checkpoint of the recipe '{}', expected '{}'", reader.path(), reader.recipe(),
+                              recipe.name()),
+                  "use another run name, or --resume none to start anew beside it");
+  }
+  const nlohmann::json found = reader.state().value("identity", nlohmann::json::object());
+  if (found != recipe.Identity()) {
+    return Status(Code::kUsage,
+                  fmt::format("{}: a checkpoint of another model: expected {}, found {}", reader.path(),
+                              recipe.Identity().dump(), found.dump()),
+                  "set the recipe's model as it was, or use another run name");
+  }
+  return Status::Ok();
+}
+
+Status ReadEntry(const record::CheckpointReader& reader, const Entry& entry) {
+  const TensorInfo* info = reader.Find(entry.name);
+  const std::vector<int64_t> shape = entry.tensor.sizes().vec();
+  const auto stored = Stored(entry.tensor.scalar_type());
+  if (info == nullptr) {
+    return Status(
+        Code::kUsage, fmt::format("{}: it has no tensor {}", reader.path(), entry.name),
+        "resume with the settings it was written with (optimizer, train.ema, frozen groups), or --resume none");
+  }
+  if (!stored || info->dtype != *stored || info->shape != shape) {
+    return Status(
+        Code::kUsage,
+        fmt::format("{}: tensor {}: expected {}, found {}", reader.path(), entry.name,
+                    stored ? DescribeTensor(*stored, shape) : "another type", DescribeTensor(info->dtype, info->shape)),
+        "resume with the model it was written with");
+  }
+  at::Tensor host = at::empty(entry.tensor.sizes(), entry.tensor.options().device(at::kCPU));
+  LOCKSTEP_RETURN_IF_ERROR(reader.Read(entry.name, host.data_ptr(), host.nbytes()));
+  const at::NoGradGuard no_grad;
+  at::Tensor(entry.tensor).copy_(host);
+  return Status::Ok();
+}
+
+}  // namespace
+
+StateImage Describe(const TrainingState& state) {
+  const RecipeState recipe = state.recipe->Save();
+  StateImage image;
+  image.content.step = state.position.step;
+  image.content.recipe = state.recipe->name();
+  image.content.state = SmallState(state, recipe);
+  for (const Entry& entry : Entries(state, recipe)) {
+    const at::Tensor dense = entry.tensor.contiguous();
+    image.hold.push_back(dense);
+    image.content.tensors.push_back({entry.name, Stored(dense.scalar_type()).value_or(Dtype::kF32), dense.sizes().vec(),
+                                     dense.const_data_ptr(), dense.nbytes()});
+  }
+  return image;
+}
+
+Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
+  RecipeState recipe = state->recipe->Save();  // the names and shapes that must be there
+  const std::vector<Entry> entries = Entries(*state, recipe);
+  Status read;
+  std::string small;
+  if (ranks->is_main()) {
+    read = [&]() -> Status {
+      Result<record::CheckpointReader> reader = record::CheckpointReader::Open(path);
+      if (!reader.ok()) return reader.status();
+      LOCKSTEP_RETURN_IF_ERROR(CheckIdentity(*reader, *state->recipe));
+      for (const Entry& entry : entries) LOCKSTEP_RETURN_IF_ERROR(ReadEntry(*reader, entry));
+      small = ToJsonLine(reader->state());
+      return Status::Ok();
+    }();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks->Agree(read));
+  Result<std::vector<std::string>> told = ranks->host().Gather(small);
+  if (!told.ok()) return told.status();
+  const Result<nlohmann::json> parsed = ParseJson(told->front(), "state of the checkpoint");
+  if (!parsed.ok()) return parsed.status();
+  const nlohmann::json& json = *parsed;
+  if (ranks->size() > 1) {
+    for (const Entry& entry : entries) {
+      at::Tensor dense = entry.tensor.contiguous();
+      LOCKSTEP_RETURN_IF_ERROR(ranks->tensors().Broadcast(dense, 0).Wait());
+      if (!dense.is_same(entry.tensor)) at::Tensor(entry.tensor).copy_(dense);
+    }
+  }
+  state->position = ReadPosition(json.value("position", nlohmann::json::object()));
+  const nlohmann::json steps = json.value("optimizer_steps", nlohmann::json::object());
+  for (size_t i = 0; i < state->flat->parameters().size(); ++i) {
+    state->optimizer->steps()[i] = GetInt(steps, state->flat->parameters()[i].name);
+  }
+  state->average->set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
+  if (state->scaler != nullptr && json.contains("scaler")) {
+    state->scaler->Restore(GetNumber(json["scaler"], "scale", state->scaler->scale()),
+                           static_cast<uint64_t>(GetInt(json["scaler"], "good_steps")));
+  }
+  recipe.values = json.value("recipe", nlohmann::json::object());
+  return state->recipe->Restore(recipe);
+}
+
+Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path) {
+  Result<std::unique_ptr<Weights>> file = OpenWeights(path);
+  if (!file.ok()) return file.status();
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const TensorInfo& info : (*file)->tensors()) {
+    const auto type = Torch(info.dtype);
+    if (!type) {
+      return Status(Code::kUsage,
+                    fmt::format("{}: tensor {}: the type {} is not supported", path, info.name, DtypeName(info.dtype)));
+    }
+    at::Tensor tensor = at::empty(info.shape, at::TensorOptions().dtype(*type));
+    LOCKSTEP_RETURN_IF_ERROR((*file)->Read(info.name, tensor.data_ptr(), tensor.nbytes()));
+    tensors.emplace_back(info.name, std::move(tensor));
+  }
+  // Files often wrap the weights once: {"state_dict": {...}}.
+  for (const std::string prefix : {"state_dict.", "params_ema.", "params.", "model.", "module."}) {
+    bool all = !tensors.empty();
+    for (const auto& item : tensors) all = all && item.first.starts_with(prefix);
+    if (!all) continue;
+    for (auto& item : tensors) item.first.erase(0, prefix.size());
+  }
+  return tensors;
+}
+
+}  // namespace lockstep::engine

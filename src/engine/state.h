@@ -1,0 +1,59 @@
+// All that makes a run continue where it was, as a checkpoint: weights, optimizer, average, loss scale, position in the
+// data, best score, the recipe's own state. Independent of the number of ranks. Describe is for the rank that writes;
+// Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/weights.h"
+#include "data/sampler.h"
+#include "engine/average.h"
+#include "engine/flat.h"
+#include "engine/optimizer.h"
+#include "engine/ranks.h"
+#include "engine/recipe.h"
+#include "engine/scaler.h"
+#include "record/checkpoint.h"
+
+namespace lockstep::engine {
+
+// The small values.
+struct Position {
+  uint64_t step = 0;  // optimizer steps done
+  data::SamplerState sampler;
+  uint64_t samples = 0;      // trained on so far, repeats included
+  uint64_t bad_samples = 0;  // left out so far, on all ranks
+  uint64_t bad_steps = 0;    // in a row
+  std::optional<double> best;
+  uint64_t best_step = 0;
+  uint64_t stale_validations = 0;  // since the best
+  uint64_t seed = 0;
+};
+
+struct TrainingState {
+  Recipe* recipe = nullptr;
+  FlatParameters* flat = nullptr;
+  Optimizer* optimizer = nullptr;
+  Average* average = nullptr;
+  LossScaler* scaler = nullptr;  // null without fp16
+  Position position;
+};
+
+// A checkpoint's content, and the tensors it points into where they had to be made for it.
+struct StateImage {
+  record::CheckpointContent content;
+  std::vector<at::Tensor> hold;
+};
+StateImage Describe(const TrainingState& state);
+
+// Reads a checkpoint into the state. `path` matters on rank 0 alone.
+Status Restore(const std::string& path, TrainingState* state, Ranks* ranks);
+
+// The tensors of a weights file on the CPU; `prefix` ("state_dict.", "params.") is taken off where all names have it.
+Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path);
+
+}  // namespace lockstep::engine

@@ -1,0 +1,32 @@
+#include "engine/stop.h"
+
+#include <csignal>
+
+namespace lockstep::engine {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
+volatile std::sig_atomic_t g_signal = 0;
+
+void Remember(int signal) {
+  if (g_signal == 0) g_signal = signal;
+}
+
+}  // namespace
+
+StopRequests::StopRequests(std::optional<std::chrono::milliseconds> max_time) {
+  if (max_time) deadline_ = Now() + *max_time;
+  g_signal = 0;
+  struct sigaction action = {};
+  action.sa_handler = Remember;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+}
+
+StopRequests::~StopRequests() {
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+}
+
+int StopRequests::signal() const { return g_signal; }
+
+}  // namespace lockstep::engine

@@ -1,0 +1,27 @@
+// Why a run may end before its last step, as seen by one rank: a signal (SIGTERM, SIGUSR1, SIGINT: save and stop) or
+// the time limit. Nothing is done here: the trainer brings it to the ranks' agreement at the end of each step. The
+// handlers are process-wide; one StopRequests lives at a time, made before other threads start.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "base/clock.h"
+
+namespace lockstep::engine {
+
+class StopRequests {
+ public:
+  explicit StopRequests(std::optional<std::chrono::milliseconds> max_time);
+  ~StopRequests();
+  StopRequests(const StopRequests&) = delete;
+  StopRequests& operator=(const StopRequests&) = delete;
+
+  int signal() const;  // the one that came first, or 0
+  bool time_up() const { return deadline_ && Now() >= *deadline_; }
+
+ private:
+  std::optional<TimePoint> deadline_;
+};
+
+}  // namespace lockstep::engine

@@ -1,0 +1,265 @@
+// The trainer before its first step: data, model, where to start from, and what it says about all of it.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/canonical_ddp.h"
+#include "engine/ddp.h"
+#include "engine/trainer.h"
+#include "record/checkpoint_folder.h"
+
+namespace lockstep::engine {
+
+Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int local_size, comm::Backend backend) {
+  const int count = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+  if (wanted == "cpu" || (wanted == "auto" && count == 0)) {
+    if (backend == comm::Backend::kNccl) {
+      return Status(Code::kUsage, "comm.backend: nccl needs a GPU, and the device is the CPU",
+                    "use comm.backend: host or auto");
+    }
+    return at::Device(at::kCPU);
+  }
+  if (count == 0) {
+    return Status(Code::kEnvironment, "train.device: cuda, but no GPU is visible to this process",
+                  "check CUDA_VISIBLE_DEVICES and the driver, or use train.device: cpu");
+  }
+  // One visible GPU for each rank is how many launchers and containers do it.
+  if (count == 1 && local_size > 1 && backend != comm::Backend::kHost) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != nullptr && *visible != '\0') return at::Device(at::kCUDA, 0);
+  }
+  if (local_rank >= count && backend != comm::Backend::kHost) {
+    return Status(Code::kUsage,
+                  fmt::format("{} ranks on this node, but only {} GPU{} visible", local_size, count,
+                              count == 1 ? " is" : "s are"),
+                  fmt::format("start {} rank{} (--nproc-per-node {}), or let ranks share a GPU with comm.backend: host",
+                              count, count == 1 ? "" : "s", count));
+  }
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
+}
+
+void PrepareTorch(const Config& config) {
+  int threads = config.train.threads;
+  if (threads == 0 && config.train.reproducible) threads = 1;
+  if (threads > 0) at::set_num_threads(threads);
+  if (!config.train.reproducible) return;
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+}
+
+Trainer::Trainer(const Config& config, Recipe* recipe, Ranks* ranks, at::Device device, TrainerOptions options)
+    : config_(config),
+      recipe_(recipe),
+      ranks_(ranks),
+      device_(device),
+      options_(std::move(options)),
+      stop_(config.run.max_time) {}
+
+Trainer::~Trainer() = default;
+
+Status Trainer::Setup() {
+  Result<BatchPlan> plan = PlanBatch(config_.train, ranks_->size());
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(plan.status()));
+  plan_ = *plan;
+  passes_ = config_.train.reproducible ? LeavesOf(config_.train.shards, ranks_->rank(), ranks_->size()).count
+                                       : plan_.accumulation;
+  LOCKSTEP_RETURN_IF_ERROR(OpenData());
+  LOCKSTEP_RETURN_IF_ERROR(BuildModel());
+  std::string path;
+  LOCKSTEP_RETURN_IF_ERROR(FindCheckpoint(&path));
+  state_.position.seed = config_.run.seed;
+  state_.position.sampler.seed = config_.run.seed;
+  if (!path.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(Restore(path, &state_, ranks_));
+    if (state_.position.seed != config_.run.seed) {
+      return Status(
+          Code::kUsage,
+          fmt::format("{}: written with run.seed {}, this run has {}", path, state_.position.seed, config_.run.seed),
+          fmt::format("use run.seed={}: the order of the data depends on it", state_.position.seed));
+    }
+  }
+  Result<data::Sampler> sampler = data::Sampler::Create(sources_.train->size(), state_.position.sampler,
+                                                        config_.train.batch, config_.data.tail, config_.data.shuffle);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
+  sampler_ = *sampler;
+
+  Report::Options report;
+  report.run_dir = options_.run_dir;
+  report.metrics_path = options_.metrics_path;
+  report.rank = ranks_->rank();
+  report.attempt = options_.attempt;
+  report.steps = config_.train.steps;
+  report.first_step = state_.position.step;
+  report.device = device_;
+  report.track = config_.track;
+  Result<std::unique_ptr<Report>> started = Report::Start(report);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started.status()));
+  report_ = std::move(*started);
+  Status saving;
+  if (ranks_->is_main() && !options_.run_dir.empty()) {
+    saving = saving_.Open(config_.checkpoint, options_.run_dir + "/checkpoints", device_);
+    if (saving.ok()) saving = saving_.Reserve(state_);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saving));
+  if (!path.empty() && !options_.quiet) {
+    report_->Say(fmt::format("resuming from {} at step {}", path, state_.position.step));
+  }
+  Banner();
+  StartFeed();
+  return Status::Ok();
+}
+
+Status Trainer::OpenData() {
+  // One rank looks first: a missing folder is said once, and an index it writes is there for the others.
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->MainFirst([&] {
+    Result<Sources> opened = recipe_->Open(config_);
+    if (opened.ok()) sources_ = *opened;
+    return opened.status();
+  }));
+  const std::string digest = sources_.train->Digest();
+  Result<std::vector<std::string>> all = ranks_->host().Gather(digest);
+  if (!all.ok()) return all.status();
+  for (size_t r = 1; r < all->size(); ++r) {
+    if ((*all)[r] != all->front()) {
+      return Status(
+          Code::kEnvironment,
+          fmt::format("the data differ between ranks: rank 0 sees {}, rank {} sees {}", all->front(), r, (*all)[r]),
+          "give every node the same files under data.path");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Trainer::BuildModel() {
+  Status built = recipe_->Build(config_, config_.run.seed);
+  if (built.ok() && !config_.checkpoint.weights.empty()) {
+    auto weights = ReadWeights(config_.checkpoint.weights);
+    built = weights.ok() ? recipe_->LoadWeights(*weights, config_.checkpoint.weights) : weights.status();
+  }
+  if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
+  part_names_ = recipe_->Parts();
+  recipe_->model().to(device_);
+  recipe_->model().train();
+  Result<FlatParameters> flat = FlatParameters::Create(
+      recipe_->model(), [&](int64_t numel) { return ranks_->tensors().AllocateFlat(numel, at::kFloat, device_); });
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(flat.status()));
+  flat_ = std::move(*flat);
+  const Groups groups = GroupParameters(config_.train.groups, config_.train.optimizer.weight_decay, *flat_);
+  optimizer_ = std::make_unique<Optimizer>(config_.train.optimizer, &*flat_, groups.settings, groups.group_of);
+  average_ = std::make_unique<Average>(config_.train.average, &*flat_);
+  if (config_.train.precision == Precision::kFp16) scaler_ = std::make_unique<LossScaler>(config_.train.scaler);
+  ApplyFreeze(config_.train.groups, 0, *flat_);
+  // Equal seeds give equal weights; a weights file that differs between nodes would not.
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->tensors().Broadcast(flat_->values(), 0).Wait());
+  if (config_.train.reproducible) {
+    strategy_ = std::make_unique<CanonicalDdp>(config_.train.shards, &*flat_, ranks_);
+  } else {
+    DdpConfig ddp;
+    ddp.bucket_bytes = config_.train.bucket;
+    ddp.first_bucket_bytes = config_.train.first_bucket;
+    ddp.find_unused = config_.train.find_unused;
+    ddp.static_graph = config_.train.static_graph;
+    strategy_ = std::make_unique<Ddp>(ddp, &*flat_, ranks_);
+  }
+  state_ = {recipe_, &*flat_, optimizer_.get(), average_.get(), scaler_.get(), {}};
+  return Status::Ok();
+}
+
+// Rank 0 decides; the others need not see the folder.
+Status Trainer::FindCheckpoint(std::string* path) {
+  Status status;
+  std::string found;
+  const std::string folder = options_.run_dir + "/checkpoints";
+  if (ranks_->is_main()) {
+    const bool from_start = options_.resume == "none" && !options_.restarted;
+    if (!from_start && options_.resume != "auto" && options_.resume != "none" && !options_.restarted) {
+      found = options_.resume;
+      if (!std::filesystem::exists(found)) {
+        status = Status(Code::kUsage, fmt::format("--resume {}: there is no such checkpoint", found),
+                        "name a folder checkpoints/step-<n>, or use --resume auto");
+      }
+    } else if (!options_.run_dir.empty() && from_start) {
+      if (std::error_code error; std::filesystem::exists(folder, error)) {
+        // Old checkpoints of the same name would be taken for this run's after a restart.
+        const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
+        std::filesystem::rename(folder, aside, error);
+        if (error) {
+          status = Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
+        } else {
+          LogWarn("--resume none: the checkpoints of before are now in {}", aside);
+        }
+      }
+    } else if (!options_.run_dir.empty()) {
+      std::vector<record::Candidate> rejected;
+      Result<std::optional<std::string>> newest = record::NewestGood(folder, &rejected);
+      for (const record::Candidate& candidate : rejected) {
+        LogWarn("checkpoint {} is passed over: {}", candidate.path, candidate.status.message());
+      }
+      status = newest.status();
+      if (newest.ok() && *newest) {
+        found = **newest;
+      } else if (newest.ok() && options_.resume != "auto" && options_.resume != "none") {
+        found = options_.resume;  // restarted before its first own checkpoint
+      }
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(status));
+  Result<std::vector<std::string>> told = ranks_->host().Gather(found);
+  if (!told.ok()) return told.status();
+  *path = told->front();
+  return Status::Ok();
+}
+
+void Trainer::StartFeed() {
+  data::LoaderOptions options;
+  options.threads = config_.data.threads;
+  options.prefetch = config_.data.prefetch;
+  options.augment = config_.data.augment;
+  options.seed = config_.run.seed;
+  const auto rank = static_cast<uint64_t>(ranks_->rank());
+  const auto world = static_cast<uint64_t>(ranks_->size());
+  const uint64_t first_leaf = LeavesOf(config_.train.shards, ranks_->rank(), ranks_->size()).first;
+  const uint64_t left = config_.train.steps - std::min(config_.train.steps, state_.position.step);
+  const auto plan = [sampler = *sampler_, passes = passes_, rank, world, first_leaf,
+                     reproducible = config_.train.reproducible, shards = config_.train.shards](uint64_t n) {
+    const std::vector<data::SampleId> global = sampler.Peek(n / passes);
+    const uint64_t pass = n % passes;
+    const auto part = reproducible ? data::ShareOf(global, first_leaf + pass, shards)
+                                   : data::ShareOf(data::ShareOf(global, rank, world), pass, passes);
+    return std::vector<data::SampleId>(part.begin(), part.end());
+  };
+  feed_ = std::make_unique<Feed>(sources_.train, plan, left * passes_, options, device_);
+}
+
+void Trainer::Banner() {
+  if (!ranks_->is_main() || options_.quiet) return;
+  const char* precision[] = {"fp32", "bf16", "fp16"};
+  const TrainConfig& t = config_.train;
+  report_->Say(fmt::format("recipe      {}", recipe_->name()));
+  report_->Say(fmt::format("devices     {} rank{} on {}, {} thread{} each, exchange: {}", ranks_->size(),
+                           ranks_->size() == 1 ? "" : "s", device_.is_cpu() ? "CPU" : "GPU", at::get_num_threads(),
+                           at::get_num_threads() == 1 ? "" : "s", ranks_->tensors().transport()));
+  report_->Say(fmt::format("precision   {}{}", precision[static_cast<int>(t.precision)],
+                           t.reproducible ? ", the same bits on any number of ranks" : ""));
+  int64_t frozen = 0;
+  for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();
+  report_->Say(fmt::format("parameters  {} trained, {} frozen", flat_->count(), frozen));
+  report_->Say(fmt::format("data        {}", sources_.train->Describe()));
+  if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));
+  report_->Say(fmt::format("batch       {}", plan_.text));
+  report_->Say(fmt::format("steps       {} ({} per epoch), from {}", t.steps, sampler_->batches_per_epoch(),
+                           state_.position.step));
+  report_->Hyperparameters(options_.effective_config);
+}
+
+}  // namespace lockstep::engine

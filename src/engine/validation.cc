@@ -1,0 +1,89 @@
+#include "engine/validation.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "engine/tree_sum.h"
+
+namespace lockstep::engine {
+namespace {
+
+// One batch's sums, as text that keeps every bit.
+nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
+  nlohmann::json sums = nlohmann::json::array();
+  const Loss loss = recipe.ComputeLoss(batch);
+  sums.push_back({"loss", loss.mean.item<double>() * static_cast<double>(batch.count())});
+  for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, score.sum});
+  return {{"count", batch.count()}, {"sums", std::move(sums)}};
+}
+
+}  // namespace
+
+double ValidationResult::Find(const std::string& name) const {
+  for (const auto& [key, value] : means) {
+    if (key == name) return value;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks) {
+  const uint64_t size = plan.source->size();
+  const uint64_t batches = (size + plan.batch - 1) / plan.batch;
+  const LeafRange mine = LeavesOf(batches, ranks.rank(), ranks.size());
+  const auto ids_of = [&](uint64_t n) {
+    std::vector<data::SampleId> ids;
+    const uint64_t first = (mine.first + n) * plan.batch;
+    for (uint64_t i = first; i < std::min(size, first + plan.batch); ++i) ids.push_back({0, i, i});
+    return ids;
+  };
+  ValidationResult result;
+  std::string told;
+  Status status;
+  try {
+    const at::NoGradGuard no_grad;
+    recipe.model().eval();
+    Feed feed(plan.source, ids_of, mine.count, plan.loader, plan.device);
+    for (uint64_t n = 0; n < mine.count; ++n) {
+      Result<FeedItem> item = feed.Next();
+      if (!item.ok()) {
+        status = item.status();
+        break;
+      }
+      result.bad.insert(result.bad.end(), item->bad.begin(), item->bad.end());
+      if (item->batch.count() == 0) continue;
+      const AutocastGuard autocast(plan.device.type(), plan.precision);
+      told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
+      if (ranks.is_main() && !result.picture) result.picture = recipe.Show(item->batch);
+    }
+  } catch (const std::exception& error) {
+    status = Status(Code::kRankFailed, fmt::format("validation failed on rank {}: {}", ranks.rank(), error.what()));
+  }
+  recipe.model().train();
+  LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(status));
+  Result<std::vector<std::string>> all = ranks.host().Gather(told);
+  if (!all.ok()) return all.status();
+  for (const std::string& text : *all) {
+    for (const nlohmann::json& line : ParseJsonLines(text).lines) {
+      result.samples += static_cast<uint64_t>(GetInt(line, "count"));
+      for (const nlohmann::json& sum : line["sums"]) {
+        const auto name = sum[0].get<std::string>();
+        const double value = sum[1].is_number() ? sum[1].get<double>() : std::numeric_limits<double>::quiet_NaN();
+        auto it =
+            std::find_if(result.means.begin(), result.means.end(), [&](const auto& m) { return m.first == name; });
+        if (it == result.means.end()) {
+          result.means.emplace_back(name, value);
+        } else {
+          it->second += value;
+        }
+      }
+    }
+  }
+  for (auto& mean : result.means) mean.second /= static_cast<double>(std::max<uint64_t>(1, result.samples));
+  return result;
+}
+
+}  // namespace lockstep::engine

@@ -1,0 +1,35 @@
+// Validation over all ranks: the held-out samples fall into fixed batches, each rank takes a contiguous run of them,
+// and the scores of all batches are added up in one order on every rank. So the means are true means (no padding), and
+// the same bits on any number of ranks. Collective.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/feed.h"
+#include "engine/ranks.h"
+#include "engine/recipe.h"
+
+namespace lockstep::engine {
+
+struct ValidationResult {
+  std::vector<std::pair<std::string, double>> means;  // "loss" first
+  uint64_t samples = 0;
+  std::vector<data::BadSample> bad;            // of this rank
+  std::optional<Picture> picture;              // main rank
+  double Find(const std::string& name) const;  // not-a-number when absent
+};
+
+struct ValidationPlan {
+  std::shared_ptr<const data::Source> source;
+  uint64_t batch = 1;
+  data::LoaderOptions loader;
+  at::Device device = at::kCPU;
+  Precision precision = Precision::kFp32;
+};
+
+Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks);
+
+}  // namespace lockstep::engine

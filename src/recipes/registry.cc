@@ -1,0 +1,36 @@
+#include "recipes/registry.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "recipes/taehv.h"
+
+namespace lockstep::recipes {
+namespace {
+
+struct Row {
+  const char* name;
+  std::unique_ptr<engine::Recipe> (*make)();
+};
+
+constexpr Row kRecipes[] = {
+    {"taehv", [] { return std::unique_ptr<engine::Recipe>(new TaehvRecipe); }},
+};
+
+}  // namespace
+
+std::vector<std::string> RecipeNames() {
+  std::vector<std::string> names;
+  for (const Row& row : kRecipes) names.emplace_back(row.name);
+  return names;
+}
+
+Result<std::unique_ptr<engine::Recipe>> MakeRecipe(const std::string& name) {
+  for (const Row& row : kRecipes) {
+    if (name == row.name) return row.make();
+  }
+  return Status(Code::kUsage, fmt::format("unknown recipe '{}'{}", Printable(name), DidYouMean(name, RecipeNames())),
+                "the recipes are " + Join(RecipeNames(), ", "));
+}
+
+}  // namespace lockstep::recipes

@@ -1,0 +1,381 @@
+#include "engine/trainer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/ranks_fixture.h"
+#include "engine/toy.h"
+#include "record/checkpoint.h"
+#include "record/checkpoint_folder.h"
+
+namespace lockstep::engine {
+namespace {
+
+struct Outcome {
+  Status status;
+  RunEnd end = RunEnd::kFinished;
+  Position position;
+  at::Tensor weights;
+  double loss = 0;
+};
+
+struct Job {
+  Config config = ToyConfig();
+  TrainerOptions options;
+  std::function<void(Toy&, int rank)> prepare;
+  std::vector<std::string> nodes;
+};
+
+// One outcome per rank.
+std::vector<Outcome> TrainOn(int world, const Job& job) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  OnRanks(
+      world,
+      [&](Ranks& ranks) {
+        Toy toy;
+        if (job.prepare) job.prepare(toy, ranks.rank());
+        TrainerOptions options = job.options;
+        options.quiet = true;
+        if (!options.run_dir.empty())
+          options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
+        Trainer trainer(job.config, &toy, &ranks, at::kCPU, options);
+        Outcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
+        mine.status = trainer.Setup();
+        if (!mine.status.ok()) return;
+        Result<RunEnd> end = trainer.Run();
+        mine.status = end.status();
+        if (end.ok()) mine.end = *end;
+        mine.position = trainer.position();
+        mine.weights = trainer.flat().values().clone();
+        mine.loss = trainer.last_loss().value_or(-1);
+      },
+      job.nodes);
+  return outcomes;
+}
+
+double Difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+// Sums of 8 float32 gradients in another order: a few units in the last place, over 12 steps.
+constexpr double kTolerance = 2e-6;
+
+TEST(Trainer, LossFalls) {
+  Job job;
+  job.config.train.steps = job.config.train.schedule.steps = 60;
+  const Outcome done = TrainOn(1, job)[0];
+  ASSERT_TRUE(done.status.ok()) << done.status.ToString();
+  EXPECT_LT(done.loss, 0.1);
+  EXPECT_EQ(done.position.step, 60u);
+  EXPECT_EQ(done.position.samples, 480u);
+}
+
+TEST(Trainer, SeveralRanksTrainAsOneDoes) {
+  const at::Tensor one = TrainOn(1, {})[0].weights;
+  for (const int world : {2, 3, 4}) {
+    for (const Outcome& outcome : TrainOn(world, {})) {
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+      EXPECT_LT(Difference(outcome.weights, one), kTolerance) << world << " ranks";
+    }
+  }
+}
+
+TEST(Trainer, SeveralNodesTrainAsOneDoes) {
+  Job job;
+  job.nodes = {"a", "a", "b", "b"};
+  const at::Tensor one = TrainOn(1, {})[0].weights;
+  EXPECT_LT(Difference(TrainOn(4, job)[3].weights, one), kTolerance);
+}
+
+TEST(Trainer, ManySmallPassesEqualOneLarge) {
+  const at::Tensor one = TrainOn(1, {})[0].weights;
+  for (const uint64_t micro : {1, 3, 4}) {  // 3: passes of unequal size
+    Job job;
+    job.config.train.micro_batch = micro;
+    EXPECT_LT(Difference(TrainOn(1, job)[0].weights, one), kTolerance) << "micro-batch " << micro;
+    EXPECT_LT(Difference(TrainOn(2, job)[1].weights, one), kTolerance) << "micro-batch " << micro << ", 2 ranks";
+  }
+}
+
+TEST(Trainer, AKeptSmallLastBatchIsTrainedOnByAllRanksTogether) {
+  Job job;
+  job.config.data.tail = data::Tail::kKeep;  // 61 points: the last batch of an epoch has 5, some ranks none or fewer
+  job.config.train.steps = job.config.train.schedule.steps = 18;
+  const Outcome one = TrainOn(1, job)[0];
+  EXPECT_EQ(one.position.samples, 61u + 61u + 2 * 8u);
+  for (const int world : {2, 4, 8}) EXPECT_LT(Difference(TrainOn(world, job)[0].weights, one.weights), kTolerance);
+}
+
+TEST(Trainer, BucketsOfAnySizeGiveTheSameResult) {
+  const at::Tensor whole = TrainOn(2, {})[0].weights;
+  Job job;
+  job.config.train.bucket = job.config.train.first_bucket = 64;
+  EXPECT_TRUE(at::equal(TrainOn(2, job)[0].weights, whole));
+}
+
+TEST(Reproducible, HasTheSameBitsOnAnyNumberOfRanks) {
+  Job job;
+  job.config.train.reproducible = true;
+  const at::Tensor one = TrainOn(1, job)[0].weights;
+  for (const int world : {2, 3, 4, 8}) EXPECT_TRUE(at::equal(TrainOn(world, job)[0].weights, one)) << world << " ranks";
+  EXPECT_FALSE(at::equal(TrainOn(3, {})[0].weights, one)) << "without it the bits differ, or this test could not fail";
+}
+
+TEST(Reproducible, SurvivesAChangeOfTheNumberOfRanksInTheMiddle) {
+  Job job;
+  job.config.train.reproducible = true;
+  const at::Tensor one = TrainOn(1, job)[0].weights;
+  Result<TempDir> dir = TempDir::Create();
+  job.options.run_dir = dir->path();
+  at::Tensor last;
+  for (const auto& [world, until] : std::vector<std::pair<int, uint64_t>>{{4, 4}, {2, 9}, {1, 12}}) {
+    job.options.stop_at = until;
+    const Outcome outcome = TrainOn(world, job)[0];
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_EQ(outcome.position.step, until);
+    last = outcome.weights;
+  }
+  EXPECT_TRUE(at::equal(last, one));
+}
+
+TEST(Resume, ContinuesAsIfNothingHadHappened) {
+  Job job;
+  job.config.train.average.decay = 0.9;
+  job.config.track.samples = true;
+  const at::Tensor whole = TrainOn(2, job)[0].weights;
+  Result<TempDir> dir = TempDir::Create();
+  job.options.run_dir = dir->path();
+  job.options.stop_at = 5;
+  job.prepare = [](Toy& toy, int) {
+    toy.note = "remember";
+    toy.counter.fill_(7);
+  };
+  const std::vector<Outcome> first = TrainOn(2, job);
+  EXPECT_EQ(first[0].end, RunEnd::kStopped);
+  EXPECT_EQ(first[1].end, RunEnd::kStopped);
+  job.options.stop_at.reset();
+  Toy* seen = nullptr;
+  std::string note;
+  int64_t counter = 0;
+  job.prepare = [&](Toy& toy, int rank) {
+    if (rank != 1) return;
+    seen = &toy;
+    toy.before_loss = [&](const TensorBatch&) { note = seen->note, counter = seen->counter.sum().item<int64_t>(); };
+  };
+  const Outcome rest = TrainOn(2, job)[1];
+  EXPECT_EQ(rest.end, RunEnd::kFinished);
+  EXPECT_TRUE(at::equal(rest.weights, whole));
+  EXPECT_EQ(note, "remember");
+  EXPECT_EQ(counter, 21);
+  // Every sample of an epoch exactly once: 7 whole batches of 8.
+  std::map<std::pair<int64_t, int64_t>, int> times;
+  for (const char* file : {"rank-0.jsonl", "rank-1.jsonl"}) {
+    const JsonLines lines = *ReadJsonLines(*dir / ("samples/" + std::string(file)));
+    for (const nlohmann::json& line : lines.lines) {
+      for (const nlohmann::json& id : line["samples"]) ++times[{id[0].get<int64_t>(), id[2].get<int64_t>()}];
+    }
+  }
+  EXPECT_EQ(times.size(), 96u);
+  for (const auto& [sample, count] : times) EXPECT_EQ(count, 1);
+}
+
+TEST(Resume, TakesTheNewestGoodCheckpoint) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.config.checkpoint.every = 3;
+  job.options.run_dir = dir->path();
+  const at::Tensor whole = TrainOn(1, job)[0].weights;
+  const std::string newest = *dir / "checkpoints/step-12/model.safetensors";
+  std::fstream file(newest, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-3, std::ios::end);
+  file.put('\x55');
+  file.close();
+  const Outcome again = TrainOn(1, job)[0];  // from step 9
+  EXPECT_TRUE(at::equal(again.weights, whole));
+}
+
+TEST(Resume, NoneStartsAnewAndLosesNothing) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.options.stop_at = 6;
+  TrainOn(1, job);
+  job.options.resume = "none";
+  job.options.attempt = 1;
+  EXPECT_EQ(TrainOn(1, job)[0].position.samples, 48u);
+  EXPECT_TRUE(std::filesystem::exists(*dir / "checkpoints-before-attempt-1/step-6"));
+  job.options.restarted = true;  // by the launcher, with the same command line: continues
+  job.options.stop_at.reset();
+  EXPECT_EQ(TrainOn(1, job)[0].position.samples, 96u);
+  EXPECT_FALSE(std::filesystem::exists(*dir / "checkpoints-before-attempt-1/step-12"));
+}
+
+TEST(Resume, RefusesAnotherSeedAndAMissingPath) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  TrainOn(1, job);
+  job.config.run.seed = 43;
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kUsage);
+    EXPECT_NE(outcome.status.message().find("run.seed 42, this run has 43"), std::string::npos)
+        << outcome.status.message();
+  }
+  job.options.resume = *dir / "checkpoints/step-99";
+  for (const Outcome& outcome : TrainOn(2, job)) EXPECT_EQ(outcome.status.code(), Code::kUsage);
+}
+
+TEST(Agreement, ARankThatIsAskedToStopStopsAll) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  std::atomic<bool> sent = false;
+  job.prepare = [&](Toy& toy, int rank) {
+    if (rank == 1)
+      toy.before_loss = [&](const TensorBatch&) {
+        if (!sent.exchange(true)) raise(SIGTERM);
+      };
+  };
+  for (const Outcome& outcome : TrainOn(3, job)) {
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_EQ(outcome.end, RunEnd::kStopped);
+    EXPECT_EQ(outcome.position.step, 1u);
+  }
+  EXPECT_TRUE(record::CheckpointReader::Open(*dir / "checkpoints/step-1").ok());
+}
+
+TEST(Agreement, ANonFiniteLossOnOneRankSkipsTheStepOnAll) {
+  Job job;
+  auto poison = [](Toy& toy, int rank) {
+    auto calls = std::make_shared<int>(0);
+    if (rank == 1) toy.before_loss = [&toy, calls](const TensorBatch&) { toy.factor = ++*calls == 3 ? INFINITY : 1; };
+  };
+  job.prepare = poison;
+  const std::vector<Outcome> outcomes = TrainOn(2, job);
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_TRUE(outcome.weights.isfinite().all().item<bool>());
+    EXPECT_EQ(outcome.position.step, 12u);
+  }
+  EXPECT_TRUE(at::equal(outcomes[0].weights, outcomes[1].weights));
+  EXPECT_FALSE(at::equal(outcomes[0].weights, TrainOn(2, {})[0].weights)) << "the step must have been left out";
+}
+
+TEST(Agreement, TooManyNonFiniteStepsEndTheRunOnAllRanks) {
+  Job job;
+  job.config.train.bad_steps = 3;
+  job.prepare = [](Toy& toy, int rank) {
+    if (rank == 0) toy.factor = NAN;
+  };
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kRankFailed);
+    EXPECT_NE(outcome.status.message().find("3 steps in a row"), std::string::npos) << outcome.status.message();
+    EXPECT_NE(outcome.status.message().find("first.weight"), std::string::npos) << outcome.status.message();
+  }
+}
+
+TEST(Agreement, OutOfMemoryOnOneRankIsSkippedOrEndsTheRunOnAll) {
+  Job job;
+  job.prepare = [](Toy& toy, int rank) {
+    auto calls = std::make_shared<int>(0);
+    if (rank == 1) {
+      toy.before_loss = [calls](const TensorBatch&) {
+        if (++*calls == 4) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory (pretended)");
+      };
+    }
+  };
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kRankFailed);
+    EXPECT_NE(outcome.status.message().find("1 of 2 ranks ran out of memory in step 4"), std::string::npos)
+        << outcome.status.message();
+  }
+  job.config.train.on_oom = "skip";
+  const std::vector<Outcome> skipped = TrainOn(2, job);
+  for (const Outcome& outcome : skipped) EXPECT_EQ(outcome.position.step, 12u) << outcome.status.ToString();
+  EXPECT_TRUE(at::equal(skipped[0].weights, skipped[1].weights));
+}
+
+TEST(Agreement, AnExceptionOnOneRankIsToldByAll) {
+  Job job;
+  job.prepare = [](Toy& toy, int rank) {
+    if (rank == 2) toy.before_loss = [](const TensorBatch&) { TORCH_CHECK(false, "the recipe has a defect"); };
+  };
+  for (const Outcome& outcome : TrainOn(3, job)) {
+    EXPECT_NE(outcome.status.message().find("rank 2, step 1: the recipe has a defect"), std::string::npos)
+        << outcome.status.message();
+  }
+}
+
+TEST(Agreement, UnreadableSamplesAreLeftOutUpToTheBudget) {
+  Job job;
+  job.prepare = [](Toy& toy, int) { toy.points->unreadable = {3, 40}; };
+  job.config.data.bad_samples = 10;
+  const Outcome one = TrainOn(1, job)[0];
+  ASSERT_TRUE(one.status.ok()) << one.status.ToString();
+  EXPECT_GT(one.position.bad_samples, 0u);
+  EXPECT_EQ(one.position.samples + one.position.bad_samples, 96u);
+  for (const Outcome& outcome : TrainOn(2, job)) EXPECT_LT(Difference(outcome.weights, one.weights), kTolerance);
+  job.config.data.bad_samples = 0;
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kEnvironment);
+    EXPECT_NE(outcome.status.message().find("is damaged"), std::string::npos) << outcome.status.message();
+  }
+}
+
+TEST(Agreement, DifferentDataOnTwoRanksIsRefused) {
+  Job job;
+  job.prepare = [](Toy& toy, int rank) {
+    if (rank == 1) toy.points = std::make_shared<Points>(60);
+  };
+  for (const Outcome& outcome : TrainOn(2, job)) EXPECT_EQ(outcome.status.code(), Code::kEnvironment);
+}
+
+TEST(Validation, IsAMeanOverAllSamplesOnAnyNumberOfRanks) {
+  Result<TempDir> dir = TempDir::Create();
+  std::vector<double> scores;
+  for (const int world : {1, 2, 3}) {
+    Job job;
+    job.config.train.reproducible = true;
+    job.config.data.validation.every = 4;
+    job.options.run_dir = *dir / std::to_string(world);
+    job.prepare = [](Toy& toy, int) { toy.held_out = std::make_shared<Points>(7); };
+    const Outcome outcome = TrainOn(world, job)[0];
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    ASSERT_TRUE(outcome.position.best.has_value());
+    scores.push_back(*outcome.position.best);
+    EXPECT_TRUE(std::filesystem::exists(job.options.run_dir + "/checkpoints/best"));
+  }
+  EXPECT_EQ(scores[0], scores[1]);
+  EXPECT_EQ(scores[0], scores[2]);
+}
+
+TEST(Validation, EndsTheRunOnAllRanksWhenNothingImproves) {
+  Job job;
+  job.config.train.steps = 40;
+  job.config.train.optimizer.lr = 1e-12;  // nothing changes, so nothing can improve by a bit of float32
+  job.config.train.optimizer.weight_decay = 0;
+  job.config.data.validation.every = 2;
+  job.config.data.validation.patience = 3;
+  job.prepare = [](Toy& toy, int) { toy.held_out = std::make_shared<Points>(7); };
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.end, RunEnd::kConverged) << outcome.status.ToString();
+    EXPECT_LT(outcome.position.step, 40u);
+  }
+}
+
+TEST(BatchPlan, KeepsTheGlobalBatchOnAnyNumberOfRanks) {
+  TrainConfig train;
+  train.batch = 128;
+  train.micro_batch = 8;
+  EXPECT_EQ(PlanBatch(train, 8)->text, "8 samples x 8 ranks x 2 passes = 128");
+  EXPECT_EQ(PlanBatch(train, 16)->text, "8 samples x 16 ranks x 1 pass = 128");
+  EXPECT_EQ(PlanBatch(train, 3)->accumulation, 6u);
+  const auto none = PlanBatch(train, 129);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().hint().find("at most 128 ranks"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::engine
