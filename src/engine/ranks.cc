@@ -27,15 +27,25 @@ Status Ranks::MainFirst(const std::function<Status()>& work) {
 }
 
 Status Ranks::Agree(const Status& outcome, bool* mine) {
+  bool agreed = false;
+  Status all = AgreeOver(comm_->host(), outcome, mine, &agreed);
+  agreed_to_fail_ = agreed && !all.ok();
+  return all;
+}
+
+Status AgreeOver(comm::Communicator& comm, const Status& outcome, bool* mine, bool* agreed) {
   if (mine != nullptr) *mine = false;
+  if (agreed != nullptr) *agreed = false;
   const nlohmann::json told = {
       {"code", static_cast<int>(outcome.code())}, {"message", outcome.message()}, {"hint", outcome.hint()}};
-  const auto all = comm_->host().Gather(outcome.ok() ? std::string() : ToJsonLine(told));
+  const auto all = comm.Gather(outcome.ok() ? std::string() : ToJsonLine(told));
   if (!all.ok()) return all.status();
+  if (agreed != nullptr) *agreed = true;
+  const auto rank = static_cast<size_t>(comm.place().rank);
   for (size_t r = 0; r < all->size(); ++r) {
     if ((*all)[r].empty()) continue;
-    if (mine != nullptr) *mine = static_cast<int>(r) == rank();
-    if (static_cast<int>(r) == rank()) return outcome;
+    if (mine != nullptr) *mine = r == rank;
+    if (r == rank) return outcome;
     const auto json = ParseJson((*all)[r], "outcome of a rank");
     if (!json.ok()) return json.status();
     return Status(static_cast<Code>(GetInt(*json, "code")), GetString(*json, "message"), GetString(*json, "hint"));

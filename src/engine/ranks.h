@@ -34,12 +34,19 @@ class Ranks {
   // Every rank brings its own outcome; all leave with the same one: ok, or that of the lowest rank that failed, which
   // alone is told to say it (`mine` set to true there).
   Status Agree(const Status& outcome, bool* mine = nullptr);
+  // The last Agree() was an error, which every rank has: one of them may say it for all.
+  bool agreed_to_fail() const { return agreed_to_fail_; }
 
   comm::TensorCommunicator& tensors() { return *comm_; }
   comm::Communicator& host() { return comm_->host(); }
 
  private:
   std::shared_ptr<comm::TensorCommunicator> comm_;
+  bool agreed_to_fail_ = false;
 };
+
+// Ranks::Agree over any communicator. `agreed` (may be null): whether the outcome is what a rank brought, rather than a
+// failure to ask.
+Status AgreeOver(comm::Communicator& comm, const Status& outcome, bool* mine = nullptr, bool* agreed = nullptr);
 
 }  // namespace lockstep::engine

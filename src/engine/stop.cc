@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
 volatile std::sig_atomic_t g_signal = 0;
+bool g_listening = false;
 
 void Remember(int signal) {
   if (g_signal == 0) g_signal = signal;
@@ -14,16 +15,24 @@ void Remember(int signal) {
 
 }  // namespace
 
-StopRequests::StopRequests(std::optional<std::chrono::milliseconds> max_time) {
-  if (max_time) deadline_ = Now() + *max_time;
-  g_signal = 0;
+void StopRequests::Listen() {
   struct sigaction action = {};
   action.sa_handler = Remember;
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  g_listening = true;
+}
+
+StopRequests::StopRequests(std::optional<std::chrono::milliseconds> max_time) {
+  if (max_time) deadline_ = Now() + *max_time;
+  if (g_listening) return;
+  g_signal = 0;
+  Listen();
+  g_listening = false;
 }
 
 StopRequests::~StopRequests() {
+  if (g_listening) return;
   for (const int signal : kSignals) std::signal(signal, SIG_DFL);
 }
 

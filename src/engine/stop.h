@@ -17,6 +17,9 @@ class StopRequests {
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
+  // Remembers signals from now until the end of the process, whether or not a StopRequests lives.
+  static void Listen();
+
   int signal() const;  // the one that came first, or 0
   bool time_up() const { return deadline_ && Now() >= *deadline_; }
 

@@ -47,7 +47,8 @@ Result<RunEnd> Trainer::Run() {
   const Status saved = saving_.Finish(report_.get());
   const Result<std::string> curve = report_->Finish();
   if (!end.ok()) {
-    ranks_->tensors().Abort(end.status().message());
+    // An error that all ranks have needs no alarm: the others would hear of it twice.
+    if (!ranks_->agreed_to_fail()) ranks_->tensors().Abort(end.status().message());
     return end;
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saved.Context("the last checkpoint")));
@@ -200,10 +201,10 @@ Status Trainer::Judge(const Totals& totals, const Status& failure) {
   Position& at = state_.position;
   if (totals.failed > 0) return ranks_->Agree(failure);
   if (totals.out_of_memory > 0 && config_.train.on_oom == "stop") {
-    return Status(
+    return ranks_->Agree(Status(
         Code::kRankFailed,
         fmt::format("{} of {} ranks ran out of memory in step {}", totals.out_of_memory, ranks_->size(), at.step + 1),
-        "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip");
+        "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
   }
   for (const data::BadSample& bad : bad_) {
     LogWarn("rank {}: unreadable sample {} ({}), left out", ranks_->rank(), bad.name, bad.status.message());
@@ -262,10 +263,11 @@ Status Trainer::Update(const Totals& totals, StepFacts* facts) {
                     out_of_memory ? "out of memory" : "the gradient is not finite, first in " + FirstBadParameter()));
   }
   if (at.bad_steps >= config_.train.bad_steps || (scaler_ && scaler_->exhausted())) {
-    return Status(Code::kRankFailed,
-                  fmt::format("no usable gradient for {} steps in a row, up to step {}; first not finite: {}",
-                              at.bad_steps, at.step + 1, FirstBadParameter()),
-                  "lower train.optimizer.lr, check the input's range, or use bf16");
+    return ranks_->Agree(
+        Status(Code::kRankFailed,
+               fmt::format("no usable gradient for {} steps in a row, up to step {}; first not finite: {}",
+                           at.bad_steps, at.step + 1, FirstBadParameter()),
+               "lower train.optimizer.lr, check the input's range, or use bf16"));
   }
   return Status::Ok();
 }
@@ -316,9 +318,9 @@ Status Trainer::Validate() {
   std::vector<std::string> names;
   for (const auto& mean : result->means) names.push_back(mean.first);
   if (!names.empty() && std::find(names.begin(), names.end(), metric) == names.end()) {
-    return Status(Code::kUsage,
-                  fmt::format("data.validation.best: there is no score '{}'{}", metric, DidYouMean(metric, names)),
-                  "the scores are " + Join(names, ", "));
+    return ranks_->Agree(Status(
+        Code::kUsage, fmt::format("data.validation.best: there is no score '{}'{}", metric, DidYouMean(metric, names)),
+        "the scores are " + Join(names, ", ")));
   }
   improved_ = std::isfinite(score) && (!at.best || (up ? score > *at.best : score < *at.best));
   at.stale_validations = improved_ ? 0 : at.stale_validations + 1;

@@ -81,10 +81,10 @@ Status Trainer::Setup() {
   if (!path.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(Restore(path, &state_, ranks_));
     if (state_.position.seed != config_.run.seed) {
-      return Status(
+      return ranks_->Agree(Status(
           Code::kUsage,
           fmt::format("{}: written with run.seed {}, this run has {}", path, state_.position.seed, config_.run.seed),
-          fmt::format("use run.seed={}: the order of the data depends on it", state_.position.seed));
+          fmt::format("use run.seed={}: the order of the data depends on it", state_.position.seed)));
     }
   }
   Result<data::Sampler> sampler = data::Sampler::Create(sources_.train->size(), state_.position.sampler,
@@ -130,10 +130,10 @@ Status Trainer::OpenData() {
   if (!all.ok()) return all.status();
   for (size_t r = 1; r < all->size(); ++r) {
     if ((*all)[r] != all->front()) {
-      return Status(
+      return ranks_->Agree(Status(
           Code::kEnvironment,
           fmt::format("the data differ between ranks: rank 0 sees {}, rank {} sees {}", all->front(), r, (*all)[r]),
-          "give every node the same files under data.path");
+          "give every node the same files under data.path"));
     }
   }
   return Status::Ok();

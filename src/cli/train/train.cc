@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
+#include "cli/train/place.h"
 #include "cli/train/settings.h"
 #include "comm/torch/tensor_comm.h"
 #include "engine/ranks.h"
+#include "engine/stop.h"
 #include "engine/trainer.h"
 #include "record/run_dir.h"
 
@@ -34,22 +36,30 @@ struct Asked {
   std::optional<uint64_t> smoke;
 };
 
-// One rank says it; all leave with the same code.
+// One rank says it on the console; all leave the reason for the launcher, and the same code.
 int Fail(const Status& status, bool say) {
-  if (say) {
-    fmt::print(stderr, "lockstep train: {}\n", status.ToString());
-    // The launcher reads the cause from here, as it does from PyTorch programs.
-    if (const std::string file = Variable("TORCHELASTIC_ERROR_FILE"); !file.empty()) {
-      const nlohmann::json error = {
-          {"message",
-           {{"message", status.message()},
-            {"extraInfo",
-             {{"py_callstack", status.hint()}, {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
-      if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
-        LogWarn("{}", written.message());
-    }
+  if (say) fmt::print(stderr, "lockstep train: {}\n", status.ToString());
+  // The launcher reads the cause from here, as it does from PyTorch programs.
+  if (const std::string file = Variable("TORCHELASTIC_ERROR_FILE"); !file.empty()) {
+    const nlohmann::json error = {
+        {"message",
+         {{"message", status.message()},
+          {"extraInfo",
+           {{"py_callstack", status.hint()}, {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
+    if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
+      LogWarn("{}", written.message());
   }
   return ExitCode(status);
+}
+
+// The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
+Status MeetOver(const Status& mine, const comm::Identity& who) {
+  if (who.size == 1) return mine;
+  comm::Options options;
+  options.group = "start";
+  auto all = comm::Communicator::Connect(who, options);
+  if (!all.ok()) return mine.ok() ? all.status() : mine;
+  return engine::AgreeOver(**all, mine);
 }
 
 // The launcher's run directory, or one of our own when none launched us.
@@ -124,24 +134,32 @@ Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, engin
 }
 
 int Train(const Asked& asked) {
-  Result<Settings> settings =
-      ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(), asked.smoke.value_or(0));
-  Result<comm::Identity> who = comm::IdentityFromEnvironment();
+  // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
+  engine::StopRequests::Listen();
+  Result<comm::Identity> who = FindIdentity();
   if (!who.ok()) return Fail(who.status(), true);
   const bool first = who->rank == 0;
-  // The configuration is the same text on every rank, and so is its error.
-  if (!settings.ok()) return Fail(settings.status(), first);
-  engine::PrepareTorch(settings->config);
-  Result<at::Device> device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
-                                                   settings->config.comm.backend);
-  if (!device.ok()) return Fail(device.status(), who->local_rank == 0 && first);
+  Result<Settings> settings =
+      ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(), asked.smoke.value_or(0));
+  Result<at::Device> device = at::Device(at::kCPU);
+  if (settings.ok()) {
+    engine::PrepareTorch(settings->config);
+    device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
+                                  settings->config.comm.backend);
+  }
+  const Status ready = MeetOver(settings.ok() ? device.status() : settings.status(), *who);
+  if (!ready.ok()) {
+    if (asked.smoke && first) fmt::print("not ready: {}\n", ready.message());
+    return Fail(ready, first);
+  }
   comm::Options options;
   options.timeout = settings->config.comm.timeout;
   auto connected = comm::TensorCommunicator::Create(*who, options, settings->config.comm.backend, *device);
   if (!connected.ok()) return Fail(connected.status(), true);
   engine::Ranks ranks(*connected);
   Place place;
-  if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok()) return Fail(found, first);
+  if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok())
+    return Fail(found, first || !ranks.agreed_to_fail());
   if (first) {
     if (Status written = WriteFileAtomic(place.run_dir + "/train.yaml", settings->effective); !written.ok()) {
       LogWarn("{}", written.message());
@@ -159,7 +177,7 @@ int Train(const Asked& asked) {
                                            : TrainOnce(*settings, ranks, *device, trainer, &loss);
   if (!end.ok()) {
     if (asked.smoke && first) fmt::print("not ready: {}\n", end.status().message());
-    return Fail(end.status(), true);
+    return Fail(end.status(), first || !ranks.agreed_to_fail());
   }
   if (first && asked.smoke) {
     fmt::print(
