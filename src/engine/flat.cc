@@ -62,8 +62,8 @@ void FlatParameters::ResetGradients() {
   gradients_.zero_();
   for (FlatParameter& parameter : parameters_) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
-    const float* expected = gradients_.const_data_ptr<float>() + parameter.offset;
-    if (!gradient.defined() || gradient.const_data_ptr<float>() != expected) gradient = View(gradients_, parameter);
+    const float* expected = static_cast<const float*>(gradients_.const_data_ptr()) + parameter.offset;
+    if (!gradient.defined() || gradient.const_data_ptr() != expected) gradient = View(gradients_, parameter);
   }
 }
 

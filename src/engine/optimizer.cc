@@ -63,7 +63,7 @@ void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector
 
 void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
   auto* p = flat_->values().mutable_data_ptr<float>();
-  const auto* g = flat_->gradients().const_data_ptr<float>();
+  const auto* g = static_cast<const float*>(flat_->gradients().const_data_ptr());
   const double decay = groups_[static_cast<size_t>(run.group)].weight_decay;
   const auto t = static_cast<double>(run.step);
   if (config_.kind == OptimizerConfig::Kind::kSgd) {
@@ -139,7 +139,7 @@ void Optimizer::StepDevice(const std::vector<Run>& runs, double lr_factor, doubl
 
 double GradientNorm(const at::Tensor& flat) {
   if (!flat.device().is_cpu()) return flat.to(at::kFloat).norm(2, at::kDouble).item<double>();
-  const auto* g = flat.const_data_ptr<float>();
+  const auto* g = static_cast<const float*>(flat.const_data_ptr());
   const int64_t n = flat.numel();
   const int64_t chunks = (n + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<size_t>(chunks), 0);

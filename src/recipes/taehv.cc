@@ -111,7 +111,8 @@ std::optional<engine::Picture> TaehvRecipe::Show(const engine::TensorBatch& batc
   engine::Picture picture;
   picture.width = static_cast<int>(bytes.size(1));
   picture.height = static_cast<int>(bytes.size(0));
-  picture.rgb.assign(bytes.const_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>() + bytes.numel());
+  const auto* first = static_cast<const uint8_t*>(bytes.const_data_ptr());
+  picture.rgb.assign(first, first + bytes.numel());
   return picture;
 }
 
