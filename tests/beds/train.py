@@ -191,6 +191,12 @@ def rank_log(run, rank=0, attempt=0, node=0):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
+def said(run, text, attempt=0):
+    """How often the ranks of an attempt wrote `text`."""
+    folder = pathlib.Path(run) / "logs" / f"attempt-{attempt}"
+    return sum(p.read_text(errors="replace").count(text) for p in folder.rglob("rank-*.log"))
+
+
 def all_logs(run):
     """What the ranks of all attempts wrote."""
     return "".join(p.read_text(errors="replace") for p in sorted((pathlib.Path(run) / "logs").rglob("rank-*.log")))
