@@ -16,9 +16,7 @@
 #include "base/clock.h"
 #include "record/background_saver.h"
 
-using namespace lockstep;
-using namespace lockstep::record;
-
+namespace lockstep::record {
 namespace {
 
 constexpr size_t kTensorFloats = 1u << 20;  // 4 MiB each
@@ -48,9 +46,7 @@ size_t RoundsFor(double seconds) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   if (argc < 2) {
     fmt::print(stderr, "usage: checkpoint_bench FOLDER [MiB] [saves] [ms]\n");
     return 2;
@@ -163,3 +159,8 @@ int main(int argc, char** argv) {
       Median(overlapped));
   return 0;
 }
+
+}  // namespace
+}  // namespace lockstep::record
+
+int main(int argc, char** argv) { return lockstep::record::Main(argc, argv); }

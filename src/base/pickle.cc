@@ -281,7 +281,6 @@ void Machine::Step() {
     case 'B':
       return PushText(Kind::kBytes, Take(Number<uint32_t>()));
     case 0x8e:
-      return PushText(Kind::kBytes, Take(Number<uint64_t>()));
     case 0x96:
       return PushText(Kind::kBytes, Take(Number<uint64_t>()));
     case ')':

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "base/pickle.h"
 #include "base/zip.h"
@@ -61,8 +62,7 @@ constexpr NamedType kTypes[] = {
     {"torch.float8_e5m2fnuz", Dtype::kF8E5M2Fnuz},
 };
 
-template <size_t n>
-std::optional<Dtype> Lookup(const NamedType (&table)[n], std::string_view name) {
+std::optional<Dtype> Lookup(std::span<const NamedType> table, std::string_view name) {
   for (const NamedType& row : table) {
     if (row.name == name) return row.dtype;
   }
@@ -155,13 +155,15 @@ Status TorchFile::Flatten(const Pickle& pickle) {
     size_t depth;
   };
   size_t visits = 0, name_bytes = 0;
-  const Status too_large = Damaged(path(), "containers are nested too deeply, too large, or refer to themselves");
+  auto too_large = [&] {
+    return Damaged(path(), "containers are nested too deeply, too large, or refer to themselves");
+  };
   std::vector<Visit> todo;
   todo.push_back({pickle.root, "", 0});
   while (!todo.empty()) {
     Visit visit = std::move(todo.back());
     todo.pop_back();
-    if (visit.depth > kMaxDepth || ++visits > kMaxLeaves || name_bytes > kMaxNameBytes) return too_large;
+    if (visit.depth > kMaxDepth || ++visits > kMaxLeaves || name_bytes > kMaxNameBytes) return too_large();
     const PickleValue& value = pickle.at(visit.value);
     auto descend = [&](uint32_t item, std::string_view key) {
       // Names left to visit are memory too.
@@ -197,7 +199,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
       case Kind::kTuple:
       case Kind::kList:
         for (size_t i = value.items.size(); i-- > 0;) {
-          if (!descend(value.items[i], fmt::format("{}", i))) return too_large;
+          if (!descend(value.items[i], fmt::format("{}", i))) return too_large();
         }
         break;
       case Kind::kDict:
@@ -207,7 +209,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
             return Damaged(path(), fmt::format("'{}' has a key that is neither text nor integer", visit.name));
           }
           const std::string text = key.kind == Kind::kText ? key.text : fmt::format("{}", key.number);
-          if (!descend(value.items[i - 1], text)) return too_large;
+          if (!descend(value.items[i - 1], text)) return too_large();
         }
         break;
       case Kind::kCall: {

@@ -118,7 +118,7 @@ struct BackgroundSaver::Impl {
   void RunWriter();
   void CopySlices();
   Status Place(const CheckpointPlan& to_place);
-  void Write(SaveReport* report);
+  void Write(SaveReport* done);
 
   Options options;
   Staging staging;
@@ -291,7 +291,7 @@ Result<bool> BackgroundSaver::Begin(const CheckpointContent& content, std::optio
   for (size_t f = 0; f < impl.plan.files.size(); ++f) {
     const PlannedFile& file = impl.plan.files[f];
     char* image = impl.staging.data() + impl.bases[f];
-    std::memcpy(image, file.layout.header.data(), file.layout.header.size());
+    std::copy(file.layout.header.begin(), file.layout.header.end(), image);
     for (size_t t = 0; t < file.layout.tensors.size(); ++t) {
       const TensorInfo& tensor = file.layout.tensors[t];
       const char* src = static_cast<const char*>(content.tensors[file.sources[t]].data);

@@ -183,6 +183,19 @@ def hostile_files(folder):
     patched("zip_count", put(end + 10, "<H", 60000))
     patched("zip_needs_zip64", put(end + 16, "<I", 0xffffffff))
     patched("zip_crc", lambda b: b.__setitem__(good.index(struct.pack("<4f", 1, 2, 3, 4)), 0x55))
+    # The same archive as zip64: the last entry's sizes and offset and the directory's place are in 64-bit fields only.
+    size, offset = struct.unpack_from("<I", good, last + 24)[0], struct.unpack_from("<I", good, last + 42)[0]
+    entry = bytearray(good[last:end])
+    struct.pack_into("<II", entry, 20, 0xffffffff, 0xffffffff)
+    struct.pack_into("<I", entry, 42, 0xffffffff)
+    struct.pack_into("<H", entry, 30, 28)
+    directory = good[central:last] + bytes(entry) + struct.pack("<HHQQQ", 1, 24, size, size, offset)
+    count = struct.unpack_from("<H", good, end + 10)[0]
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(directory), central)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, central + len(directory), 1)
+    tail = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0)
+    (folder / "good64").write_bytes(good[:central] + directory + record + locator + tail)
+    (folder / "zip_far_record").write_bytes(good[:central] + directory + record + struct.pack("<4sIQI", b"PK\x06\x07", 0, 2**63, 1) + tail)
     (folder / "zip_truncated").write_bytes(good[:len(good) // 2])
     (folder / "zip_no_tail").write_bytes(good[:-30])
     with zipfile.ZipFile(folder / "zip_other", "w") as out:

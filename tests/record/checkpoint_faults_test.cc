@@ -178,7 +178,8 @@ class Damager {
   std::string Damage(const std::string& name, const std::string& other) {
     const std::string path = folder_ + "/" + name;
     const std::vector<std::string> files = *ListDir(path);
-    const std::string file = files[Below(files.size())], full = path + "/" + file;
+    const std::string& file = files[Below(files.size())];
+    const std::string full = path + "/" + file;
     std::string data = *ReadFile(full);
     const std::string before = data;
     switch (Below(9)) {
