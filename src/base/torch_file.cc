@@ -158,18 +158,18 @@ Status TorchFile::Flatten(const Pickle& pickle) {
   auto too_large = [&] {
     return Damaged(path(), "containers are nested too deeply, too large, or refer to themselves");
   };
-  std::vector<Visit> todo;
-  todo.push_back({pickle.root, "", 0});
-  while (!todo.empty()) {
-    Visit visit = std::move(todo.back());
-    todo.pop_back();
+  std::vector<Visit> pending;
+  pending.push_back({pickle.root, "", 0});
+  while (!pending.empty()) {
+    Visit visit = std::move(pending.back());
+    pending.pop_back();
     if (visit.depth > kMaxDepth || ++visits > kMaxLeaves || name_bytes > kMaxNameBytes) return too_large();
     const PickleValue& value = pickle.at(visit.value);
     auto descend = [&](uint32_t item, std::string_view key) {
       // Names left to visit are memory too.
       name_bytes += visit.name.size() + key.size() + 1;
       if (name_bytes > kMaxNameBytes) return false;
-      todo.push_back(
+      pending.push_back(
           {item, visit.name.empty() ? std::string(key) : fmt::format("{}.{}", visit.name, key), visit.depth + 1});
       return true;
     };
