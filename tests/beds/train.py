@@ -82,7 +82,7 @@ def wait_step(run, step, launcher, attempt=None, seconds=60):
 def checkpoints(run):
     """Published checkpoints, by step."""
     folder = pathlib.Path(run) / "checkpoints"
-    if not folder.exists():
+    if not folder.is_dir():
         return {}
     found = {int(m[1]): p for p in folder.iterdir() if (m := re.fullmatch(r"step-(\d+)", p.name))}
     return dict(sorted(found.items()))
@@ -94,7 +94,7 @@ def stray(run):
     run = pathlib.Path(run)
     folder = run / "checkpoints"
     found = [str(p) for p in folder.iterdir() if not re.fullmatch(r"step-\d+", p.name) and not
-             (p.name in ("latest", "best") and p.exists())] if folder.exists() else []
+             (p.name in ("latest", "best") and p.exists())] if folder.is_dir() else []
     return found + [str(p) for p in run.rglob("*") if ".tmp" in p.name or ".partial" in p.name]
 
 

@@ -1,0 +1,305 @@
+"""What cannot be trained: one clear message on one rank, the same documented exit code on all of them, nothing half-written."""
+
+import ctypes
+import ctypes.util
+import io
+import os
+import pickle
+import re
+import shutil
+import struct
+import sys
+import zipfile
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import jobs, train  # noqa: E402
+
+
+def video(path, frames, claimed, size=32):
+    """An AVI of JPEG pictures whose header claims `claimed` frames."""
+    from PIL import Image
+
+    def chunk(name, data):
+        return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+    def pile(name, *parts):
+        return chunk(b"LIST", name + b"".join(parts))
+
+    pictures = []
+    for number in range(frames):
+        out = io.BytesIO()
+        Image.new("RGB", (size, size), (number * 9 % 255, 80, 40)).save(out, "JPEG")
+        pictures.append(chunk(b"00dc", out.getvalue()))
+    main = struct.pack("<14I", 40000, 0, 0, 0x10, claimed, 0, 1, 0, size, size, 0, 0, 0, 0)
+    stream = b"vidsMJPG" + struct.pack("<10I4H", 0, 0, 0, 1, 25, 0, claimed, 0, 0xFFFFFFFF, 0, 0, 0, size, size)
+    shape = struct.pack("<IiiHH4sIiiII", 40, size, size, 1, 24, b"MJPG", size * size * 3, 0, 0, 0, 0)
+    body = pile(b"hdrl", chunk(b"avih", main), pile(b"strl", chunk(b"strh", stream), chunk(b"strf", shape)))
+    index, offset = b"", 4
+    for number in range(claimed):
+        length = len(pictures[number]) - 8 if number < frames else 100
+        index += b"00dc" + struct.pack("<III", 0x10, offset, length)
+        offset += length + 8
+    path.write_bytes(chunk(b"RIFF", b"AVI " + body + pile(b"movi", *pictures) + chunk(b"idx1", index)))
+
+
+class Xxh128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def forge(manifest, old, new):
+    """Changes the text of a manifest and its checksum, so that it is not damaged but another one."""
+    library = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0")
+    library.XXH3_128bits.restype = Xxh128
+    library.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    head, rest = manifest.read_bytes().split(b"\n", 1)
+
+    def checksum(data):
+        value = library.XXH3_128bits(data, len(data))
+        return f"xxh3-128:{value.high:016x}{value.low:016x}".encode()
+
+    if checksum(rest) not in head:
+        raise AssertionError(f"the checksum of {manifest} is not that of all bytes after its line")
+    changed = rest.replace(old.encode(), new.encode())
+    if changed == rest:
+        raise AssertionError(f"{manifest} has no {old}")
+    manifest.write_bytes(head.replace(checksum(rest), checksum(changed)) + b"\n" + changed)
+
+
+class BadInput(harness.Case):
+    TIMEOUT = 120
+
+    def refused(self, message, *flags, code=2, ranks=2, name="run", sets=None, attempt=0, said=1, **kwargs):
+        """Trains; the message must come once, from one rank, and all ranks must leave with `code`."""
+        before = set(train.checkpoints(train.run_path(name)))
+        done = train.train(*flags, ranks=ranks, name=name, sets=sets, **kwargs)
+        text = done.stdout + done.stderr
+        self.assertEqual(done.returncode, code, text)
+        self.assertRegex(text, message)
+        run = train.run_path(name)
+        self.assertEqual(train.exit_codes(self.tmp), {rank: code for rank in range(ranks)}, text)
+        logs = "".join(train.rank_log(run, rank, attempt) for rank in range(ranks))
+        self.assertEqual(len(re.findall(r"^lockstep train: ", logs, re.M)), said, logs)
+        self.assertEqual(len(re.findall(message, logs)), said, logs)
+        self.assertNotIn("Traceback", logs)
+        self.assertNotRegex(logs, r"terminate called|c10::Error|what\(\)")
+        report = jobs.report(run)
+        self.assertEqual(report["exit_code"], code)
+        self.assertRegex(report["reason"], message)
+        self.assertEqual(set(train.checkpoints(run)), before)
+        self.assertEqual(train.stray(run), [])
+        self.assertEqual(report["attempts"], 1)
+        return text
+
+    # --- configuration ---
+
+    def test_unknown_key_names_the_nearest(self):
+        self.refused(r"train\.optimizer\.lrr: unknown key.*'lr'", sets={"train.optimizer.lrr": 1})
+
+    def test_unknown_section_names_the_nearest(self):
+        self.refused(r"trian.*unknown key.*'train'", sets={"trian.steps": 1})
+
+    def test_impossible_value(self):
+        self.refused(r"train\.batch: expected .*-4", sets={"train.batch": -4})
+
+    def test_word_where_a_number_belongs(self):
+        self.refused(r"train\.steps: expected .*many", sets={"train.steps": "many"})
+
+    def test_unknown_choice_names_the_nearest(self):
+        self.refused(r"train\.precision: .*fp23.*fp32", sets={"train.precision": "fp23"})
+
+    def test_key_without_effect_is_an_error(self):
+        self.refused(r"train\.optimizer\.momentum: .*only sgd", sets={"train.optimizer.momentum": 0.9})
+
+    def test_size_the_model_cannot_have(self):
+        self.refused(r"36x32: height and width must be multiples of 8", sets={"data.height": 36})
+
+    def test_torn_configuration_file_names_the_line(self):
+        whole = harness.lockstep("config", "taehv").stdout
+        file = harness.write("torn.yaml", whole[: whole.index("betas: [0.9") + len("betas: [0.9")])
+        self.refused(r"torn\.yaml.*(line|:)\s*\d+", "--config", file)
+
+    def test_missing_configuration_file(self):
+        self.refused(r"nowhere\.yaml", "--config", self.tmp / "nowhere.yaml", code=3)
+
+    def test_unknown_recipe_names_the_nearest(self):
+        self.refused(r"taehw.*taehv", recipe="taehw")
+
+    def test_more_ranks_than_samples_in_a_batch(self):
+        self.refused(r"train\.batch is 2, but there are 3 ranks", ranks=3, sets={"train.batch": 2})
+
+    def test_more_ranks_than_canonical_shards(self):
+        self.refused(r"train\.shards is 2, but there are 3 ranks", ranks=3,
+                     sets={"train.reproducible": "true", "train.shards": 2})
+
+    def test_gpus_that_are_not_there(self):
+        self.refused(r"train\.device: cuda, but no GPU is visible", code=3, sets={"train.device": "cuda"})
+
+    def test_nccl_without_a_gpu(self):
+        self.refused(r"comm\.backend: nccl needs a GPU", sets={"comm.backend": "nccl", "train.device": "cpu"})
+
+    def test_bad_input_is_not_tried_again_though_there_is_a_budget(self):
+        self.refused(r"train\.bach: unknown key", "--max-restarts", 5, sets={"train.bach": 4})
+
+    # --- data ---
+
+    def folder_of_frames(self, name="videos", count=6, frames=4, size=(32, 32)):
+        from PIL import Image
+
+        for number in range(count):
+            folder = self.tmp / name / f"v{number}"
+            folder.mkdir(parents=True)
+            for frame in range(frames):
+                Image.new("RGB", size, (number * 40, frame * 20, 7)).save(folder / f"{frame}.png")
+        return self.tmp / name
+
+    def frames(self, path, **more):
+        return {"data.kind": "frames", "data.path": path, "data.clips": None, "train.batch": 2, "train.steps": 4,
+                "data.validation.fraction": 0, **more}
+
+    def test_folder_that_is_not_there(self):
+        self.refused(r"/nowhere", code=3, sets=self.frames(self.tmp / "nowhere"))
+
+    def test_folder_with_no_usable_file_says_what_it_holds(self):
+        folder = self.tmp / "text"
+        folder.mkdir()
+        (folder / "a.txt").write_text("no picture")
+        self.refused(r"no frames in .*text.*1 \.txt", sets=self.frames(folder))
+
+    def test_images_where_clips_of_several_frames_are_asked_for(self):
+        self.refused(r"kind images gives clips of one frame, but frames is 4",
+                     sets=self.frames(self.folder_of_frames(), **{"data.kind": "images"}))
+
+    def test_smaller_dataset_than_one_batch(self):
+        self.refused(r"6 samples do not fill one global batch of 64", sets=self.frames(self.folder_of_frames(), **{"train.batch": 64}))
+
+    def test_frames_of_mixed_size_are_named(self):
+        from PIL import Image
+
+        folder = self.folder_of_frames()
+        Image.new("RGB", (40, 48)).save(folder / "v3" / "2.png")
+        text = self.refused(r"1 unreadable sample in this run, 0 allowed.*frames of mixed size.*v3", code=3,
+                            sets=self.frames(folder, **{"train.steps": 20}))
+        self.assertRegex(text, r"40x48")
+
+    def test_videos_with_too_few_frames_are_named(self):
+        folder = self.folder_of_frames()
+        (folder / "v2" / "3.png").unlink()
+        self.refused(r"1 unreadable sample in this run, 0 allowed.*v2.*4.*3", code=3,
+                     sets=self.frames(folder, **{"train.steps": 20}))
+
+    def test_unreadable_samples_within_the_budget_are_left_out_and_named(self):
+        folder = self.folder_of_frames(count=8)
+        (folder / "v2" / "1.png").write_bytes(b"no picture")
+        done = train.train(sets=self.frames(folder, **{"train.steps": 8, "data.bad_samples": 10}))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(train.all_logs(train.run_path()), r"unreadable sample .*v2")
+        self.assertEqual([step for step in train.lineage(train.run_path())], list(range(1, 9)))
+
+    def test_video_that_ends_early_is_named(self):
+        folder = self.tmp / "videos"
+        folder.mkdir()
+        for number in range(5):
+            video(folder / f"v{number}.avi", 12, 12)
+        video(folder / "v5.avi", 2, 40)
+        probe = train.train(name="probe", sets=self.frames(folder, **{"data.kind": "videos", "data.bad_samples": 50}))
+        if "FFmpeg" in probe.stderr:
+            self.assertEqual(probe.returncode, 3)  # this build reads no videos, and says so
+            return
+        self.assertEqual(probe.returncode, 0, probe.stderr)
+        shutil.rmtree(train.run_path("probe"))
+        self.refused(r"1 unreadable sample in this run, 0 allowed.*v5\.avi.*ends early", code=3,
+                     sets=self.frames(folder, **{"data.kind": "videos", "train.steps": 20, "data.min_stride": 2, "data.max_stride": 3}))
+
+    # --- weights and checkpoints ---
+
+    def start_from(self, file, **more):
+        return {"checkpoint.weights": file, **more}
+
+    def test_weights_of_the_wrong_shape_name_the_tensor(self):
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        done = train.train(name="good", sets={"train.steps": 2})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        weights = load_file(train.last(train.run_path("good")) / "model.safetensors")
+        shutil.rmtree(train.run_path("good"))
+        weights["encoder.0.weight"] = torch.zeros(16, 3, 5, 5)
+        save_file(weights, self.tmp / "wrong.safetensors")
+        self.refused(r"wrong\.safetensors: .*encoder\.0\.weight.*16, 3, 5, 5", sets=self.start_from(self.tmp / "wrong.safetensors"))
+
+    def test_weights_of_another_variant(self):
+        done = train.train(name="good", sets={"train.steps": 1, "train.schedule.warmup": 0})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        file = self.tmp / "small.safetensors"
+        shutil.copy(train.last(train.run_path("good")) / "model.safetensors", file)
+        shutil.rmtree(train.run_path("good"))
+        self.refused(r"small\.safetensors: ", sets=self.start_from(file, **{"recipe.model": "taehv"}))
+
+    def test_missing_weights_file(self):
+        self.refused(r"nowhere\.safetensors", code=3, sets=self.start_from(self.tmp / "nowhere.safetensors"))
+
+    def test_pickle_that_would_run_a_program_is_refused_and_not_run(self):
+        mark = self.tmp / "executed"
+
+        class Evil:
+            def __reduce__(self):
+                return os.system, (f"touch {mark}",)
+
+        file = self.tmp / "evil.pth"
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("evil/data.pkl", pickle.dumps({"encoder.0.weight": Evil()}, protocol=2))
+            archive.writestr("evil/version", "3\n")
+        self.refused(r"evil\.pth.*system", code=3, sets=self.start_from(file))
+        self.assertFalse(mark.exists())
+
+    def test_torch_save_file_of_the_right_weights_is_loaded(self):
+        """The control: a file of the same kind without the trick."""
+        import torch
+        from safetensors.torch import load_file
+
+        done = train.train(name="good", sets={"train.steps": 2})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        torch.save(load_file(train.last(train.run_path("good")) / "model.safetensors"), self.tmp / "good.pth")
+        done = train.train(name="from", sets=self.start_from(self.tmp / "good.pth", **{"train.steps": 2}))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_checkpoint_of_another_recipe(self):
+        done = train.train(sets={"train.steps": 4})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        forge(train.last(train.run_path()) / "manifest.json", '"recipe": "taehv"', '"recipe": "vrt"')
+        self.refused(r"a checkpoint of the recipe 'vrt', expected 'taehv'", attempt=1, sets={"train.steps": 8})
+
+    # --- places ---
+
+    def test_file_in_place_of_the_run_folder(self):
+        (self.tmp / "runs").write_text("")
+        done = train.train()
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"runs")
+        self.assertEqual((self.tmp / "runs").read_text(), "")
+
+    def test_file_in_place_of_the_checkpoint_folder(self):
+        done = train.train(sets={"train.steps": 4})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shutil.rmtree(train.run_path() / "checkpoints")
+        (train.run_path() / "checkpoints").write_text("")
+        self.refused(r"/checkpoints", code=3, attempt=1, sets={"train.steps": 4})
+
+    def test_read_only_run_folder(self):
+        harness.require("netns")  # root, to mount
+        runs = self.tmp / "runs"
+        runs.mkdir()
+        script = (f"mount --bind {runs} {runs} && mount -o remount,bind,ro {runs} && exec "
+                  + " ".join(map(str, [harness.PROGRAM, *train.command()])))
+        done = harness.run(["unshare", "--mount", "sh", "-c", script], env=train.ONE_THREAD)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"[Rr]ead-only")
+        self.assertEqual(list(runs.iterdir()), [])
+
+    def test_rank_variables_that_contradict_each_other(self):
+        done = harness.run([train.ENGINE, "train", "taehv", *train.settings()], env={"RANK": "3", "WORLD_SIZE": "2"})
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"RANK=3")
+        self.assertEqual(list(self.tmp.glob("runs/*")), [])
