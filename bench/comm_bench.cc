@@ -2,7 +2,7 @@
 // data lies in ordinary memory) and in place (in a shared buffer). Every rank rewrites its data before every call,
 // outside of the timed part, so that traffic between cores is counted. One JSON line per size.
 //
-//   comm_bench [ranks [seconds per size]]
+//   comm_bench [ranks [seconds per size [staging KB]]]
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@ namespace lockstep::comm {
 namespace {
 
 struct Row {
+  double least;
   double p50;
   double p99;
 };
@@ -39,15 +40,17 @@ Row Measure(Communicator& comm, float* data, size_t count, double seconds) {
     if (!comm.AllReduceNow(&more, 1, DType::kI64, Op::kMin).ok()) std::exit(1);
   }
   std::sort(times.begin(), times.end());
-  return {times[times.size() / 2], times[times.size() * 99 / 100]};
+  return {times[0], times[times.size() / 2], times[times.size() * 99 / 100]};
 }
 
-void Rank(int rank, int size, int port, double seconds) {
+void Rank(int rank, int size, int port, double seconds, size_t staging) {
   Identity me;
   me.rank = rank;
   me.size = size;
   me.master_port = port;
-  auto comm = Communicator::Connect(me, {});
+  Options options;
+  if (staging > 0) options.staging_bytes = staging;
+  auto comm = Communicator::Connect(me, options);
   if (!comm.ok()) {
     fmt::print(stderr, "{}\n", comm.status().ToString());
     std::exit(1);
@@ -59,10 +62,12 @@ void Rank(int rank, int size, int port, double seconds) {
     const Row staged = Measure(**comm, own.data(), own.size(), seconds);
     const Row in_place = Measure(**comm, static_cast<float*>(shared->data()), own.size(), seconds);
     if (rank == 0) {
-      fmt::print(
-          "{{\"bytes\": {}, \"staged_p50\": {:.9f}, \"staged_p99\": {:.9f}, \"in_place_p50\": {:.9f}, "
-          "\"in_place_p99\": {:.9f}}}\n",
-          bytes, staged.p50, staged.p99, in_place.p50, in_place.p99);
+      fmt::print("{{\"bytes\": {}", bytes);
+      for (const auto& [name, row] : {std::pair{"staged", staged}, std::pair{"in_place", in_place}}) {
+        fmt::print(", \"{0}_min\": {1:.9f}, \"{0}_p50\": {2:.9f}, \"{0}_p99\": {3:.9f}", name, row.least, row.p50,
+                   row.p99);
+      }
+      fmt::print("}}\n");
       std::fflush(stdout);
     }
   }
@@ -74,11 +79,12 @@ void Rank(int rank, int size, int port, double seconds) {
 int main(int argc, char** argv) {
   const int size = argc > 1 ? std::atoi(argv[1]) : 2;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
+  const size_t staging = argc > 3 ? static_cast<size_t>(std::atol(argv[3])) << 10 : 0;
   const int port = lockstep::LocalPort(lockstep::Listen(0, true)->get());
   int failed = 0;
   for (int rank = 0; rank < size; ++rank) {
     if (fork() == 0) {
-      lockstep::comm::Rank(rank, size, port, seconds);
+      lockstep::comm::Rank(rank, size, port, seconds, staging);
       std::exit(0);
     }
   }

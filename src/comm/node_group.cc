@@ -1,6 +1,7 @@
 #include "comm/node_group.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include "comm/shared_memory.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 // A sleeper looks up this often for a broken communicator; it is woken earlier by whoever breaks it.
 constexpr std::chrono::milliseconds kNap{50};
+
+// A peer that runs on another processor arrives within this time if it arrives at all soon.
+constexpr std::chrono::microseconds kAlone{1};
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -85,13 +89,17 @@ Status NodeGroup::WaitFor(int r, TimePoint deadline) {
   const auto there = [&](uint32_t value) { return static_cast<int32_t>(value - phase_) >= 0; };
   if (there(head->phase.load(std::memory_order_acquire))) return {};
   if (spin_.count() > 0) {
-    const TimePoint until = Now() + spin_;
-    do {
+    const TimePoint start = Now();
+    while (true) {
       for (int k = 0; k < 16; ++k) {
         Pause();
         if (there(head->phase.load(std::memory_order_acquire))) return {};
       }
-    } while (Now() < until);
+      const auto spent = Now() - start;
+      if (spent > spin_) break;
+      // Longer than a peer that runs would need: it may be waiting for this very processor.
+      if (spent > kAlone) sched_yield();
+    }
   }
   while (true) {
     head->sleepers.fetch_add(1, std::memory_order_seq_cst);

@@ -73,6 +73,14 @@ class NcclTensors final : public CudaTensors {
   NcclTensors(std::shared_ptr<TensorCommunicator> host, at::Device device,
               c10::intrusive_ptr<c10d::ProcessGroupNCCL> group)
       : CudaTensors(std::move(host), device), group_(std::move(group)) {}
+  // Without it the group complains at the end of the process.
+  ~NcclTensors() override {
+    try {
+      group_->shutdown();
+    } catch (const std::exception& error) {
+      LogWarn("NCCL: {}", error.what());
+    }
+  }
 
   TensorWork AllReduce(at::Tensor tensor, Op op) override {
     if (tensor.device().is_cpu()) return host_->AllReduce(tensor, op);
