@@ -160,6 +160,7 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
   r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the whole run may leave out"});
+  r.Choice("on_change", &d->on_change, {"stop", "new_epoch"}, {.help = "resuming with other data than before"});
   r.Section("validation", [&](ConfigReader& v) {
     v.Field("every", &d->validation.every, {.help = "steps between validations; 0: only at the end"});
     v.Field("fraction", &d->validation.fraction,

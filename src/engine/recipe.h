@@ -94,6 +94,8 @@ class Recipe {
   // Names of Loss::parts, always the same.
   virtual std::vector<std::string> Parts() const { return {}; }
   virtual std::vector<Score> Validate(const TensorBatch& /*batch*/) { return {}; }
+  // Names of what Validate measures, "loss" left out.
+  virtual std::vector<std::string> Scores() const { return {}; }
   // The score that decides which checkpoint is best, and whether more is better.
   virtual std::pair<std::string, bool> Best() const { return {"loss", false}; }
   // Something to look at, made from a validation batch by the main rank.

@@ -71,7 +71,8 @@ nlohmann::json PositionJson(const Position& p) {
       {"bad_steps", p.bad_steps},
       {"best_step", p.best_step},
       {"stale_validations", p.stale_validations},
-      {"seed", p.seed}};
+      {"seed", p.seed},
+      {"data", p.data}};
   json["best"] = p.best ? nlohmann::json(*p.best) : nlohmann::json(nullptr);
   return json;
 }
@@ -91,6 +92,7 @@ Position ReadPosition(const nlohmann::json& json) {
   p.best_step = number(json, "best_step");
   p.stale_validations = number(json, "stale_validations");
   p.seed = number(json, "seed");
+  p.data = GetString(json, "data");
   if (json.contains("best") && json["best"].is_number()) p.best = json["best"].get<double>();
   return p;
 }

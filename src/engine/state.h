@@ -32,6 +32,7 @@ struct Position {
   uint64_t best_step = 0;
   uint64_t stale_validations = 0;  // since the best
   uint64_t seed = 0;
+  std::string data;  // digest of the training data
 };
 
 struct TrainingState {

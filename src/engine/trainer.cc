@@ -315,13 +315,6 @@ Status Trainer::Validate() {
   const std::string metric = config_.data.validation.best.empty() ? wanted : config_.data.validation.best;
   const bool up = metric == wanted ? more_is_better : metric != "loss";
   const double score = result->Find(metric);
-  std::vector<std::string> names;
-  for (const auto& mean : result->means) names.push_back(mean.first);
-  if (!names.empty() && std::find(names.begin(), names.end(), metric) == names.end()) {
-    return ranks_->Agree(Status(
-        Code::kUsage, fmt::format("data.validation.best: there is no score '{}'{}", metric, DidYouMean(metric, names)),
-        "the scores are " + Join(names, ", ")));
-  }
   improved_ = std::isfinite(score) && (!at.best || (up ? score > *at.best : score < *at.best));
   at.stale_validations = improved_ ? 0 : at.stale_validations + 1;
   if (improved_) {

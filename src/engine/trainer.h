@@ -64,6 +64,8 @@ class Trainer {
   // What the ranks tell each other at the end of a step; summed over ranks.
   struct Totals;
 
+  Status CheckScores() const;
+  Status CheckData(const std::string& checkpoint);
   Status OpenData();
   Status BuildModel();
   Status FindCheckpoint(std::string* path);

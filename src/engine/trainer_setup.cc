@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "engine/canonical_ddp.h"
 #include "engine/ddp.h"
@@ -72,6 +73,7 @@ Status Trainer::Setup() {
   plan_ = *plan;
   passes_ = config_.train.reproducible ? LeavesOf(config_.train.shards, ranks_->rank(), ranks_->size()).count
                                        : plan_.accumulation;
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckScores()));
   LOCKSTEP_RETURN_IF_ERROR(OpenData());
   LOCKSTEP_RETURN_IF_ERROR(BuildModel());
   std::string path;
@@ -86,7 +88,9 @@ Status Trainer::Setup() {
           fmt::format("{}: written with run.seed {}, this run has {}", path, state_.position.seed, config_.run.seed),
           fmt::format("use run.seed={}: the order of the data depends on it", state_.position.seed)));
     }
+    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckData(path)));
   }
+  state_.position.data = sources_.train->Digest();
   Result<data::Sampler> sampler = data::Sampler::Create(sources_.train->size(), state_.position.sampler,
                                                         config_.train.batch, config_.data.tail, config_.data.shuffle);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
@@ -116,6 +120,31 @@ Status Trainer::Setup() {
   Banner();
   StartFeed();
   return Status::Ok();
+}
+
+Status Trainer::CheckScores() const {
+  std::vector<std::string> names = recipe_->Scores();
+  names.insert(names.begin(), "loss");
+  const std::string& wanted = config_.data.validation.best;
+  if (wanted.empty() || std::find(names.begin(), names.end(), wanted) != names.end()) return Status::Ok();
+  return Status(
+      Code::kUsage,
+      fmt::format("data.validation.best: there is no score '{}'{}", Printable(wanted), DidYouMean(wanted, names)),
+      "the scores are " + Join(names, ", "));
+}
+
+// A position in one set of samples means nothing in another.
+Status Trainer::CheckData(const std::string& checkpoint) {
+  Position& at = state_.position;
+  if (at.data.empty() || at.data == sources_.train->Digest()) return Status::Ok();
+  if (config_.data.on_change == "new_epoch") {
+    at.sampler = {config_.run.seed, at.sampler.epoch + 1, 0};
+    return Status::Ok();
+  }
+  return Status(Code::kUsage,
+                fmt::format("{}: written with other training data ({}) than this run's ({}: {})", checkpoint, at.data,
+                            sources_.train->Digest(), sources_.train->Describe()),
+                "use the data it was written with, or data.on_change: new_epoch to begin a new epoch of these");
 }
 
 Status Trainer::OpenData() {

@@ -27,6 +27,7 @@ class TaehvRecipe : public engine::Recipe {
 
   engine::Loss ComputeLoss(const engine::TensorBatch& batch) override;
   std::vector<engine::Score> Validate(const engine::TensorBatch& batch) override;
+  std::vector<std::string> Scores() const override { return {"psnr", "ssim"}; }
   std::pair<std::string, bool> Best() const override { return {"psnr", true}; }
   std::optional<engine::Picture> Show(const engine::TensorBatch& batch) override;
 

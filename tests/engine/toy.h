@@ -74,6 +74,7 @@ class Toy : public Recipe {
     const at::Tensor out = net->second->forward(at::tanh(net->first->forward(batch["x"])));
     return {{"error", (out - batch["y"]).abs().sum().item<double>()}};
   }
+  std::vector<std::string> Scores() const override { return {"error"}; }
   std::pair<std::string, bool> Best() const override { return {"error", false}; }
   RecipeState Save() override {
     RecipeState state;

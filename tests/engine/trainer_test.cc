@@ -42,7 +42,7 @@ std::vector<Outcome> TrainOn(int world, const Job& job) {
         options.quiet = true;
         if (!options.run_dir.empty())
           options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
-        Trainer trainer(job.config, &toy, &ranks, at::kCPU, options);
+        Trainer trainer(job.config, &toy, &ranks, TestDevice(), options);
         Outcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
         mine.status = trainer.Setup();
         if (!mine.status.ok()) return;
@@ -225,6 +225,33 @@ TEST(Resume, RefusesAnotherSeedAndAMissingPath) {
   }
   job.options.resume = *dir / "checkpoints/step-99";
   for (const Outcome& outcome : TrainOn(2, job)) EXPECT_EQ(outcome.status.code(), Code::kUsage);
+}
+
+TEST(Resume, RefusesOtherDataUnlessTold) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.options.stop_at = 5;
+  TrainOn(1, job);
+  job.options.stop_at.reset();
+  job.prepare = [](Toy& toy, int) { toy.points = std::make_shared<Points>(40); };
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kUsage);
+    EXPECT_NE(outcome.status.message().find("other training data (points-61)"), std::string::npos)
+        << outcome.status.message();
+  }
+  job.config.data.on_change = "new_epoch";
+  const Outcome outcome = TrainOn(2, job)[0];
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_EQ(outcome.position.sampler.epoch, 2u);  // 5 batches of 40 points, then 2 more
+}
+
+TEST(Validation, AnUnknownScoreIsRefusedBeforeTheFirstStep) {
+  Job job;
+  job.config.data.validation.best = "eror";
+  job.prepare = [](Toy& toy, int) { toy.held_out = std::make_shared<Points>(7); };
+  const Outcome outcome = TrainOn(1, job)[0];
+  EXPECT_NE(outcome.status.message().find("did you mean 'error'"), std::string::npos) << outcome.status.message();
 }
 
 TEST(Agreement, ARankThatIsAskedToStopStopsAll) {
