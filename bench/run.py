@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""All launcher benchmarks, ours and the peer in turns in one go; prints a table and writes it into docs/benchmarks.md.
+"""All benchmarks, ours and the peer in turns in one go; prints a table and writes it into docs/benchmarks.md.
 
-    bench/run.py                      everything (about 10 minutes on two cores)
+    bench/run.py                      everything (about 25 minutes on two cores)
     bench/run.py --only start,crash   some of it
     bench/run.py --dry                print, leave docs/benchmarks.md alone
 
-Elsewhere, without a build tree: LOCKSTEP_PROGRAM and LOCKSTEP_RENDEZVOUS_BENCH name the programs.
+Elsewhere, without a build tree: LOCKSTEP_PROGRAM, LOCKSTEP_RENDEZVOUS_BENCH and LOCKSTEP_BENCH_PROGRAMS (a folder) name the programs.
+The launcher's benchmarks are here, the engine's in train_rows.py.
 
 Ratios count, not times: machines are shared. Each figure is a median over interleaved repetitions.
 """
@@ -25,6 +26,9 @@ import sys
 import tempfile
 import time
 
+import train_rows
+from rows import in_turns, row
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCKSTEP = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/bin/lockstep"))
 RENDEZVOUS = os.environ.get("LOCKSTEP_RENDEZVOUS_BENCH")  # built here when not given
@@ -34,21 +38,6 @@ PAGE = ROOT / "docs/benchmarks.md"
 
 def quiet(command, **more):
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **more)
-
-
-def in_turns(repeat, *works):
-    """Runs each work once per round; returns the list of results of each."""
-    results = [[] for _ in works]
-    for round_number in range(repeat):
-        for at, work in enumerate(works):
-            results[at].append(work())
-        print(f"  round {round_number + 1} of {repeat}: " + "  ".join(f"{r[-1]:.4f}" for r in results), file=sys.stderr)
-    return results
-
-
-def row(name, ours, peer, peer_name, unit, goal, met, ratio, better):
-    return {"name": name, "ours": ours, "peer": peer, "peer_name": peer_name, "unit": unit, "goal": goal, "met": met,
-            "ratio": ratio, "better": better}
 
 
 def bench_start(folder, repeat):
@@ -191,11 +180,13 @@ def log_rows(report):
 
 
 BENCHES = {"start": bench_start, "crash": bench_crash, "rendezvous": bench_rendezvous, "gang": bench_gang, "memory": bench_memory,
-           "logs": bench_logs}
+           "logs": bench_logs, **train_rows.BENCHES}
 
 
 def number(value):
-    return "" if value is None else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 10 else f"{value:,.3g}"
 
 
 def table(rows):
@@ -212,7 +203,7 @@ def versions():
     out = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True)
     lockstep = subprocess.run([LOCKSTEP, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     return (f"{datetime.date.today()}, {lockstep}, torch {out.stdout.strip()}, Python {platform.python_version()}, "
-            f"Linux {platform.release()}, {os.cpu_count()} cores, load at the start {os.getloadavg()[0]:.1f}")
+            f"Linux {platform.release()}, {os.cpu_count()} cores, load at its start {os.getloadavg()[0]:.1f}")
 
 
 def publish(text):
@@ -236,10 +227,10 @@ def main():
     unknown = [name for name in args.only.split(",") if name not in BENCHES]
     if unknown:
         raise SystemExit(f"unknown bench {unknown[0]!r}; known: {', '.join(BENCHES)}")
-    header = versions()
     results = {}
     for name in args.only.split(","):
         print(f"{name} ...", file=sys.stderr)
+        header = versions()
         folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
         try:
             results[name] = BENCHES[name](folder, args.repeat)
