@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "recipes/denoise.h"
 #include "recipes/taehv.h"
 
 namespace lockstep::recipes {
@@ -14,6 +15,7 @@ struct Row {
 };
 
 constexpr Row kRecipes[] = {
+    {"denoise", MakeDenoise},
     {"taehv", [] { return std::unique_ptr<engine::Recipe>(new TaehvRecipe); }},
 };
 
