@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
+#include "cli/train/own_run.h"
 #include "cli/train/place.h"
 #include "cli/train/settings.h"
 #include "comm/torch/tensor_comm.h"
@@ -24,6 +25,8 @@ namespace lockstep::cli {
 namespace {
 
 constexpr int kResumeMe = 75;
+// By RunEnd.
+constexpr const char* kHow[] = {"finished", "ended early: no further improvement", "stopped with its state saved"};
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -32,7 +35,7 @@ std::string Variable(const char* name) {
 
 struct Asked {
   std::string recipe, config, resume = "auto", name, max_time;
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
 };
 
@@ -67,7 +70,7 @@ struct Place {
   std::string run_dir, metrics_path;
   int attempt = 0;
   bool restarted = false;
-  std::optional<record::RunDir> own;  // rank 0, without a launcher
+  std::unique_ptr<OwnRun> own;  // rank 0, without a launcher
 };
 
 Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& ranks, Place* place) {
@@ -82,11 +85,11 @@ Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& r
   std::string told;
   if (ranks.is_main()) {
     const std::string name = asked.name.empty() ? record::DefaultName(asked.recipe) : asked.name;
-    Result<record::RunDir> dir = record::RunDir::Create("", name, /*authority=*/true);
-    made = dir.status();
-    if (dir.ok()) {
-      place->own = std::move(*dir);
-      place->attempt = place->own->first_attempt();
+    Result<std::unique_ptr<OwnRun>> run = OwnRun::Start(name, asked.command, ranks.size());
+    made = run.status();
+    if (run.ok()) {
+      place->own = std::move(*run);
+      place->attempt = place->own->attempt();
       told = fmt::format("{}\n{}", place->attempt, place->own->path());
     }
   }
@@ -110,8 +113,7 @@ Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks,
 }
 
 void SayWhere(const Place& place, engine::RunEnd end) {
-  const char* how[] = {"finished", "ended early: no further improvement", "stopped with its state saved"};
-  fmt::print("{}: {}\n", how[static_cast<int>(end)], place.run_dir);
+  fmt::print("{}: {}\n", kHow[static_cast<int>(end)], place.run_dir);
   std::error_code ignored;
   for (const char* part : {"checkpoints", "tensorboard", "loss.png", "pictures"}) {
     const std::string path = place.run_dir + "/" + part;
@@ -177,7 +179,9 @@ int Train(const Asked& asked) {
                                            : TrainOnce(*settings, ranks, *device, trainer, &loss);
   if (!end.ok()) {
     if (asked.smoke && first) fmt::print("not ready: {}\n", end.status().message());
-    return Fail(end.status(), first || !ranks.agreed_to_fail());
+    const int code = Fail(end.status(), first || !ranks.agreed_to_fail());
+    if (place.own) place.own->End(code, end.status().message(), end.status().hint());
+    return code;
   }
   if (first && asked.smoke) {
     fmt::print(
@@ -186,7 +190,10 @@ int Train(const Asked& asked) {
   } else if (first) {
     SayWhere(place, *end);
   }
-  return *end == engine::RunEnd::kStopped ? kResumeMe : 0;
+  const int code = *end == engine::RunEnd::kStopped ? kResumeMe : 0;
+  if (place.own)
+    place.own->End(code, kHow[static_cast<int>(*end)], code == 0 ? "" : "start it again with the same name");
+  return code;
 }
 
 }  // namespace
@@ -218,6 +225,7 @@ int TrainMain(int argc, char** argv) {
     }
     asked.smoke = steps;
   }
+  asked.command.assign(argv, argv + argc);
   if (!asked.max_time.empty()) asked.overrides.push_back("run.max_time=" + asked.max_time);
   const int code = Train(asked);
   std::fflush(nullptr);
