@@ -2,7 +2,8 @@
 """Long runs with faults: after each of them nothing of the job may be left. `make soak` runs it and prints the fault table
 of docs/reliability.md; tests/integration/test_soak.py runs the short form.
 
-    tests/soak/run.py [--cycles 1000] [--kills 200] [--storms 60] [--cuts 10] [--disks 20] [--restarts 200] [--seed 1] [--only NAME]
+    tests/soak/run.py [--cycles 1000] [--kills 200] [--storms 60] [--cuts 10] [--disks 20] [--restarts 200]
+                      [--train-kills 50] [--seed 1] [--only NAME]
 
 Every scenario lives on hosts of its own (network namespaces), so "left" is exact: any process in that namespace, any
 listening port of it, any file in its shared memory or temporary folder, any lock or half-written file in a run
@@ -20,8 +21,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "integration"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests" / "integration"), str(ROOT / "tests"), str(ROOT / "tests" / "soak")]
 import harness  # noqa: E402
+import train_kills  # noqa: E402
 from beds import jobs, netns  # noqa: E402
 
 EMPTY_WITHIN = 15  # seconds for a broken launcher to be called one; the measured times are in the table
@@ -342,6 +344,12 @@ def full_disks(times, rng):
     return row
 
 
+def training(times, rng):
+    """Trainings whose ranks are killed; without an engine beside the launcher there is nothing to kill."""
+    return train_kills.kills(times, rng, Row("kill -9 of a random rank of a training (2 or 3 ranks, 5 kills a run) at a random step",
+                                             "weights bit-identical to an untouched run, every sample once"), left_on)
+
+
 def scenarios(options):
     rng = random.Random(options.seed)
     return {
@@ -354,12 +362,14 @@ def scenarios(options):
         "fork-storm": lambda: storms(options.storms, rng),
         "cut": lambda: cuts(options.cuts, rng),
         "full-disk": lambda: full_disks(options.disks, rng),
+        "train-kill": lambda: training(options.train_kills, rng),
     }
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawTextHelpFormatter)
-    for name, value in (("cycles", 1000), ("kills", 200), ("storms", 60), ("cuts", 10), ("disks", 20), ("restarts", 200), ("seed", 1)):
+    for name, value in (("cycles", 1000), ("kills", 200), ("storms", 60), ("cuts", 10), ("disks", 20), ("restarts", 200),
+                        ("train-kills", 50), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--only", action="append", default=[], help="names of scenarios; default: all")
     return parser.parse_args(argv)
