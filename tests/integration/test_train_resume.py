@@ -4,6 +4,7 @@ comes out without, to the bit."""
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 
@@ -112,6 +113,41 @@ class Resume(harness.Case):
         self.assertEqual(train.stray(run), [])
         self.same(run, self.whole(sets=sets))
 
+    def test_killed_launcher_takes_its_ranks_along_and_the_same_name_goes_on(self):
+        sets = {"train.steps": STEPS, "checkpoint.every": 3}
+        run = train.run_path("killed")
+        job = train.spawn(name="killed", sets=sets)
+        train.wait_step(run, 8, job)
+        os.kill(jobs.launcher_pid(job.pid), signal.SIGKILL)
+        job.wait(60)
+        jobs.wait_gone(train.rank_pids(run, 0).values())
+        done = train.train(name="killed", sets=sets)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"resuming from \S+ at step [1-9]")
+        self.assertEqual(train.problems_of_lineage(run, STEPS), "")
+        self.assertEqual(train.stray(run), [])
+        self.same(run, self.whole(sets=sets))
+
+    def test_stuck_rank_is_named_by_the_others_and_a_restart_goes_on(self):
+        sets = {"train.steps": STEPS, "checkpoint.every": 3, "comm.timeout": "3s"}
+        run = train.run_path("stuck")
+        job = train.spawn("--max-restarts", 1, "--backoff", "50ms", "--grace", "2s", name="stuck", sets=sets)
+        train.wait_step(run, 7, job)
+        os.kill(train.rank_pids(run, 0)[1], signal.SIGSTOP)
+        self.assertEqual(job.wait(90), 0, job.output)
+        self.assertRegex(train.rank_log(run, 0, attempt=0), r"did not finish within 3 s: rank 1\b")
+        self.assertEqual(train.problems_of_lineage(run, STEPS), "")
+        self.assertRegex(train.rank_log(run, 0, attempt=1), r"resuming from \S+ at step [1-9]")
+
+    def test_training_that_no_longer_improves_ends_on_all_ranks_with_success(self):
+        sets = {"train.steps": 500, "train.optimizer.lr": 1e-12, "data.validation.every": 3, "data.validation.patience": 2}
+        done = train.train(sets=sets)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(train.exit_codes(self.tmp), {0: 0, 1: 0})
+        self.assertRegex(done.stdout, r"no better psnr than [\d.]+ \(step \d+\) in 2 validations: ending")
+        self.assertEqual(train.steps_done(train.run_path(), 0), train.steps_done(train.run_path(), 1))
+        self.assertLess(train.steps_done(train.run_path()), 500)
+
     def test_lineage_check_sees_a_sample_that_comes_twice(self):
         """The control of the check that the other tests rely on."""
         done = train.train(ranks=1, sets={"train.steps": 4, "checkpoint.every": 0, "data.validation.fraction": 0})
@@ -154,6 +190,41 @@ class Resume(harness.Case):
         self.assertRegex(train.all_logs(run), r"checkpoint \S+/step-12 is passed over: ")
         self.assertIn("step-8 at step 8", again.stdout)
         self.assertEqual(train.state(train.last(run)), whole)
+
+    def test_any_damage_to_the_newest_is_recognised_and_the_older_one_leads_to_the_same_bits(self):
+        sets = {"train.steps": 12, "checkpoint.keep_last": 5}
+        clean = self.whole(name="clean", sets=sets)
+        whole = train.state(train.last(clean))
+
+        def flip(name, at):
+            def do(folder):
+                data = bytearray((folder / name).read_bytes())
+                data[at] ^= 1 << 3
+                (folder / name).write_bytes(data)
+            return do
+
+        damages = {
+            "a bit of the weights": flip("model.safetensors", -1),
+            "a bit of a file's header": flip("optimizer.safetensors", 20),
+            "a bit of the manifest": flip("manifest.json", 2000),
+            "truncated": lambda folder: os.truncate(folder / "model.safetensors", 1000000),
+            "empty": lambda folder: os.truncate(folder / "manifest.json", 0),
+            "missing file": lambda folder: (folder / "optimizer.safetensors").unlink(),
+            "missing manifest": lambda folder: (folder / "manifest.json").unlink(),
+            "never published": lambda folder: folder.rename(folder.with_name("step-12.tmp-1-2-3")),
+        }
+        for number, (what, damage) in enumerate(damages.items()):
+            with self.subTest(what):
+                run = train.run_path(f"damaged-{number}")
+                shutil.copytree(clean, run, symlinks=True)
+                damage(run / "checkpoints" / "step-12")
+                done = train.train(name=f"damaged-{number}", ranks=2, sets=sets)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("step-8 at step 8", done.stdout)
+                self.assertEqual(train.state(train.last(run)), whole)
+                self.assertEqual(train.stray(run), [])
+                if what != "never published":
+                    self.assertEqual(train.said(run, "/step-12 is passed over: ", attempt=1), 1, done.stderr)
 
     def test_resume_none_starts_anew_and_keeps_the_old_checkpoints_aside(self):
         sets = {"train.steps": 8}
