@@ -183,6 +183,9 @@ void ConfigReader::Unused(std::string_view name, const std::string& why) {
   if (const ConfigNode* node = Claim(name, {})) {
     state_->errors.push_back({node->where, Path(name), fmt::format("has no effect here: {}", why)});
   }
+  comment_ = why;
+  Record(name, {});
+  effective_.entries.back().unused = true;
 }
 
 void ConfigReader::Fail(std::string_view name, const std::string& message) {

@@ -47,7 +47,9 @@ std::string Flow(const ConfigNode& node) {
     }
     case ConfigNode::Kind::kMap: {
       std::vector<std::string> parts;
-      for (const ConfigEntry& entry : node.entries) parts.push_back(Quoted(entry.key) + ": " + Flow(entry.value));
+      for (const ConfigEntry& entry : node.entries) {
+        if (!entry.unused) parts.push_back(Quoted(entry.key) + ": " + Flow(entry.value));
+      }
       return "{" + Join(parts, ", ") + "}";
     }
   }
@@ -57,6 +59,10 @@ std::string Flow(const ConfigNode& node) {
 void Block(const ConfigNode& map, int indent, YamlComments comments, std::string* out) {
   for (const ConfigEntry& entry : map.entries) {
     out->append(static_cast<size_t>(indent), ' ');
+    if (entry.unused) {
+      *out += fmt::format("# {}: unused here; {}\n", entry.key, entry.comment);
+      continue;
+    }
     *out += Quoted(entry.key) + ":";
     const ConfigNode& value = entry.value;
     bool nested_list = false;
@@ -142,7 +148,20 @@ std::string ConfigNode::Describe() const {
   return fmt::format("the string '{}'", shown);
 }
 
-std::string WriteYaml(const ConfigNode& map, YamlComments comments) {
+namespace {
+
+ConfigNode WithoutUnused(const ConfigNode& node) {
+  ConfigNode kept = node;
+  std::erase_if(kept.entries, [](const ConfigEntry& entry) { return entry.unused; });
+  for (ConfigEntry& entry : kept.entries) entry.value = WithoutUnused(entry.value);
+  for (ConfigNode& item : kept.items) item = WithoutUnused(item);
+  return kept;
+}
+
+}  // namespace
+
+std::string WriteYaml(const ConfigNode& whole, YamlComments comments) {
+  const ConfigNode map = comments == YamlComments::kNone ? WithoutUnused(whole) : whole;
   std::string out;
   if (map.entries.empty()) return "{}\n";
   Block(map, 0, comments, &out);

@@ -42,6 +42,7 @@ struct ConfigEntry {
   ConfigLocation where;
   ConfigNode value;
   std::string comment = "";  // what the key means, where its declaration says so
+  bool unused = false;       // declared without a value in force; shown only with comments
 };
 
 struct ConfigError {

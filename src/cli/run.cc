@@ -143,7 +143,7 @@ int RunMain(int argc, char** argv) {
   // PyTorch 2.10 warns about the old names on every rank.
   const auto torch =
       launch::TorchVersion(plan.program.interpreter.empty() ? plan.program.argv[0] : plan.program.interpreter);
-  plan.program.old_torch_names = !torch || *torch < std::pair{2, 10};
+  plan.program.old_torch_names = !plan.options.runs_engine() && (!torch || *torch < std::pair{2, 10});
   auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
   auto token =
       launch::LoadToken(plan.options.token_file, token_variable == plan.env.end() ? "" : token_variable->second);

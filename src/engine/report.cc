@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
+#include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "data/image.h"
@@ -36,6 +38,23 @@ std::optional<double> DevicePeakBytes(at::Device device) {
 #endif
   (void)device;
   return std::nullopt;
+}
+
+// Every scalar of a configuration under its path.
+void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* values) {
+  for (const ConfigEntry& entry : node.entries) {
+    const std::string name = path.empty() ? entry.key : path + "." + entry.key;
+    const ConfigNode& value = entry.value;
+    if (value.kind == ConfigNode::Kind::kMap) Flatten(value, name, values);
+    if (value.kind != ConfigNode::Kind::kScalar) continue;
+    if (value.LooksNumber()) {
+      (*values)[name] = std::strtod(value.text.c_str(), nullptr);
+    } else if (!value.quoted && (value.text == "true" || value.text == "false")) {
+      (*values)[name] = value.text == "true";
+    } else {
+      (*values)[name] = value.text;
+    }
+  }
 }
 
 // Values of one name over steps; a later attempt replaces what an earlier one wrote for the same step.
@@ -140,6 +159,11 @@ void Report::Say(const std::string& line) {
 
 void Report::Hyperparameters(const std::string& effective_config) {
   metrics_->Text("config", 0, "```yaml\n" + effective_config + "```");
+  const Result<ConfigTree> tree = ConfigTree::Parse(effective_config, "config", ConfigTree::Format::kYaml);
+  if (!tree.ok()) return;
+  track::HParamMap values;
+  Flatten(tree->root(), "", &values);
+  metrics_->HParams(std::move(values));
 }
 
 Result<std::string> Report::Show(const std::string& name, uint64_t step, const engine::Picture& picture) {

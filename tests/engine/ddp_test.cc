@@ -11,7 +11,6 @@ namespace {
 struct Net : torch::nn::Module {
   Net() {
     for (const char* name : {"a", "b", "c"}) layers.push_back(register_module(name, torch::nn::Linear(8, 8)));
-    to(TestDevice());
     const at::NoGradGuard no_grad;
     for (auto& parameter : parameters())
       parameter.copy_(at::linspace(-0.3, 0.4, parameter.numel()).view(parameter.sizes()));
@@ -24,12 +23,12 @@ struct Net : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
 };
 
-at::Tensor Input(int rank) { return at::arange(16, at::kFloat).view({2, 8}).mul(0.1).add(rank).sin().to(TestDevice()); }
+at::Tensor Input(int rank) { return at::arange(16, at::kFloat).view({2, 8}).mul(0.1).add(rank).sin(); }
 
 struct Replica {
   explicit Replica(Ranks& ranks, DdpConfig config = {})
-      : flat(*FlatParameters::Create(
-            net, [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, TestDevice()); })),
+      : flat(*FlatParameters::Create(net,
+                                     [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); })),
         ddp(config, &flat, &ranks) {}
   Net net;
   FlatParameters flat;
@@ -47,7 +46,7 @@ struct Replica {
 // The sum over ranks by a plain loop in one process.
 at::Tensor Expected(int world, bool all = true) {
   Net net;
-  FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}, TestDevice()); });
+  FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
   for (int rank = 0; rank < world; ++rank) net.forward(Input(rank), all).pow(2).sum().backward();
   return flat.gradients();
 }
@@ -166,8 +165,7 @@ TEST(Ddp, AGradientInPartsIsAnErrorOrLearntByStaticGraph) {
     ASSERT_TRUE(ranks.Barrier().ok());
 
     Net reference;
-    FlatParameters expected =
-        *FlatParameters::Create(reference, [](int64_t n) { return at::zeros({n}, TestDevice()); });
+    FlatParameters expected = *FlatParameters::Create(reference, [](int64_t n) { return at::zeros({n}); });
     for (int rank = 0; rank < 2; ++rank) reference.forward(reference.forward(Input(rank))).pow(2).sum().backward();
     DdpConfig config = Small();
     config.static_graph = true;
@@ -196,7 +194,7 @@ TEST(Ddp, FollowsAChangeOfWhatIsTrained) {
 
 TEST(Ddp, TheFirstBucketIsSmallAndTheRestAreCapped) {
   Net net;
-  FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}, TestDevice()); });
+  FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
   std::vector<size_t> bucket_of;
   const auto ranges = PlanBuckets(flat, 16, 300, &bucket_of);
   EXPECT_EQ(ranges.front().end - ranges.front().begin, 16);  // c.bias alone, padded to a cache line

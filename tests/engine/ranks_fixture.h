@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -30,12 +29,6 @@ inline int FreePort() {
   return ntohs(address.sin_port);
 }
 
-// Where tests compute: LOCKSTEP_TEST_DEVICE=cuda lets all ranks share the first GPU.
-inline at::Device TestDevice() {
-  const char* name = std::getenv("LOCKSTEP_TEST_DEVICE");
-  return name != nullptr && std::string(name) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-}
-
 // Runs `work` on `world` ranks at once. `nodes` names the node of each rank where they are not all on one.
 inline void OnRanks(int world, const std::function<void(Ranks&)>& work, const std::vector<std::string>& nodes = {}) {
   const int port = FreePort();
@@ -49,7 +42,7 @@ inline void OnRanks(int world, const std::function<void(Ranks&)>& work, const st
       if (!nodes.empty()) who.node = nodes[static_cast<size_t>(rank)];
       comm::Options options;
       options.timeout = std::chrono::seconds(60);
-      auto comm = comm::TensorCommunicator::Create(who, options, comm::Backend::kHost, TestDevice());
+      auto comm = comm::TensorCommunicator::Create(who, options, comm::Backend::kHost, at::kCPU);
       ASSERT_TRUE(comm.ok()) << comm.status().ToString();
       Ranks ranks(*comm);
       work(ranks);

@@ -42,7 +42,7 @@ std::vector<Outcome> TrainOn(int world, const Job& job) {
         options.quiet = true;
         if (!options.run_dir.empty())
           options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
-        Trainer trainer(job.config, &toy, &ranks, TestDevice(), options);
+        Trainer trainer(job.config, &toy, &ranks, at::kCPU, options);
         Outcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
         mine.status = trainer.Setup();
         if (!mine.status.ok()) return;

@@ -15,7 +15,7 @@ at::Tensor Leaf(uint64_t index, int64_t n) {
     p[i] = (static_cast<float>((index * 2654435761U + static_cast<uint64_t>(i) * 40503U) % 2003U) - 1001.0F) *
            ((index + static_cast<uint64_t>(i)) % 3 == 0 ? 1e-3F : 1e3F / 7.0F);
   }
-  return value.to(TestDevice());
+  return value;
 }
 
 // The balanced pairwise tree, written out.
@@ -30,7 +30,7 @@ at::Tensor OverRanks(uint64_t leaves, int world, int64_t n, const std::vector<st
   OnRanks(
       world,
       [&](Ranks& ranks) {
-        at::Tensor buffer = ranks.tensors().AllocateFlat(n, at::kFloat, TestDevice());
+        at::Tensor buffer = ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU);
         TreeSum sum(leaves, buffer, &ranks);
         for (int round = 0; round < 2; ++round) {  // the second round meets the buffers of the first
           buffer.zero_();
@@ -91,7 +91,7 @@ TEST(TreeSum, GathersInPiecesWhatDoesNotFitIntoOne) {
 }
 
 TEST(TreeSum, DiffersFromASumInSequence) {  // otherwise the tests above could not fail
-  at::Tensor sequence = at::zeros({1000}, TestDevice());
+  at::Tensor sequence = at::zeros({1000});
   for (uint64_t i = 0; i < 8; ++i) sequence.add_(Leaf(i, 1000));
   EXPECT_FALSE(at::equal(sequence, Direct(0, 8, 1000)));
 }
