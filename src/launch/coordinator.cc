@@ -307,7 +307,7 @@ void Coordinator::Decide() {
         fmt::format("rank {} on node {} ({}) failed first: {}", first.rank, first.node, first.host, first.Describe());
     signature = FailureSignature(first);
     if (options_.engine && first.signal == 0 && (first.code == 2 || first.code == 3)) {
-      outcome.end = End::kEnvironment;
+      outcome.end = progressed_ ? End::kFailed : End::kEnvironment;
       outcome.exit_code = first.code;
       if (!first.error_message.empty()) outcome.reason = first.error_message;
       return Finish(std::move(outcome));

@@ -50,7 +50,9 @@ class FullDisk(harness.Case):
             self.assertEqual(code, 3, job.output)
             self.assertEqual(train.exit_codes(self.tmp), {0: 3, 1: 3})
             self.assertEqual(train.said(run, "the last checkpoint"), 1, job.output)
-            self.assertRegex(jobs.report(train.run_path())["reason"], r"the last checkpoint.*No space")
+            report = jobs.report(train.run_path())
+            self.assertRegex(report["reason"], r"the last checkpoint.*No space")
+            self.assertEqual((report["end"], report["first_failure"]["exit_code"]), ("failed", 3))
         with self.subTest("the older checkpoint is whole"):
             whole = train.train(name="whole", sets={"train.steps": 16, "checkpoint.every": 4, "checkpoint.keep_last": 9})
             self.assertEqual(whole.returncode, 0, whole.stderr)

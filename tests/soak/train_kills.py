@@ -87,13 +87,11 @@ def kills(times, rng, row, left_on):
                     return row
                 references[ranks] = train.last(pathlib.Path(host.folder) / "runs" / f"whole-{ranks}")
             count = min(KILLS_PER_RUN, times - row.times)
-            started = time.monotonic()
             problem, began = one_run(host, f"killed-{number}", ranks, steps, count, rng, references[ranks])
             problem = problem or left_on(host)
             resumed += began
             for _ in range(count):
                 row.add(problem)
-            row.slowest = max(row.slowest, time.monotonic() - started)
             if problem:
                 shutil.copytree(pathlib.Path(host.folder) / "runs" / f"killed-{number}", pathlib.Path(net.folder).parent / f"{pathlib.Path(net.folder).name}-failed-{number}",
                                 symlinks=True)
