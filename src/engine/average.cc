@@ -1,10 +1,9 @@
 #include "engine/average.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "engine/kernels.h"
+#include "engine/parallel.h"
 
 namespace lockstep::engine {
 
@@ -27,7 +26,7 @@ void Average::Update(uint64_t step) {
   }
   auto* average = values_.mutable_data_ptr<float>();
   const auto* p = static_cast<const float*>(flat_->values().const_data_ptr());
-  at::parallel_for(0, values_.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+  ParallelFor(0, values_.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
     kernels::Average(average + begin, p + begin, static_cast<size_t>(end - begin), static_cast<float>(decay));
   });
 }

@@ -1,6 +1,5 @@
 #include "engine/optimizer.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "engine/kernels.h"
+#include "engine/parallel.h"
 
 namespace lockstep::engine {
 namespace {
@@ -75,7 +75,7 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
     step.nesterov = config_.nesterov;
     step.first = run.step == 1;
     float* momentum = slots_.empty() ? nullptr : slots_[0].flat.mutable_data_ptr<float>();
-    at::parallel_for(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
+    ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
       kernels::Sgd(p + begin, g + begin, momentum == nullptr ? nullptr : momentum + begin,
                    static_cast<size_t>(end - begin), step);
     });
@@ -94,7 +94,7 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
   step.gradient = static_cast<float>(gradient_factor);
   auto* m = slots_[0].flat.mutable_data_ptr<float>();
   auto* v = slots_[1].flat.mutable_data_ptr<float>();
-  at::parallel_for(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
     kernels::Adam(p + begin, g + begin, m + begin, v + begin, static_cast<size_t>(end - begin), step);
   });
 }
@@ -143,7 +143,7 @@ double GradientNorm(const at::Tensor& flat) {
   const int64_t n = flat.numel();
   const int64_t chunks = (n + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<size_t>(chunks), 0);
-  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+  ParallelFor(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
       const int64_t size = std::min(kGrain, n - c * kGrain);
       sums[static_cast<size_t>(c)] = kernels::SumOfSquares(g + c * kGrain, static_cast<size_t>(size));
