@@ -115,6 +115,10 @@ class BadInput(harness.Case):
     def test_size_the_model_cannot_have(self):
         self.refused(r"36x32: height and width must be multiples of 8", sets={"data.height": 36})
 
+    def test_score_that_does_not_exist_names_the_nearest_before_any_step(self):
+        self.refused(r"data\.validation\.best: .*'psr'.*'psnr'", sets={"data.validation.best": "psr"})
+        self.assertEqual(train.steps_done(train.run_path()), 0)
+
     def test_torn_configuration_file_names_the_line(self):
         whole = harness.lockstep("config", "taehv").stdout
         file = harness.write("torn.yaml", whole[: whole.index("betas: [0.9") + len("betas: [0.9")])
