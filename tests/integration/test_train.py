@@ -147,10 +147,16 @@ class Configuration(harness.Case):
         self.assertIn("decay: 0.9", plain.stdout)
         self.assertNotEqual(again.stdout, harness.lockstep("config", "taehv", "--plain").stdout)
 
-    def test_every_key_is_explained_and_every_explanation_fits_the_page(self):
+    def test_every_section_is_printed(self):
         printed = harness.lockstep("config", "taehv").stdout
         for section in ("run:", "train:", "data:", "comm:", "checkpoint:", "track:", "recipe:"):
             self.assertIn(f"\n{section}" if section != "run:" else section, printed)
+
+    def test_mistaken_command_line_is_code_2(self):
+        for words in (["taehv", "--bogus"], [], ["taehv", "--set"], ["taehv", "--set", "train.steps"]):
+            done = harness.lockstep("config", *words)
+            self.assertEqual(done.returncode, 2, f"{words}: {done.stderr}")
+        self.assertEqual(harness.lockstep("config", "--help").returncode, 0)
 
     def test_unknown_recipe_names_the_nearest(self):
         done = harness.lockstep("config", "taehw")
@@ -206,6 +212,20 @@ class Smoke(harness.Case):
         done = train.train("--smoke=8", sets={"data.kind": "frames", "data.path": self.tmp / "nowhere", "data.clips": None})
         self.assertIn(done.returncode, (2, 3), done.stderr)
         self.assertRegex(done.stdout, r"not ready: .*nowhere")
+
+    def test_dry_run_leaves_a_training_of_the_same_name_alone(self):
+        done = train.train(sets={"train.steps": 4})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before = train.state(train.last(train.run_path()))
+        lines = train.metrics(train.run_path())
+        for _ in range(2):
+            done = train.train("--smoke=8", sets={"train.steps": 8})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(list(train.checkpoints(train.run_path())), [4])
+        self.assertEqual((train.state(train.last(train.run_path())), train.metrics(train.run_path())), (before, lines))
+        done = train.train(sets={"train.steps": 8})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"resuming from \S+/step-4 at step 4")
 
     def test_impossible_number_of_steps_is_refused(self):
         done = train.train("--smoke=1")

@@ -22,7 +22,11 @@ int ConfigMain(int argc, char** argv) {
   app.add_flag("--plain", plain, "without the explanations");
   app.footer(
       "examples:\n  lockstep config taehv > taehv.yaml\n  lockstep config taehv --set train.optimizer.kind=sgd\n");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   Result<Settings> settings = ReadSettings(recipe, file, overrides, false, 0);
   if (!settings.ok()) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());

@@ -121,6 +121,21 @@ void SayWhere(const Place& place, engine::RunEnd end) {
   }
 }
 
+// A dry run beside a training of the same name must not touch it: it has a folder of its own, empty at first.
+Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
+  place->run_dir += "/smoke";
+  place->metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", place->run_dir, rank);
+  Status made;
+  if (ranks.is_main()) {
+    std::error_code error;
+    std::filesystem::remove_all(place->run_dir, error);
+    if (error)
+      made = Status(Code::kEnvironment, fmt::format("cannot remove '{}': {}", place->run_dir, error.message()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(made));
+  return ranks.Agree(MakeDirs(place->run_dir + "/metrics"));
+}
+
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
 Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, engine::Ranks& ranks, at::Device device,
                              engine::TrainerOptions options, double* loss) {
@@ -162,6 +177,10 @@ int Train(const Asked& asked) {
   Place place;
   if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok())
     return Fail(found, first || !ranks.agreed_to_fail());
+  if (asked.smoke) {
+    if (Status moved = MoveToSmoke(ranks, who->rank, &place); !moved.ok())
+      return Fail(moved, first || !ranks.agreed_to_fail());
+  }
   if (first) {
     if (Status written = WriteFileAtomic(place.run_dir + "/train.yaml", settings->effective); !written.ok()) {
       LogWarn("{}", written.message());
@@ -215,7 +234,11 @@ int TrainMain(int argc, char** argv) {
       app.add_option("--smoke", smoke,
                      "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
           ->expected(0, 1);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   if (*smoke_flag) {
     char* end = nullptr;
     const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
