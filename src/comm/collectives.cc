@@ -24,7 +24,7 @@ std::pair<size_t, size_t> Cut(size_t count, int n, int r) {
 }
 
 void Copy(void* to, const void* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  if (bytes > 0 && to != from) CopyBytes(to, from, bytes);
 }
 
 std::byte* Bytes(void* p) { return static_cast<std::byte*>(p); }

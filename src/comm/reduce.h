@@ -9,6 +9,9 @@
 
 namespace lockstep::comm {
 
+// memcpy between buffers that do not overlap, as fast whatever their alignment.
+void CopyBytes(void* to, const void* from, size_t bytes);
+
 // The type partial results have: f32 for the 16-bit types, else the type itself.
 DType AccumulatorOf(DType dtype);
 
