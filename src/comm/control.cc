@@ -205,7 +205,8 @@ void Control::Receive(int from) {
 
 void Control::Handle(int from, const Frame& frame) {
   switch (frame.type) {
-    case FrameType::kBroken: return Spread(StatusOf(frame.body), from);
+    case FrameType::kBroken:
+      return Spread(StatusOf(frame.body), from);
     case FrameType::kLeft: {
       const int rank = frame.body.value("rank", from);
       left_[static_cast<size_t>(from)] = left_[static_cast<size_t>(from)] || rank == from;

@@ -229,7 +229,8 @@ Result<BatchPlan> PlanBatch(const TrainConfig& train, int world) {
   plan.accumulation = (plan.largest_share + micro - 1) / micro;
   const uint64_t passes = plan.accumulation;
   if (plan.even && plan.largest_share % passes == 0) {
-    plan.text = fmt::format("{} samples x {} rank{} x {} pass{} = {}", plan.largest_share / passes, world,
+    const uint64_t each = plan.largest_share / passes;
+    plan.text = fmt::format("{} sample{} x {} rank{} x {} pass{} = {}", each, each == 1 ? "" : "s", world,
                             world == 1 ? "" : "s", passes, passes == 1 ? "" : "es", train.batch);
   } else {
     plan.text =

@@ -29,6 +29,7 @@ size_t Columns(int fd) {
 }
 
 std::string LossText(double loss) {
+  if (std::isnan(loss)) return "nan";  // whatever its sign
   if (!std::isfinite(loss) || (std::abs(loss) >= 0.001 && std::abs(loss) < 1e4)) return fmt::format("{:.4f}", loss);
   return loss == 0 ? "0" : fmt::format("{:.3e}", loss);
 }

@@ -1,9 +1,9 @@
 // Twenty training steps of TAEHV with the engine's buffers, clipping and AdamW against PyTorch (tests/golden/make.py).
 #include <gtest/gtest.h>
 
-#include "golden/golden.h"
 #include "engine/optimizer.h"
 #include "engine/recompute.h"
+#include "golden/golden.h"
 #include "models/taehv.h"
 
 namespace lockstep {
