@@ -47,7 +47,12 @@ Ddp::Ddp(const DdpConfig& config, FlatParameters* flat, Ranks* ranks) : config_(
   ranges_ = PlanBuckets(*flat, config.first_bucket_bytes, config.bucket_bytes, &bucket_of_);
   const auto& parameters = flat->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);
+    // A parameter that is frozen for now has none; the hook must be there when it thaws.
+    at::Tensor parameter = parameters[i].tensor;
+    const bool trains = parameter.requires_grad();
+    parameter.requires_grad_(true);
+    auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+    parameter.requires_grad_(trains);
     const uintptr_t key = accumulator->add_post_hook(std::make_unique<Hook>(this, i));
     hooks_.emplace_back(std::move(accumulator), key);
   }

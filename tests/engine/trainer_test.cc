@@ -392,6 +392,80 @@ TEST(Validation, EndsTheRunOnAllRanksWhenNothingImproves) {
   }
 }
 
+TEST(Precision, HalfTrainsOnSeveralRanksAsOnOne) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    Job job;
+    job.config.train.precision = precision;
+    const Outcome one = TrainOn(1, job)[0];
+    ASSERT_TRUE(one.status.ok()) << one.status.ToString();
+    const Outcome two = TrainOn(2, job)[1];
+    // bf16 has 8 bits: sums of halves of the batch round differently, and 12 steps of 1e-2 add up.
+    EXPECT_LT(Difference(one.weights, two.weights), 2e-2);
+    EXPECT_GT(Difference(one.weights, TrainOn(1, {})[0].weights), 0) << "autocast must have made a difference";
+  }
+}
+
+TEST(Precision, AnOverflowLowersTheScaleAndSkipsTheStepOnAllRanks) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.config.train.precision = Precision::kFp16;
+  job.config.train.scaler.initial = 0x1p40;  // beyond fp16 for many steps
+  job.config.train.steps = 30;
+  const std::vector<Outcome> outcomes = TrainOn(2, job);
+  for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_TRUE(at::equal(outcomes[0].weights, outcomes[1].weights));
+  double first = 0;
+  double last = 0;
+  const JsonLines lines = *ReadJsonLines(*dir / "metrics/rank-0.jsonl");
+  for (const nlohmann::json& line : lines.lines) {
+    const double scale = line["scalars"].value("loss_scale", 0.0);
+    if (first == 0) first = scale;
+    last = scale > 0 ? scale : last;
+  }
+  EXPECT_EQ(first, 0x1p40);
+  EXPECT_LT(last, 0x1p33);
+}
+
+TEST(Precision, TheScaleSurvivesAResume) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.config.train.precision = Precision::kFp16;
+  job.config.train.scaler.initial = 0x1p30;
+  job.config.train.scaler.interval = 5;
+  const at::Tensor whole = TrainOn(1, job)[0].weights;
+  job.options.run_dir = dir->path();
+  job.options.stop_at = 7;
+  TrainOn(1, job);
+  job.options.stop_at.reset();
+  EXPECT_TRUE(at::equal(TrainOn(1, job)[0].weights, whole));
+}
+
+TEST(Freezing, EndsAtItsStepAlsoAfterAResume) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.config.train.groups = {{.match = "first.*", .freeze_until = 6}};
+  const at::Tensor whole = TrainOn(2, job)[0].weights;
+  EXPECT_FALSE(at::equal(whole, TrainOn(2, {})[0].weights));
+  job.options.run_dir = dir->path();
+  for (const uint64_t until : {4, 8, 12}) {  // one of them before the thaw, one after
+    job.options.stop_at = until;
+    TrainOn(2, job);
+  }
+  EXPECT_TRUE(at::equal(TrainOn(1, job)[0].weights, whole));
+}
+
+TEST(Checkpoints, AreWrittenByTimeToo) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.config.checkpoint.every_time = std::chrono::milliseconds(1);
+  job.config.checkpoint.keep.last = 100;
+  job.prepare = [](Toy& toy, int) { toy.before_loss = [](const TensorBatch&) { usleep(3000); }; };
+  TrainOn(1, job);
+  EXPECT_GT(record::ScanCheckpoints(*dir / "checkpoints")->size(), 1u);  // not the last one alone
+}
+
 TEST(BatchPlan, KeepsTheGlobalBatchOnAnyNumberOfRanks) {
   TrainConfig train;
   train.batch = 128;
