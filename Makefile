@@ -72,6 +72,9 @@ bench: setup-bench  ## measurements against peers in the same run, into docs/ben
 .PHONY: soak
 soak: setup-test  ## long runs with faults: nothing may leak
 	@$(MAKE) build
+	@ninja --quiet -C build/release comm_probe record_test
+	@.venv/bin/python tests/soak/comm_kills.py
+	@LOCKSTEP_SOAK=1000 build/release/tests/record_test --gtest_brief=1 --gtest_filter='CheckpointDamage.*'
 	@.venv/bin/python tests/soak/run.py $(SOAK_ARGS)
 
 .PHONY: lint

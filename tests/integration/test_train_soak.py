@@ -16,3 +16,8 @@ class Short(harness.Case):
         row = soak.scenarios(soak.parse(["--train-kills=2"]))["train-kill"]()
         self.assertEqual(row.problems, [])
         self.assertEqual(row.times, 2)
+
+    def test_killed_ranks_of_a_communicator_leave_nothing(self):
+        harness.require("netns")
+        done = harness.run([harness.PYTHON, str(harness.ROOT / "tests/soak/comm_kills.py"), "8"], timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
