@@ -15,7 +15,7 @@ class WriteARecipe(harness.Case):
         self.assertLess(len(code.splitlines()), 100)
 
     def test_it_trains_on_two_ranks(self):
-        done = harness.run([harness.PROGRAM, "train", "denoise", "--nproc-per-node", "2", "--name", "d", "--set", "train.steps=60",
+        done = harness.run([harness.PROGRAM, "train", "denoise", "--nproc-per-node", "2", "--name", "d", "--set", "train.steps=250",
                             "--set", "train.batch=8", "--set", "data.height=32", "--set", "data.width=32", "--set", "recipe.width=8",
                             "--set", "data.validation.samples=8", "--set", "train.optimizer.lr=5e-3"], cwd=harness.tmp_dir())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
