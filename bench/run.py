@@ -4,6 +4,7 @@
     bench/run.py                      everything (about 25 minutes on two cores)
     bench/run.py --only start,crash   some of it
     bench/run.py --dry                print, leave docs/benchmarks.md alone
+    bench/run.py --ahead              before other processes of this machine, both sides alike (as root; they must wait)
 
 Elsewhere, without a build tree: LOCKSTEP_PROGRAM, LOCKSTEP_RENDEZVOUS_BENCH and LOCKSTEP_BENCH_PROGRAMS (a folder) name the programs.
 The launcher's benchmarks are here, the engine's in train_rows.py.
@@ -193,7 +194,8 @@ def table(rows):
     lines = ["| what | Lockstep | peer | unit | ratio | goal | met |", "|---|---|---|---|---|---|---|"]
     for r in rows:
         peer = f"{number(r['peer'])} ({r['peer_name']})" if r["peer"] is not None else ""
-        ratio = f"**{r['ratio']:.2f}x** {r['better']}" if r["ratio"] else ""
+        share = r["better"] == "of it"
+        ratio = "" if r["ratio"] is None else f"**{r['ratio']:.1%}** of it" if share else f"**{r['ratio']:.2f}x** {r['better']}"
         met = {True: "yes", False: "no", None: ""}[r["met"]]
         lines.append(f"| {r['name']} | {number(r['ours'])} | {peer} | {r['unit']} | {ratio} | {r['goal']} | {met} |")
     return "\n".join(lines)
@@ -217,20 +219,36 @@ def publish(text):
     PAGE.write_text(page)
 
 
+def go_ahead():
+    """A priority above others'. It counts within a scheduling group, so the group gets it as well; every session is one of its own."""
+    if os.getpid() != os.getsid(0):
+        if os.fork() != 0:  # the leader of a group of processes cannot start a session
+            _, status = os.wait()
+            os._exit(os.waitstatus_to_exitcode(status))
+        os.setsid()
+    group = pathlib.Path("/proc/self/autogroup")
+    if group.exists():
+        group.write_text("-15")
+    os.nice(-15)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(BENCHES))
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--ahead", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     unknown = [name for name in args.only.split(",") if name not in BENCHES]
     if unknown:
         raise SystemExit(f"unknown bench {unknown[0]!r}; known: {', '.join(BENCHES)}")
+    if args.ahead:
+        go_ahead()
     results = {}
     for name in args.only.split(","):
         print(f"{name} ...", file=sys.stderr)
-        header = versions()
+        header = versions() + ", ahead of other processes" * args.ahead
         folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
         try:
             results[name] = BENCHES[name](folder, args.repeat)

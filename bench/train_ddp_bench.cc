@@ -8,7 +8,7 @@
 //
 // One JSON object: per mode the median step of every block, in seconds, on rank 0; and the exposed part of ours.
 //
-//   train_ddp_bench WIDTH [LAYERS [BATCH [BLOCKS [STEPS [RANKS]]]]]
+//   train_ddp_bench WIDTH [LAYERS [BATCH [BLOCKS [STEPS [RANKS [BUCKET_BYTES]]]]]]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -31,6 +31,7 @@ namespace {
 struct Shape {
   int64_t width = 256, layers = 8, batch = 64;
   int blocks = 10, steps = 30, ranks = 2;
+  uint64_t bucket = DdpConfig().bucket_bytes;
 };
 
 torch::nn::Sequential Perceptron(const Shape& shape) {
@@ -60,9 +61,10 @@ struct Replica {
         net(Perceptron(shape)),
         flat(*FlatParameters::Create(
             *net, [&](int64_t n) { return ranks->tensors().AllocateFlat(n, at::kFloat, at::kCPU); })),
-        ddp(Config(reduce), &flat, ranks) {}
-  static DdpConfig Config(bool reduce) {
+        ddp(Config(shape, reduce), &flat, ranks) {}
+  static DdpConfig Config(const Shape& shape, bool reduce) {
     DdpConfig config;
+    config.bucket_bytes = shape.bucket;
     config.reduce = reduce;
     return config;
   }
@@ -151,6 +153,7 @@ int main(int argc, char** argv) {
   shape.blocks = static_cast<int>(argument(4, shape.blocks));
   shape.steps = static_cast<int>(argument(5, shape.steps));
   shape.ranks = static_cast<int>(argument(6, shape.ranks));
+  shape.bucket = static_cast<uint64_t>(argument(7, static_cast<int64_t>(shape.bucket)));
   const int port = lockstep::LocalPort(lockstep::Listen(0, true)->get());
   for (int rank = 0; rank < shape.ranks; ++rank) {
     if (fork() == 0) {

@@ -6,6 +6,7 @@ Programs: build/release/bench (LOCKSTEP_BENCH_PROGRAMS names another folder), bu
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from rows import in_turns, median_of, missing, row, share_of, times_faster
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCKSTEP = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/bin/lockstep"))
+ENGINE = str(pathlib.Path(LOCKSTEP).with_name("lockstep-train"))
 PROGRAMS = pathlib.Path(os.environ.get("LOCKSTEP_BENCH_PROGRAMS", ROOT / "build/release/bench"))
 PEER = str(ROOT / "bench/train_peer.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -42,7 +44,7 @@ def bench_ddp(folder, repeat):
     built("train_ddp_bench")
     rows = []
     for width, layers, batch in ((256, 8, 64), (512, 8, 64)):
-        shape = (width, layers, batch, 40, 12)
+        shape = (width, layers, batch, 30, 12)
         ours, other = in_turns(max(2, repeat // 2), lambda: lines_of([PROGRAMS / "train_ddp_bench", *shape])[-1],
                                lambda: peer("ddp", *shape))
 
@@ -93,15 +95,25 @@ def bench_first_step(folder, repeat):
 
 # --- steps ---
 def trained(folder, ranks, steps, *settings):
-    """Median seconds of a step of the real trainer, and of what it waited for data; the first three are for warming up."""
-    name = f"bench-{time.monotonic_ns()}"
-    done = subprocess.run([LOCKSTEP, "train", "taehv", "--nproc-per-node", str(ranks), "--name", name,
-                           *small(f"train.steps={steps}", *settings)], cwd=folder, env=ONE_THREAD, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(done.stdout[-3000:])
-    path = next(pathlib.Path(folder).glob(f"runs/{name}/metrics/rank-0.jsonl"))
-    scalars = [json.loads(line)["scalars"] for line in path.read_text().splitlines() if '"rank/time/step"' in line]
+    """Median seconds of a step of the real trainer, and of what it waited for data; the first three are for warming up.
+    Ranks are started here, without a launcher, so that they run under the same conditions as the peer."""
+    run = pathlib.Path(folder) / f"run-{time.monotonic_ns()}"
+    (run / "metrics").mkdir(parents=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(ranks):
+        env = {**ONE_THREAD, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCKSTEP_RUN_DIR": str(run),
+               "LOCKSTEP_METRICS": str(run / f"metrics/rank-{rank}.jsonl")}
+        processes.append(subprocess.Popen([ENGINE, "train", "taehv", *small(f"train.steps={steps}", *settings)], cwd=folder, env=env,
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    said = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise RuntimeError("\n".join(text[-2000:] for text in said))
+    lines = (run / "metrics/rank-0.jsonl").read_text().splitlines()
+    scalars = [json.loads(line)["scalars"] for line in lines if '"rank/time/step"' in line]
     return {"step": statistics.median(s["rank/time/step"] for s in scalars[3:]),
             "data": statistics.median(s["rank/time/data"] for s in scalars[3:])}
 
