@@ -10,18 +10,20 @@
 #include <memory>
 #include <type_traits>
 
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LOCKSTEP_SANITIZED 1
+#endif
+#endif
+#if defined(LOCKSTEP_SANITIZED)
+#define LOCKSTEP_VECTOR_LOOP
+#elif defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #define LOCKSTEP_VECTOR_LOOP _Pragma("GCC ivdep")
 #else
 #define LOCKSTEP_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety) interleave(enable)")
 #endif
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LOCKSTEP_SANITIZED 1
-#endif
-#endif
 #if defined(__x86_64__) && defined(__linux__) && !defined(LOCKSTEP_SANITIZED) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
