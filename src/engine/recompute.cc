@@ -42,7 +42,7 @@ struct Segment : torch::CustomClassHolder {
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   // `anchor` requires a gradient, so that backward comes by although the input may not.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& /*anchor*/, c10::intrusive_ptr<Segment> segment) {
+                            const at::Tensor& /*anchor*/, const c10::intrusive_ptr<Segment>& segment) {
     const at::DeviceType device = input.device().type();
     segment->autocast = at::autocast::is_autocast_enabled(device);
     segment->type = at::autocast::get_autocast_dtype(device);
