@@ -1,6 +1,7 @@
 #include "comm/control.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>

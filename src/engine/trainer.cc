@@ -1,6 +1,7 @@
 #include "engine/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include <cmath>
