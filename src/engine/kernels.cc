@@ -47,10 +47,6 @@ LOCKSTEP_CLONES void Average(float* __restrict average, const float* __restrict 
   for (size_t i = 0; i < n; ++i) average[i] += (1 - decay) * (p[i] - average[i]);
 }
 
-LOCKSTEP_CLONES void Add(float* __restrict sum, const float* __restrict other, size_t n) {
-  for (size_t i = 0; i < n; ++i) sum[i] += other[i];
-}
-
 LOCKSTEP_CLONES double SumOfSquares(const float* g, size_t n) {
   constexpr size_t kLanes = 16;
   double lanes[kLanes] = {};

@@ -26,8 +26,6 @@ void Sgd(float* p, const float* g, float* momentum, size_t n, const SgdStep& ste
 // average = average + (1 - decay) * (p - average)
 void Average(float* average, const float* p, size_t n, float decay);
 
-void Add(float* sum, const float* other, size_t n);
-
 // Sum of squares in double, in an order fixed by n alone.
 double SumOfSquares(const float* g, size_t n);
 

@@ -18,6 +18,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "data/image.h"
 #include "data/sampler.h"
 #include "data/source.h"
 #include "engine/config.h"
@@ -47,10 +48,7 @@ struct Score {
   double sum = 0;
 };
 
-struct Picture {
-  int width = 0, height = 0;
-  std::vector<uint8_t> rgb;
-};
+using Picture = data::Image;
 
 struct Sources {
   std::shared_ptr<const data::Source> train;

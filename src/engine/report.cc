@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "data/image.h"
+#include "record/metrics.h"
 #include "track/curve.h"
 
 #ifdef LOCKSTEP_CUDA
@@ -59,16 +60,15 @@ void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* 
 
 // Values of one name over steps; a later attempt replaces what an earlier one wrote for the same step.
 track::CurvePoints ReadSeries(const std::string& path, const std::string& name) {
-  track::CurvePoints points;
-  Result<JsonLines> lines = ReadJsonLines(path);
-  if (!lines.ok()) return points;
-  std::map<int64_t, double> by_step;
-  for (const nlohmann::json& line : lines->lines) {
-    const auto scalars = line.find("scalars");
-    if (scalars == line.end() || !scalars->is_object()) continue;
-    const auto value = scalars->find(name);
-    if (value != scalars->end() && value->is_number()) by_step[GetInt(line, "step")] = value->get<double>();
+  std::map<uint64_t, double> by_step;
+  record::MetricFollower lines(path);
+  const auto take = [&](const record::MetricLine& line) {
+    const std::optional<double> value = line.Find(name);
+    if (line.step && value) by_step[*line.step] = *value;
+  };
+  while (lines.Read(take)) {
   }
+  track::CurvePoints points;
   for (const auto& [step, value] : by_step) points.emplace_back(static_cast<double>(step), value);
   return points;
 }

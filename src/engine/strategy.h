@@ -4,7 +4,7 @@
 //   strategy.BeginStep();
 //   for each micro-batch:  strategy.BeginBackward(last); loss.backward(); strategy.EndBackward();
 //   strategy.FinishGradients();          // flat.gradients() now holds the sum over all ranks and micro-batches
-//   optimizer over OwnedRanges();
+//   the optimizer's step;
 //   strategy.FinishParameters();
 //
 // A rank whose share of a step is empty, or whose backward failed, still makes every call: it adds zeros. So no rank
@@ -39,6 +39,8 @@ class ParallelStrategy {
   virtual void TrainableChanged() = 0;
   // Which parameters take part in this step's update: trainable, and used by some rank.
   virtual const std::vector<bool>& used() const = 0;
+  // The part of the flat buffer whose optimizer state lives on this rank. Both strategies here own all of it, and the
+  // optimizer walks all of it; sharding begins where one owns less.
   virtual std::vector<FlatRange> OwnedRanges() const = 0;
   // Of the last step: time the training thread stood waiting for gradients of others.
   virtual double exposed_seconds() const = 0;
