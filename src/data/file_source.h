@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -28,6 +29,11 @@ struct Inventory {
 
 // What the configuration names, or an error that says what was looked for and what was found.
 Result<Inventory> TakeInventory(const SourceConfig& config);
+
+// An inventory as text, for ranks that need not look for themselves (SourceConfig::index).
+std::string WriteIndex(const Inventory& inventory, const SourceConfig& config);
+// Refuses text that is cut or of another root, and a machine that misses files the writer had: a few are looked at.
+Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config);
 
 std::unique_ptr<Source> MakeFileSource(const SourceConfig& config, Inventory inventory);
 

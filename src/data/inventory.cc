@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <unordered_map>
 
@@ -131,6 +132,15 @@ class Existing {
   std::unordered_map<std::string, std::unordered_map<std::string, Entry>> folders_;
 };
 
+// One name for one file, however the list writes it ("a/../v.mp4", an absolute path below the root): a split by name
+// would else put the same pictures on both sides.
+std::string OriginOf(const std::string& root, const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  if (root.empty()) return whole.string();
+  const std::filesystem::path below = whole.lexically_relative(std::filesystem::path(root + "/.").lexically_normal());
+  return below.empty() || *below.begin() == ".." ? whole.string() : below.string();
+}
+
 Result<Inventory> FromAnnotations(const SourceConfig& config) {
   if (config.annotations.empty()) {
     return Status(Code::kUsage, "kind annotations needs the annotation file, and none is given",
@@ -151,7 +161,7 @@ Result<Inventory> FromAnnotations(const SourceConfig& config) {
       missing.push_back(path);
       continue;
     }
-    Video video{name, path, {}};
+    Video video{OriginOf(config.path, path), path, {}};
     if (entry->is_folder) {
       Result<std::vector<Entry>> inside = ListEntries(path);
       if (!inside.ok()) return inside.status();

@@ -107,7 +107,7 @@ Status Check(const SourceConfig& config) {
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
   if (config.kind == "clips") return std::unique_ptr<Source>(std::make_unique<ClipsSource>(config));
-  Result<Inventory> inventory = TakeInventory(config);
+  Result<Inventory> inventory = config.index ? ReadIndex(*config.index, config) : TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   const auto frames = static_cast<size_t>(config.frames);
   const auto too_short = [&](const Video& video) { return !video.pictures.empty() && video.pictures.size() < frames; };
@@ -125,6 +125,14 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
                                     inventory->videos.size(), frames);
   }
   return MakeFileSource(config, std::move(*inventory));
+}
+
+Result<std::string> IndexSource(const SourceConfig& config) {
+  if (config.kind != "annotations") return std::string();
+  LOCKSTEP_RETURN_IF_ERROR(Check(config));
+  Result<Inventory> inventory = TakeInventory(config);
+  if (!inventory.ok()) return inventory.status();
+  return WriteIndex(*inventory, config);
 }
 
 }  // namespace lockstep::data

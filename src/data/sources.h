@@ -36,9 +36,15 @@ struct SourceConfig {
   uint64_t clips_per_video = 1;    // samples taken from each video of the other kinds
   uint64_t seed = 0;               // of kind `clips`: what the scenes are drawn from
   std::vector<std::string> names;  // only these videos (names below `path`), in this order; empty: all
+  // What IndexSource found on another rank: nothing is looked up again but a few files, to see that they are here too.
+  std::shared_ptr<const std::string> index;
 };
 
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);
+
+// For kind annotations, where millions of files are listed: which of them exist, as text that one rank makes and the
+// others put into `index`. Empty for the other kinds, which every rank lists for itself.
+Result<std::string> IndexSource(const SourceConfig& config);
 
 // Whether this build reads video files.
 bool HasVideo();
