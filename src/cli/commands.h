@@ -5,7 +5,7 @@ namespace lockstep::cli {
 
 int RunMain(int argc, char** argv);
 int TrainMain(int argc, char** argv);
-int ConfigMain(int argc, char** argv);
+int EngineMain(int argc, char** argv);  // whatever the engine answers itself: config, eval, reconstruct, encode, decode
 int ExplainMain(int argc, char** argv);
 int EnvMain(int argc, char** argv);
 int RunsMain(int argc, char** argv);

@@ -19,7 +19,11 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", lockstep::cli::RunMain, "start, supervise and restart a training program on 1..N nodes"},
     {"train", lockstep::cli::TrainMain, "train a recipe (taehv, ...) with the native engine, under `run`"},
-    {"config", lockstep::cli::ConfigMain, "every key of a recipe's configuration, with value and meaning"},
+    {"config", lockstep::cli::EngineMain, "every key of a recipe's configuration, with value and meaning"},
+    {"eval", lockstep::cli::EngineMain, "measure trained weights on clips: PSNR, SSIM, LPIPS, table and pictures"},
+    {"reconstruct", lockstep::cli::EngineMain, "a video through an autoencoder and back, any length"},
+    {"encode", lockstep::cli::EngineMain, "a video to latents"},
+    {"decode", lockstep::cli::EngineMain, "latents to a video"},
     {"explain", lockstep::cli::ExplainMain, "show what `run` would make of this environment, and why"},
     {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
     {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},
@@ -32,7 +36,7 @@ std::string Help() {
   std::string text =
       "lockstep: distributed training, from the launch to the last checkpoint\n\n"
       "usage: lockstep COMMAND [options]\n\ncommands:\n";
-  for (const Command& command : kCommands) text += fmt::format("  {:<9}{}\n", command.name, command.help);
+  for (const Command& command : kCommands) text += fmt::format("  {:<13}{}\n", command.name, command.help);
   text +=
       "\nexamples:\n"
       "  lockstep run --nproc-per-node 8 train.py --lr 1e-4     eight ranks on this machine\n"

@@ -1,5 +1,6 @@
-// `lockstep train` and `lockstep config`: find the engine (`lockstep-train`), then start it, as ranks under `lockstep
-// run` or directly. The engine needs LibTorch and so is a program of its own, looked up git-style.
+// `lockstep train` and the commands that the engine answers itself (`config`, `reconstruct`, ...): find the engine
+// (`lockstep-train`), then start it, as ranks under `lockstep run` or in our place. The engine needs LibTorch and so is
+// a program of its own, looked up git-style.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -169,15 +170,16 @@ int TrainMain(int argc, char** argv) {
   return RunMain(static_cast<int>(run.size()), arguments.data());
 }
 
-int ConfigMain(int argc, char** argv) {
+int EngineMain(int argc, char** argv) {
+  const char* command = argv[0];
   Result<std::string> engine = FindEngine();
-  if (!engine.ok()) return Fail("config", engine.status());
-  if (Status status = CheckEngine(*engine); !status.ok()) return Fail("config", status);
+  if (!engine.ok()) return Fail(command, engine.status());
+  if (Status status = CheckEngine(*engine); !status.ok()) return Fail(command, status);
   std::vector<char*> arguments = {engine->data()};
   arguments.insert(arguments.end(), argv, argv + argc);
   arguments.push_back(nullptr);
   execv(engine->c_str(), arguments.data());
-  return Fail("config", Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
+  return Fail(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
 }
 
 }  // namespace lockstep::cli

@@ -1,0 +1,349 @@
+#include "data/video_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/ffmpeg.h"
+#include "data/sources.h"
+
+namespace lockstep::data {
+
+Status NoVideoSupport() {
+  return Status(
+      Code::kUsage, "this build reads no video files: FFmpeg's libraries were not found when it was made",
+      "install libavformat-dev libavcodec-dev libswscale-dev and build again, or unpack the videos into folders "
+      "of PNG or JPEG frames (kind: frames)");
+}
+
+#ifndef LOCKSTEP_FFMPEG
+
+bool HasVideo() { return false; }
+
+Result<std::unique_ptr<VideoReader>> VideoReader::Open(const std::string&, const Options&) { return NoVideoSupport(); }
+
+#else
+
+bool HasVideo() { return true; }
+
+namespace {
+
+struct CloseInput {
+  void operator()(AVFormatContext* x) const { avformat_close_input(&x); }
+};
+
+int Interrupted(void* cancelled) {
+  return cancelled != nullptr && *static_cast<const std::atomic<bool>*>(cancelled) ? 1 : 0;
+}
+
+// Clockwise; 0 for angles that are no quarter turns.
+int QuarterTurns(const AVStream* stream) {
+#if LIBAVFORMAT_VERSION_MAJOR >= 61
+  const AVPacketSideData* data = av_packet_side_data_get(
+      stream->codecpar->coded_side_data, stream->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+  const uint8_t* matrix = data == nullptr ? nullptr : data->data;
+#else
+  const uint8_t* matrix = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, nullptr);
+#endif
+  if (matrix == nullptr) return 0;
+  const double degrees = -av_display_rotation_get(reinterpret_cast<const int32_t*>(matrix));
+  if (!std::isfinite(degrees)) return 0;
+  const double turns = degrees / 90;
+  if (std::abs(turns - std::round(turns)) > 0.01) return 0;
+  return ((static_cast<int>(std::lround(turns)) % 4) + 4) % 4;
+}
+
+class AvReader : public VideoReader {
+ public:
+  AvReader(const std::string& path, const Options& options) : path_(path), options_(options) {}
+
+  Status Start();
+  const VideoInfo& info() const override { return info_; }
+  Result<bool> Next(VideoFrame* frame) override;
+  Result<bool> Skip() override;
+  bool Seek(uint64_t start) override;
+  std::vector<std::string> Notes() const override;
+
+ private:
+  Status Wrong(const std::string& what) const {
+    return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", path_, what));
+  }
+  bool Cancelled() const { return options_.cancelled != nullptr && *options_.cancelled; }
+  Result<bool> Feed();
+  Status Convert(VideoFrame* frame);
+  Status MakeScaler(AVPixelFormat pixels);
+  void Turn(VideoFrame* frame);
+  double Seconds();
+
+  std::string path_;
+  Options options_;
+  VideoInfo info_;
+  std::unique_ptr<AVFormatContext, CloseInput> format_;
+  AvOwned<AVCodecContext> codec_;
+  AvOwned<AVPacket> packet_;
+  AvOwned<AVFrame> frame_;
+  AvOwned<AVFrame> rgb_;
+  AvOwned<SwsContext> scaler_;
+  AVPixelFormat scaler_takes_ = AV_PIX_FMT_NONE;
+  std::vector<uint8_t> turned_;
+  AVStream* stream_ = nullptr;
+  bool draining_ = false;
+  bool held_ = false;    // frame_ was found by Seek and not yet given out
+  bool at_key_ = false;  // a key frame was seen: what follows can be decoded
+  bool ended_in_error_ = false;
+  int refused_ = 0;  // the decoder's complaint about the packet before, fatal unless it was the last
+  uint64_t delivered_ = 0;
+  uint64_t packets_ = 0;
+  uint64_t before_key_ = 0;
+  int64_t first_time_ = AV_NOPTS_VALUE;
+};
+
+uint64_t ClaimedFrames(const AVFormatContext* format, const AVStream* stream) {
+  if (stream->nb_frames > 0) return static_cast<uint64_t>(stream->nb_frames);
+  const AVRational rate = stream->avg_frame_rate;
+  double seconds = 0;
+  if (stream->duration > 0) {
+    seconds = static_cast<double>(stream->duration) * av_q2d(stream->time_base);
+  } else if (format->duration > 0) {
+    seconds = static_cast<double>(format->duration) / AV_TIME_BASE;
+  }
+  if (rate.num <= 0 || rate.den <= 0 || seconds <= 0) return 0;
+  return static_cast<uint64_t>(std::llround(std::min(seconds * av_q2d(rate), 1e15)));
+}
+
+Status AvReader::Start() {
+  QuietAv();
+  AVFormatContext* format = avformat_alloc_context();
+  if (format == nullptr) return Wrong("out of memory");
+  format->interrupt_callback = {Interrupted, const_cast<std::atomic<bool>*>(options_.cancelled)};
+  // A file can name others to be opened in its place (playlists): only files, nothing of the network.
+  AVDictionary* options = nullptr;
+  av_dict_set(&options, "protocol_whitelist", "file", 0);
+  int error = avformat_open_input(&format, ("file:" + path_).c_str(), nullptr, &options);
+  av_dict_free(&options);
+  if (error < 0) return Wrong(AvText(error));
+  format_.reset(format);
+  error = avformat_find_stream_info(format, nullptr);
+  if (error < 0) return Wrong(AvText(error));
+  const AVCodec* decoder = nullptr;
+  error = av_find_best_stream(format, AVMEDIA_TYPE_VIDEO, -1, -1, &decoder, 0);
+  if (error < 0 || decoder == nullptr) return Wrong("it has no video stream that can be decoded");
+  stream_ = format->streams[error];
+  for (unsigned i = 0; i < format->nb_streams; ++i) {
+    if (format->streams[i] != stream_) format->streams[i]->discard = AVDISCARD_ALL;
+  }
+  codec_.reset(avcodec_alloc_context3(decoder));
+  packet_.reset(av_packet_alloc());
+  frame_.reset(av_frame_alloc());
+  if (!codec_ || !packet_ || !frame_) return Wrong("out of memory");
+  error = avcodec_parameters_to_context(codec_.get(), stream_->codecpar);
+  if (error < 0) return Wrong(AvText(error));
+  codec_->thread_count = options_.threads;
+  codec_->pkt_timebase = stream_->time_base;
+  error = avcodec_open2(codec_.get(), decoder, nullptr);
+  if (error < 0) return Wrong(AvText(error));
+  AVRational rate = stream_->avg_frame_rate;
+  if (rate.num <= 0 || rate.den <= 0) rate = stream_->r_frame_rate;
+  if (rate.num > 0 && rate.den > 0) info_.rate = {rate.num, rate.den};
+  info_.frames = ClaimedFrames(format_.get(), stream_);
+  info_.quarter_turns = QuarterTurns(stream_);
+  AVRational aspect =
+      stream_->sample_aspect_ratio.num > 0 ? stream_->sample_aspect_ratio : stream_->codecpar->sample_aspect_ratio;
+  if (info_.quarter_turns % 2 != 0) std::swap(aspect.num, aspect.den);
+  if (aspect.num > 0 && aspect.den > 0) info_.pixel_aspect = {aspect.num, aspect.den};
+  return Status::Ok();
+}
+
+bool AvReader::Seek(uint64_t start) {
+  const AVRational rate = stream_->avg_frame_rate;
+  if (rate.num <= 0 || rate.den <= 0) return false;
+  const int64_t first = stream_->start_time == AV_NOPTS_VALUE ? 0 : stream_->start_time;
+  const AVRational frame_time = av_inv_q(rate);
+  const int64_t target = first + av_rescale_q(static_cast<int64_t>(start), frame_time, stream_->time_base);
+  const int64_t half = av_rescale_q(1, frame_time, stream_->time_base) / 2;
+  if (av_seek_frame(format_.get(), stream_->index, target, AVSEEK_FLAG_BACKWARD) < 0) return false;
+  avcodec_flush_buffers(codec_.get());
+  draining_ = false;
+  at_key_ = false;
+  first_time_ = first;
+  for (;;) {
+    Result<bool> more = Skip();
+    if (!more.ok() || !*more || frame_->best_effort_timestamp == AV_NOPTS_VALUE) return false;
+    if (frame_->best_effort_timestamp > target + half + 1) return false;  // the frame was jumped over
+    if (frame_->best_effort_timestamp >= target - half) break;
+  }
+  held_ = true;
+  return true;
+}
+
+// One packet for the decoder; false when there is none left.
+Result<bool> AvReader::Feed() {
+  for (;;) {
+    const int error = av_read_frame(format_.get(), packet_.get());
+    if (Cancelled()) return Status(Code::kInterrupted, "reading was stopped");
+    if (error == AVERROR(EAGAIN)) continue;
+    // A file cut in the middle ends in an error or in a packet marked corrupt: that is its end.
+    if (error < 0) {
+      ended_in_error_ = error != AVERROR_EOF;
+      return false;
+    }
+    const bool ours = packet_->stream_index == stream_->index;
+    const bool corrupt = ours && (packet_->flags & AV_PKT_FLAG_CORRUPT) != 0;
+    // Pictures before the first key frame refer to what is not there: a decoder would make them up.
+    at_key_ = at_key_ || (ours && (packet_->flags & AV_PKT_FLAG_KEY) != 0);
+    if (ours) ++packets_;
+    if (ours && !at_key_) ++before_key_;
+    if (!ours || corrupt || !at_key_) av_packet_unref(packet_.get());
+    if (corrupt) {
+      ended_in_error_ = true;
+      return false;
+    }
+    if (!ours || !at_key_) continue;
+    if (refused_ < 0) {
+      av_packet_unref(packet_.get());
+      return Wrong(fmt::format("after {} frames: {}", delivered_, AvText(refused_)));
+    }
+    refused_ = avcodec_send_packet(codec_.get(), packet_.get());
+    av_packet_unref(packet_.get());
+    if (refused_ == AVERROR(EAGAIN)) refused_ = 0;  // cannot be: the decoder was emptied before
+    return true;
+  }
+}
+
+Result<bool> AvReader::Skip() {
+  if (held_) {
+    held_ = false;
+    return true;
+  }
+  for (;;) {
+    const int error = avcodec_receive_frame(codec_.get(), frame_.get());
+    if (error == 0) {
+      ++delivered_;
+      return true;
+    }
+    if (error != AVERROR_EOF && error != AVERROR(EAGAIN) && refused_ == 0) refused_ = error;
+    if (error == AVERROR_EOF || draining_) {
+      if (delivered_ == 0 && !at_key_ && packets_ > 0) return Wrong("it has no key frame to begin with");
+      return false;
+    }
+    Result<bool> fed = Feed();
+    if (!fed.ok()) return fed.status();
+    if (!*fed) {
+      draining_ = true;
+      avcodec_send_packet(codec_.get(), nullptr);
+    }
+  }
+}
+
+Result<bool> AvReader::Next(VideoFrame* frame) {
+  Result<bool> more = Skip();
+  if (!more.ok() || !*more) return more;
+  LOCKSTEP_RETURN_IF_ERROR(Convert(frame));
+  frame->number = static_cast<int>(delivered_ - 1);
+  frame->seconds = Seconds();
+  return true;
+}
+
+double AvReader::Seconds() {
+  const int64_t time = frame_->best_effort_timestamp;
+  if (time == AV_NOPTS_VALUE) {
+    return info_.rate.num > 0 ? static_cast<double>(delivered_ - 1) / info_.rate.value() : 0;
+  }
+  if (first_time_ == AV_NOPTS_VALUE) first_time_ = time;
+  return static_cast<double>(time - first_time_) * av_q2d(stream_->time_base);
+}
+
+Status AvReader::MakeScaler(AVPixelFormat pixels) {
+  const int width = frame_->width;
+  const int height = frame_->height;
+  scaler_takes_ = pixels;
+  scaler_.reset(sws_getContext(width, height, pixels, width, height, AV_PIX_FMT_RGB24,
+                               SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, nullptr, nullptr, nullptr));
+  if (!scaler_) {
+    const char* name = av_get_pix_fmt_name(pixels);
+    return Wrong(fmt::format("pixels of format {} do not become RGB", name == nullptr ? "?" : name));
+  }
+  const bool full = frame_->color_range == AVCOL_RANGE_JPEG || pixels == AV_PIX_FMT_YUVJ420P ||
+                    pixels == AV_PIX_FMT_YUVJ422P || pixels == AV_PIX_FMT_YUVJ444P;
+  sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(MatrixOf(frame_->colorspace, height)), full ? 1 : 0,
+                           sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
+  return Status::Ok();
+}
+
+Status AvReader::Convert(VideoFrame* frame) {
+  if ((frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0 || frame_->decode_error_flags != 0) {
+    return Wrong(fmt::format("damaged after {} frames", delivered_));
+  }
+  const int width = frame_->width;
+  const int height = frame_->height;
+  if (rgb_ && (rgb_->width != width || rgb_->height != height)) {
+    return Wrong(fmt::format("frames of mixed size: {}x{}, then {}x{} after {} frames", rgb_->width, rgb_->height,
+                             width, height, delivered_ - 1))
+        .WithHint(
+            fmt::format("cut the video where its size changes, or read only its first {} frames", delivered_ - 1));
+  }
+  const auto pixels = static_cast<AVPixelFormat>(frame_->format);
+  if (!rgb_) {
+    rgb_.reset(av_frame_alloc());
+    if (!rgb_) return Wrong("out of memory");
+    rgb_->format = AV_PIX_FMT_RGB24;
+    rgb_->width = width;
+    rgb_->height = height;
+    if (av_frame_get_buffer(rgb_.get(), 0) < 0) return Wrong("out of memory");
+  }
+  if (!scaler_ || pixels != scaler_takes_) LOCKSTEP_RETURN_IF_ERROR(MakeScaler(pixels));
+  if (sws_scale(scaler_.get(), frame_->data, frame_->linesize, 0, height, rgb_->data, rgb_->linesize) != height) {
+    return Wrong("its pixels do not become RGB");
+  }
+  *frame = VideoFrame{0, width, height, rgb_->data[0], static_cast<size_t>(rgb_->linesize[0]), 0};
+  if (info_.quarter_turns != 0) Turn(frame);
+  return Status::Ok();
+}
+
+void AvReader::Turn(VideoFrame* frame) {
+  const int turns = info_.quarter_turns;
+  const int width = turns % 2 == 0 ? frame->width : frame->height;
+  const int height = turns % 2 == 0 ? frame->height : frame->width;
+  turned_.resize(static_cast<size_t>(width) * height * 3);
+  uint8_t* to = turned_.data();
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x, to += 3) {
+      const int from_x = turns == 1 ? y : turns == 2 ? width - 1 - x : frame->width - 1 - y;
+      const int from_y = turns == 1 ? frame->height - 1 - x : turns == 2 ? height - 1 - y : x;
+      const uint8_t* from = frame->rgb + from_y * frame->stride + static_cast<size_t>(from_x) * 3;
+      std::copy_n(from, 3, to);
+    }
+  }
+  frame->width = width;
+  frame->height = height;
+  frame->rgb = turned_.data();
+  frame->stride = static_cast<size_t>(width) * 3;
+}
+
+std::vector<std::string> AvReader::Notes() const {
+  std::vector<std::string> notes;
+  if (before_key_ > 0) {
+    notes.push_back(fmt::format("'{}' begins without a key frame: {} of its frames cannot be decoded and were left out",
+                                path_, before_key_));
+  }
+  if (!draining_) return notes;
+  if (stream_->nb_frames > 0 && packets_ < static_cast<uint64_t>(stream_->nb_frames)) {
+    notes.push_back(fmt::format("'{}' promises {} frames and ends after {}", path_, stream_->nb_frames, delivered_));
+  } else if (ended_in_error_ || refused_ < 0) {
+    notes.push_back(fmt::format("'{}' was cut: it ends in the middle of a frame, after {}", path_, delivered_));
+  }
+  return notes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VideoReader>> VideoReader::Open(const std::string& path, const Options& options) {
+  auto reader = std::make_unique<AvReader>(path, options);
+  LOCKSTEP_RETURN_IF_ERROR(reader->Start());
+  return std::unique_ptr<VideoReader>(std::move(reader));
+}
+
+#endif
+
+}  // namespace lockstep::data
