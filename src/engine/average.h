@@ -11,8 +11,14 @@
 namespace lockstep::engine {
 
 struct AverageConfig {
-  double decay = 0;    // 0: off
-  bool warmup = true;  // decay at update n is at most (1 + n) / (10 + n), so that the start is soon forgotten
+  // The decay at update n (0, 1, ...) is at most this, so that the start is soon forgotten.
+  enum class Warmup {
+    kNone,
+    kInverse,  // (1 + n) / (10 + n)
+    kLinear,   // n / 10: the first update copies
+  };
+  double decay = 0;  // 0: off
+  Warmup warmup = Warmup::kInverse;
   uint64_t every = 1;  // steps between updates
 };
 
@@ -21,10 +27,17 @@ class Average {
   Average(const AverageConfig& config, const FlatParameters* flat);
 
   bool on() const { return config_.decay > 0; }
-  void Update(uint64_t step);  // after optimizer step number `step` (1, 2, ...)
+  // Whether an update belongs to optimizer step number `step` (1, 2, ...).
+  bool Due(uint64_t step) const { return on() && step % config_.every == 0; }
+  bool EveryStep() const { return config_.every == 1; }
+  void Update();
+  // The same queued on a GPU, without waiting: nothing changes where `found_inf` is 1. The host's count follows with
+  // Settle, and `set_updates` puts the device's right.
+  void QueueUpdate(const at::Tensor& found_inf);
+  void Settle(bool updated) { updates_ += updated ? 1 : 0; }
   const at::Tensor& values() const { return values_; }
   uint64_t updates() const { return updates_; }
-  void set_updates(uint64_t updates) { updates_ = updates; }
+  void set_updates(uint64_t updates);
   // Exchanges the average and the parameters: before and after a validation.
   void Swap();
 
@@ -33,6 +46,7 @@ class Average {
   const FlatParameters* flat_;
   at::Tensor values_;
   uint64_t updates_ = 0;
+  at::Tensor device_updates_;  // QueueUpdate's own count, on the device
 };
 
 }  // namespace lockstep::engine

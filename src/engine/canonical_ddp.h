@@ -17,6 +17,7 @@ class CanonicalDdp : public ParallelStrategy {
   void BeginStep() override;
   void BeginBackward(bool /*last*/) override {}
   Status EndBackward(Backward outcome) override;
+  void Replayed() override {}
   Status FinishGradients() override;
   Status FinishParameters() override { return Status::Ok(); }
   void TrainableChanged() override;

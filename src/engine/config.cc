@@ -86,7 +86,11 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Section("ema", [&](ConfigReader& s) {
     s.Field("decay", &t->average.decay, {.min = 0, .max = 1, .help = "0: no average is kept"});
     if (t->average.decay >= 1) s.Fail("decay", "expected less than 1: an average that never moves");
-    s.Field("warmup", &t->average.warmup, {.help = "a smaller decay at the start"});
+    s.Enum("warmup", &t->average.warmup,
+           {{"none", AverageConfig::Warmup::kNone},
+            {"inverse", AverageConfig::Warmup::kInverse},
+            {"linear", AverageConfig::Warmup::kLinear}},
+           {.help = "a smaller decay at update n = 0, 1, ...: (1 + n) / (10 + n), or n / 10"});
     s.Field("every", &t->average.every, {.min = 1, .help = "steps between updates"});
   });
   r.Section("scaler", [&](ConfigReader& s) {
@@ -119,6 +123,8 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     r.Size("bucket", &t->bucket, {.min = 4096, .help = "gradients exchanged at once"});
     r.Size("first_bucket", &t->first_bucket, {.min = 4096});
   }
+  r.Choice("graph", &t->graph, {"auto", "off", "require"},
+           {.help = "on a GPU, a step is recorded once as a CUDA graph and replayed"});
   r.Field("broadcast_buffers", &t->broadcast_buffers,
           {.help = "rank 0's buffers (batch norm) go to all before each step"});
   r.Field("bad_steps", &t->bad_steps,

@@ -47,6 +47,7 @@ struct TrainConfig {
   uint64_t shards = 8;
   uint64_t bad_steps = 100;  // steps in a row without a usable gradient before the run stops
   std::string on_oom = "stop";
+  std::string graph = "auto";
 };
 
 struct ValidationConfig {

@@ -111,7 +111,7 @@ void Ddp::LaunchReady() {
 }
 
 void Ddp::Launch(size_t bucket) {
-  if (!config_.reduce || ranks_->size() == 1) return;
+  if (!config_.reduce || (ranks_->size() == 1 && !config_.alone)) return;
   const FlatRange& range = ranges_[bucket];
   works_[bucket] = ranks_->tensors().AllReduce(flat_->gradients().narrow(0, range.begin, range.end - range.begin));
 }

@@ -32,6 +32,8 @@ struct DdpConfig {
   bool static_graph = false;
   // For tests only: leaves every rank with its own gradients.
   bool reduce = true;
+  // For tests only: a single rank exchanges its gradients too, with itself.
+  bool alone = false;
 };
 
 class Ddp : public ParallelStrategy {
@@ -42,6 +44,7 @@ class Ddp : public ParallelStrategy {
   void BeginStep() override;
   void BeginBackward(bool last) override;
   Status EndBackward(Backward outcome) override;
+  void Replayed() override { touched_ = trainable_; }
   Status FinishGradients() override;
   Status FinishParameters() override { return Status::Ok(); }
   void TrainableChanged() override;

@@ -1,5 +1,7 @@
 #include "engine/feed.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <map>
 #include <mutex>
 
@@ -46,25 +48,39 @@ Feed::Feed(std::shared_ptr<const data::Source> source, Plan plan, std::optional<
            data::LoaderOptions options, at::Device device)
     : source_(std::move(source)), plan_(std::move(plan)), device_(device) {
   if (device_.is_cuda()) UsePinnedMemory(&options);
-  loader_ = std::make_unique<data::Loader>(source_, plan_, 0, passes, std::move(options));
+  const auto ids = [plan = plan_](uint64_t n) { return plan(n).ids; };
+  loader_ = std::make_unique<data::Loader>(source_, ids, 0, passes, std::move(options));
 }
 
 Result<FeedItem> Feed::Next() {
   FeedItem item;
-  item.planned = plan_(next_++);
+  Planned planned = plan_(next_++);
   Result<data::Batch> batch = loader_->Next();
   if (!batch.ok()) return batch.status();
   item.wait_seconds = batch->wait_seconds;
   item.bad = batch->bad;
   item.batch.ids = batch->ids;
+  // Those that are there, in the planned order.
+  for (size_t i = 0; i < planned.ids.size() && item.batch.lanes.size() < batch->ids.size(); ++i) {
+    if (planned.ids[i] == batch->ids[item.batch.lanes.size()]) item.batch.lanes.push_back(planned.first_lane + i);
+  }
+  item.planned = std::move(planned.ids);
+  std::vector<at::Tensor> hosts;
   for (const data::FieldBatch& field : batch->fields) {
     std::vector<int64_t> shape = {static_cast<int64_t>(field.count)};
     shape.insert(shape.end(), field.field->shape.begin(), field.field->shape.end());
     at::Tensor host = at::from_blob(
         field.data, shape, [hold = batch->hold](void*) {}, at::TensorOptions().dtype(TypeOf(field.field->type)));
-    // The copy waits: the buffer goes back to the loader once the batch is on the device.
-    item.batch.fields[field.field->name] = device_.is_cpu() ? host : host.to(device_);
+    item.batch.fields[field.field->name] =
+        device_.is_cpu() ? host : at::empty(shape, host.options().device(device_)).copy_(host, /*non_blocking=*/true);
+    hosts.push_back(std::move(host));
   }
+  if (device_.is_cpu()) return item;
+  // The buffers go back to the loader once they are copied.
+  while (!in_flight_.empty() && in_flight_.front().done.query()) in_flight_.pop_front();
+  InFlight copy{c10::Event(device_.type()), std::move(hosts)};
+  copy.done.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  in_flight_.push_back(std::move(copy));
   return item;
 }
 

@@ -31,7 +31,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::v
   }
 }
 
-std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) {
+std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) const {
   std::vector<Run> runs;
   const auto& parameters = flat_->parameters();
   bool open = false;
@@ -40,7 +40,7 @@ std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) {
       open = false;
       continue;
     }
-    const int64_t step = ++steps_[i];
+    const int64_t step = steps_[i] + 1;
     const int64_t end = parameters[i].offset + parameters[i].numel;
     if (open && runs.back().group == group_of_[i] && runs.back().step == step) {
       runs.back().end = end;  // padding between two parameters is zero in every buffer and stays zero
@@ -54,11 +54,10 @@ std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) {
 
 void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector<bool>& active) {
   const at::NoGradGuard no_grad;
-  const std::vector<Run> runs = Runs(active);
-  if (!flat_->device().is_cpu()) return StepDevice(runs, lr_factor, gradient_factor);
-  for (const Run& run : runs) {
+  for (const Run& run : Runs(active)) {
     StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor);
   }
+  for (size_t i = 0; i < active.size(); ++i) steps_[i] += active[i] ? 1 : 0;
 }
 
 void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
@@ -99,46 +98,54 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
   });
 }
 
-// The device's own multi-tensor kernels, one call per group.
-void Optimizer::StepDevice(const std::vector<Run>& runs, double lr_factor, double gradient_factor) {
+void Optimizer::Activate(const std::vector<bool>& active) {
+  active_ = active;
+  device_groups_.assign(groups_.size(), {});
   const auto options = at::TensorOptions().dtype(at::kFloat).device(flat_->device());
-  // The kernels divide by this.
-  const at::Tensor scale = at::full({}, 1 / gradient_factor, options);
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (const bool first : {true, false}) {  // SGD starts its momentum at a parameter's first step
-      std::vector<at::Tensor> p, g, m, v, steps;
-      for (const Run& run : runs) {
-        if (static_cast<size_t>(run.group) != group || (run.step == 1) != first) continue;
-        const int64_t n = run.end - run.begin;
-        p.push_back(flat_->values().narrow(0, run.begin, n));
-        g.push_back(flat_->gradients().narrow(0, run.begin, n));
-        if (!slots_.empty()) m.push_back(slots_[0].flat.narrow(0, run.begin, n));
-        if (slots_.size() > 1) v.push_back(slots_[1].flat.narrow(0, run.begin, n));
-        steps.push_back(at::full({}, static_cast<double>(run.step), options));
-      }
-      if (p.empty()) continue;
-      const double lr = config_.lr * lr_factor * groups_[group].lr_scale;
-      const double decay = groups_[group].weight_decay;
-      switch (config_.kind) {
-        case OptimizerConfig::Kind::kAdamW:
-          at::_fused_adamw_(p, g, m, v, {}, steps, lr, config_.beta1, config_.beta2, decay, config_.epsilon,
-                            /*amsgrad=*/false, /*maximize=*/false, scale, {});
-          break;
-        case OptimizerConfig::Kind::kAdam:
-          at::_fused_adam_(p, g, m, v, {}, steps, lr, config_.beta1, config_.beta2, decay, config_.epsilon,
-                           /*amsgrad=*/false, /*maximize=*/false, scale, {});
-          break;
-        case OptimizerConfig::Kind::kSgd:
-          at::_fused_sgd_(p, g, m, decay, config_.momentum, lr, /*dampening=*/0, config_.nesterov, /*maximize=*/false,
-                          /*is_first_step=*/first, scale, {});
-          break;
-      }
+  for (const Run& run : Runs(active)) {
+    DeviceGroup& group = device_groups_[static_cast<size_t>(run.group)];
+    const int64_t n = run.end - run.begin;
+    group.p.push_back(flat_->values().narrow(0, run.begin, n));
+    group.g.push_back(flat_->gradients().narrow(0, run.begin, n));
+    if (!slots_.empty()) group.m.push_back(slots_[0].flat.narrow(0, run.begin, n));
+    if (slots_.size() > 1) group.v.push_back(slots_[1].flat.narrow(0, run.begin, n));
+    group.steps.push_back(at::full({}, static_cast<double>(run.step - 1), options));
+  }
+}
+
+// The device's own multi-tensor kernels, one call per group.
+void Optimizer::QueueStep(const at::Tensor& lr_factor, const at::Tensor& divisor, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor applies = 1 - found_inf;
+  for (size_t i = 0; i < device_groups_.size(); ++i) {
+    DeviceGroup& group = device_groups_[i];
+    if (group.p.empty()) continue;
+    for (at::Tensor& step : group.steps) step.add_(applies);
+    const at::Tensor lr = lr_factor * (config_.lr * groups_[i].lr_scale);
+    const double decay = groups_[i].weight_decay;
+    switch (config_.kind) {
+      case OptimizerConfig::Kind::kAdamW:
+        at::_fused_adamw_(group.p, group.g, group.m, group.v, {}, group.steps, lr, config_.beta1, config_.beta2, decay,
+                          config_.epsilon, /*amsgrad=*/false, /*maximize=*/false, divisor, found_inf);
+        break;
+      case OptimizerConfig::Kind::kAdam:
+        at::_fused_adam_(group.p, group.g, group.m, group.v, {}, group.steps, lr, config_.beta1, config_.beta2, decay,
+                         config_.epsilon, /*amsgrad=*/false, /*maximize=*/false, divisor, found_inf);
+        break;
+      case OptimizerConfig::Kind::kSgd:  // momentum starts at zero, so that the first step is like any other
+        at::_fused_sgd_(group.p, group.g, group.m, decay, config_.momentum, lr, /*dampening=*/0, config_.nesterov,
+                        /*maximize=*/false, /*is_first_step=*/false, divisor, found_inf);
+        break;
     }
   }
 }
 
+void Optimizer::Settle(bool updated) {
+  if (!updated) return;
+  for (size_t i = 0; i < active_.size(); ++i) steps_[i] += active_[i] ? 1 : 0;
+}
+
 double GradientNorm(const at::Tensor& flat) {
-  if (!flat.device().is_cpu()) return flat.to(at::kFloat).norm(2, at::kDouble).item<double>();
   const auto* g = static_cast<const float*>(flat.const_data_ptr());
   const int64_t n = flat.numel();
   const int64_t chunks = (n + kGrain - 1) / kGrain;

@@ -37,8 +37,18 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::vector<GroupSettings> groups,
             std::vector<int> group_of);
 
-  // `active[i]` is false for a parameter that sits this step out. `gradient_factor` multiplies every gradient.
+  // On the CPU. `active[i]` is false for a parameter that sits this step out. `gradient_factor` multiplies every
+  // gradient.
   void Step(double lr_factor, double gradient_factor, const std::vector<bool>& active);
+
+  // On a GPU a step is queued, not waited for, and can be recorded in a graph: nothing changes where `found_inf` is 1.
+  // The device counts steps for itself. `Activate` tells it which parameters take part from now on, and the counts to
+  // begin with, so every step before must be settled; `Settle` brings the host's counts up to date, step by step.
+  void Activate(const std::vector<bool>& active);
+  bool IsActive(const std::vector<bool>& active) const { return active_ == active; }
+  // Scalars on the device: the schedule's factor; what gradients are divided by; 1 where the gradient is not finite.
+  void QueueStep(const at::Tensor& lr_factor, const at::Tensor& divisor, const at::Tensor& found_inf);
+  void Settle(bool updated);
 
   // The state by name ("exp_avg", "exp_avg_sq", "momentum_buffer"), flat as the parameters are.
   struct Slot {
@@ -57,9 +67,8 @@ class Optimizer {
     int group = 0;
     int64_t step = 0;  // this will be their step number
   };
-  std::vector<Run> Runs(const std::vector<bool>& active);
+  std::vector<Run> Runs(const std::vector<bool>& active) const;
   void StepCpu(const Run& run, double lr, double gradient_factor);
-  void StepDevice(const std::vector<Run>& runs, double lr_factor, double gradient_factor);
 
   OptimizerConfig config_;
   FlatParameters* flat_;
@@ -67,10 +76,17 @@ class Optimizer {
   std::vector<int> group_of_;
   std::vector<Slot> slots_;
   std::vector<int64_t> steps_;
+
+  // What one call of a multi-tensor kernel takes: the runs of one group.
+  struct DeviceGroup {
+    std::vector<at::Tensor> p, g, m, v, steps;
+  };
+  std::vector<bool> active_;
+  std::vector<DeviceGroup> device_groups_;
 };
 
 // Euclidean norm of a flat buffer, summed in an order that depends on its length alone. Infinite or not-a-number when
-// any element is.
+// any element is. On the CPU.
 double GradientNorm(const at::Tensor& flat);
 
 }  // namespace lockstep::engine

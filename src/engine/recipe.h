@@ -30,6 +30,7 @@ namespace lockstep::engine {
 struct TensorBatch {
   std::map<std::string, at::Tensor> fields;
   std::vector<data::SampleId> ids;
+  std::vector<uint64_t> lanes;  // where each sample stands in the global batch: 0 .. train.batch - 1
   const at::Tensor& operator[](const std::string& name) const { return fields.at(name); }
   int64_t count() const { return static_cast<int64_t>(ids.size()); }
 };
@@ -40,6 +41,22 @@ struct Loss {
   at::Tensor mean;
   double weight = 0;
   std::vector<at::Tensor> parts;  // further means to show, as Recipe::Parts names them
+};
+
+// Which backward pass of which step a batch is for.
+struct Pass {
+  uint64_t step = 0;   // optimizer steps done before this one
+  uint64_t index = 0;  // of this rank's passes in the step
+  uint64_t count = 1;  // passes of the step
+};
+
+// A second model that learns in the same step, before the main one: a discriminator. The engine flattens its
+// parameters, sums its gradients over ranks and passes, and updates it with an optimizer and (fp16) a loss scale of its
+// own, all saved in checkpoints.
+struct Companion {
+  std::string name;  // prefix of its tensors in checkpoints
+  torch::nn::Module* module = nullptr;
+  OptimizerConfig optimizer;
 };
 
 // A measure of a batch: the sum over its samples. Sums of all ranks are added, then divided by all samples.
@@ -85,12 +102,31 @@ class Recipe {
   // What identifies the model, kept in checkpoints: a checkpoint of another model is refused.
   virtual nlohmann::json Identity() const { return nlohmann::json::object(); }
 
+  // Who else trains, for collectives inside a loss (statistics over ranks). Before Build; the object outlives the
+  // recipe.
+  virtual void Join(Ranks* /*ranks*/) {}
+  // After the model is on its device and before the first step: what else must be there (a teacher, a buffer).
+  virtual Status Start(at::Device /*device*/) { return Status::Ok(); }
+
   // Default: the section `data`, split by video.
   virtual Result<Sources> Open(const Config& config);
+
+  // Before a pass: what needs the host or must stay outside a captured graph (random draws, a frozen teacher). Adds
+  // fields to the batch, always the same names, types and shapes per sample. Random numbers must be functions of
+  // (seed, step, lane), so that they do not depend on the number of ranks.
+  virtual Status Prepare(const Pass& /*pass*/, TensorBatch* /*batch*/) { return Status::Ok(); }
+  // A second model trained in each step before the main one, with this loss. All passes of the companion come first,
+  // then its update, then all passes of ComputeLoss, with the same batches. When the step has one pass, tensors made
+  // here may be kept for ComputeLoss; with more they must not be.
+  virtual std::optional<Companion> companion() { return std::nullopt; }
+  virtual Loss ComputeCompanionLoss(const Pass& /*pass*/, const TensorBatch& /*batch*/) { return {}; }
 
   virtual Loss ComputeLoss(const TensorBatch& batch) = 0;
   // Names of Loss::parts, always the same.
   virtual std::vector<std::string> Parts() const { return {}; }
+  // Validation runs without gradients, the model in evaluation mode. Prepare is not called there; this is.
+  virtual Status PrepareValidation(TensorBatch* /*batch*/) { return Status::Ok(); }
+  virtual Loss ComputeValidationLoss(const TensorBatch& batch) { return ComputeLoss(batch); }
   virtual std::vector<Score> Validate(const TensorBatch& /*batch*/) { return {}; }
   // Names of what Validate measures, "loss" left out.
   virtual std::vector<std::string> Scores() const { return {}; }
@@ -99,6 +135,8 @@ class Recipe {
   // Something to look at, made from a validation batch by the main rank.
   virtual std::optional<Picture> Show(const TensorBatch& /*batch*/) { return std::nullopt; }
 
+  // All ranks together, before rank 0 calls Save: brings what lies on several ranks to rank 0.
+  virtual Status Gather() { return Status::Ok(); }
   virtual RecipeState Save() { return {}; }
   virtual Status Restore(const RecipeState& /*state*/) { return Status::Ok(); }
 };

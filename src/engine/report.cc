@@ -123,6 +123,7 @@ void Report::Step(const StepFacts& facts) {
     Set("rank/time/data", step, facts.data_seconds);
     Set("rank/time/comm_exposed", step, facts.comm_seconds);
     Set("rank/time/save", step, facts.save_seconds);
+    if (facts.recorded) Set("rank/recorded", step, *facts.recorded ? 1 : 0);
     Set("rank/memory/host", step, ResidentBytes());
     if (const auto device = DevicePeakBytes(options_.device)) Set("rank/memory/device", step, *device);
     Set("rank/comm/shm_bytes", step, static_cast<double>(facts.traffic.shm_bytes - last_traffic_.shm_bytes));

@@ -28,7 +28,8 @@ struct StepFacts {
   double seconds = 0, data_seconds = 0, comm_seconds = 0, save_seconds = 0;
   uint64_t samples = 0;  // of all ranks
   bool skipped = false;
-  comm::Traffic traffic;  // of this rank, since the start
+  std::optional<bool> recorded;  // on a GPU: it was a replayed graph
+  comm::Traffic traffic;         // of this rank, since the start
 };
 
 class Report {

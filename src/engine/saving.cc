@@ -44,10 +44,11 @@ Status Saving::Reserve(const TrainingState& state) {
 }
 
 Status Saving::Begin(const TrainingState& state) {
-#ifdef LOCKSTEP_CUDA
-  if (state.flat->device().is_cuda()) at::cuda::getCurrentCUDAStream(state.flat->device().index()).synchronize();
-#endif
   StateImage image = Describe(state);
+#ifdef LOCKSTEP_CUDA
+  const at::Device device = state.learner->flat().device();
+  if (device.is_cuda()) at::cuda::getCurrentCUDAStream(device.index()).synchronize();
+#endif
   std::optional<uint64_t> best;
   if (state.position.best) best = state.position.best_step;
   const Result<bool> begun = saver_->Begin(image.content, best);
@@ -60,15 +61,19 @@ Status Saving::Begin(const TrainingState& state) {
   return Status::Ok();
 }
 
-Status Saving::Step(const TrainingState& state, bool now, Report* report) {
-  if (!saver_) return Status::Ok();
-  Take(saver_->Poll(), report);
-  const uint64_t step = state.position.step;
-  const bool by_step = config_.every > 0 && step % config_.every == 0;
-  const bool by_time = config_.every_time && Now() - last_ >= *config_.every_time;
-  if (begun_step_ == step && step > 0) return Status::Ok();
+bool Saving::Due(uint64_t step) const {
+  if (!saver_) return false;
+  return owed_ || (config_.every > 0 && step % config_.every == 0) ||
+         (config_.every_time && Now() - last_ >= *config_.every_time);
+}
+
+void Saving::Poll(Report* report) {
+  if (saver_) Take(saver_->Poll(), report);
+}
+
+Status Saving::Save(const TrainingState& state, bool now, Report* report) {
+  if (!saver_ || (begun_step_ == state.position.step && begun_step_ > 0)) return Status::Ok();
   if (now) Take(saver_->Drain(), report);
-  if (!now && !by_step && !by_time && !owed_) return Status::Ok();
   return Begin(state);
 }
 

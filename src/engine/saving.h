@@ -23,9 +23,12 @@ class Saving {
   // Staging memory for such a state, before the first step.
   Status Reserve(const TrainingState& state);
 
-  // After optimizer step `state.position.step`: starts a save if one is due or `now` asks for it (waiting for the one
-  // before).
-  Status Step(const TrainingState& state, bool now, Report* report);
+  // Whether a save is due after optimizer step `step`.
+  bool Due(uint64_t step) const;
+  // Says what came of saves that have ended meanwhile.
+  void Poll(Report* report);
+  // Starts a save of the state; `now` waits for the one before, otherwise it stays owed until that is written.
+  Status Save(const TrainingState& state, bool now, Report* report);
   // Before the state changes. The seconds waited.
   Result<double> BeforeUpdate();
   // Everything on disk; the last error, if the newest save failed.

@@ -37,29 +37,68 @@ std::optional<at::ScalarType> Torch(Dtype type) {
 struct Entry {
   std::string name;
   at::Tensor tensor;
+  bool moving = false;  // changes before the next update: a forward pass writes it
 };
 
-std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
-  std::vector<Entry> entries;
-  const FlatParameters& flat = *state.flat;
+// Under `prefix`: a model with its buffers, its optimizer's state, its average.
+void AddLearner(const std::string& prefix, const torch::nn::Module& module, Learner& learner,
+                std::vector<Entry>* entries) {
+  const FlatParameters& flat = learner.flat();
   std::map<std::string, bool> in_flat;
-  const auto add_flat = [&](const std::string& prefix, const at::Tensor& buffer) {
+  const auto add_flat = [&](const std::string& name, const at::Tensor& buffer) {
     for (const FlatParameter& parameter : flat.parameters()) {
-      entries.push_back({prefix + parameter.name, FlatParameters::View(buffer, parameter)});
+      entries->push_back({prefix + name + parameter.name, FlatParameters::View(buffer, parameter)});
     }
   };
   add_flat("model/", flat.values());
   for (const FlatParameter& parameter : flat.parameters()) in_flat[parameter.name] = true;
-  for (const auto& item : state.recipe->model().named_parameters()) {
-    if (!in_flat.contains(item.key())) entries.push_back({"model/" + item.key(), item.value().detach()});
+  for (const auto& item : module.named_parameters()) {
+    if (!in_flat.contains(item.key())) entries->push_back({prefix + "model/" + item.key(), item.value().detach()});
   }
-  for (const auto& item : state.recipe->model().named_buffers()) {
-    entries.push_back({"model/" + item.key(), item.value()});
+  for (const auto& item : module.named_buffers()) {
+    entries->push_back({prefix + "model/" + item.key(), item.value(), /*moving=*/true});
   }
-  for (const Optimizer::Slot& slot : state.optimizer->slots()) add_flat("optimizer/" + slot.name + ".", slot.flat);
-  if (state.average->on()) add_flat("ema/", state.average->values());
+  for (const Optimizer::Slot& slot : learner.optimizer().slots()) add_flat("optimizer/" + slot.name + ".", slot.flat);
+  if (learner.average().on()) add_flat("ema/", learner.average().values());
+}
+
+std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
+  std::vector<Entry> entries;
+  AddLearner("", state.recipe->model(), *state.learner, &entries);
+  if (state.companion != nullptr) {
+    const Companion companion = *state.recipe->companion();
+    AddLearner(companion.name + "/", *companion.module, *state.companion, &entries);
+  }
   for (const auto& [name, tensor] : recipe.tensors) entries.push_back({"recipe/" + name, tensor.detach()});
   return entries;
+}
+
+// Counters of a learner.
+nlohmann::json LearnerJson(Learner& learner) {
+  nlohmann::json json;
+  nlohmann::json steps = nlohmann::json::object();
+  for (size_t i = 0; i < learner.flat().parameters().size(); ++i) {
+    steps[learner.flat().parameters()[i].name] = learner.optimizer().steps()[i];
+  }
+  json["optimizer_steps"] = std::move(steps);
+  json["ema_updates"] = learner.average().updates();
+  if (const LossScaler* scaler = learner.scaler()) {
+    json["scaler"] = {{"scale", scaler->scale()}, {"good_steps", scaler->good_steps()}};
+  }
+  return json;
+}
+
+void RestoreLearner(const nlohmann::json& json, Learner* learner) {
+  const nlohmann::json steps = json.value("optimizer_steps", nlohmann::json::object());
+  for (size_t i = 0; i < learner->flat().parameters().size(); ++i) {
+    learner->optimizer().steps()[i] = GetInt(steps, learner->flat().parameters()[i].name);
+  }
+  learner->average().set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
+  if (LossScaler* scaler = learner->scaler(); scaler != nullptr && json.contains("scaler")) {
+    scaler->Restore(GetNumber(json["scaler"], "scale", scaler->scale()),
+                    static_cast<uint64_t>(GetInt(json["scaler"], "good_steps")));
+  }
+  learner->Sync();
 }
 
 nlohmann::json PositionJson(const Position& p) {
@@ -98,19 +137,11 @@ Position ReadPosition(const nlohmann::json& json) {
 }
 
 nlohmann::json SmallState(const TrainingState& state, const RecipeState& recipe) {
-  nlohmann::json json;
+  nlohmann::json json = LearnerJson(*state.learner);
   json["position"] = PositionJson(state.position);
   json["identity"] = state.recipe->Identity();
   json["recipe"] = recipe.values;
-  nlohmann::json steps = nlohmann::json::object();
-  for (size_t i = 0; i < state.flat->parameters().size(); ++i) {
-    steps[state.flat->parameters()[i].name] = state.optimizer->steps()[i];
-  }
-  json["optimizer_steps"] = std::move(steps);
-  json["ema_updates"] = state.average->updates();
-  if (state.scaler != nullptr) {
-    json["scaler"] = {{"scale", state.scaler->scale()}, {"good_steps", state.scaler->good_steps()}};
-  }
+  if (state.companion != nullptr) json["companion"] = LearnerJson(*state.companion);
   return json;
 }
 
@@ -163,7 +194,8 @@ StateImage Describe(const TrainingState& state) {
   image.content.recipe = state.recipe->name();
   image.content.state = SmallState(state, recipe);
   for (const Entry& entry : Entries(state, recipe)) {
-    const at::Tensor dense = entry.tensor.contiguous();
+    at::Tensor dense = entry.tensor.contiguous();
+    if (entry.moving && dense.is_same(entry.tensor)) dense = dense.clone();
     image.hold.push_back(dense);
     image.content.tensors.push_back({entry.name, Stored(dense.scalar_type()).value_or(Dtype::kF32), dense.sizes().vec(),
                                      dense.const_data_ptr(), dense.nbytes()});
@@ -200,14 +232,9 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
     }
   }
   state->position = ReadPosition(json.value("position", nlohmann::json::object()));
-  const nlohmann::json steps = json.value("optimizer_steps", nlohmann::json::object());
-  for (size_t i = 0; i < state->flat->parameters().size(); ++i) {
-    state->optimizer->steps()[i] = GetInt(steps, state->flat->parameters()[i].name);
-  }
-  state->average->set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
-  if (state->scaler != nullptr && json.contains("scaler")) {
-    state->scaler->Restore(GetNumber(json["scaler"], "scale", state->scaler->scale()),
-                           static_cast<uint64_t>(GetInt(json["scaler"], "good_steps")));
+  RestoreLearner(json, state->learner);
+  if (state->companion != nullptr) {
+    RestoreLearner(json.value("companion", nlohmann::json::object()), state->companion);
   }
   recipe.values = json.value("recipe", nlohmann::json::object());
   return state->recipe->Restore(recipe);

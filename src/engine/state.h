@@ -1,6 +1,6 @@
 // All that makes a run continue where it was, as a checkpoint: weights, optimizer, average, loss scale, position in the
-// data, best score, the recipe's own state. Independent of the number of ranks. Describe is for the rank that writes;
-// Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
+// data, best score, the recipe's companion and own state. Independent of the number of ranks. Describe is for the rank
+// that writes; Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,12 +11,9 @@
 #include "base/status.h"
 #include "base/weights.h"
 #include "data/sampler.h"
-#include "engine/average.h"
-#include "engine/flat.h"
-#include "engine/optimizer.h"
+#include "engine/learner.h"
 #include "engine/ranks.h"
 #include "engine/recipe.h"
-#include "engine/scaler.h"
 #include "record/checkpoint.h"
 
 namespace lockstep::engine {
@@ -37,10 +34,8 @@ struct Position {
 
 struct TrainingState {
   Recipe* recipe = nullptr;
-  FlatParameters* flat = nullptr;
-  Optimizer* optimizer = nullptr;
-  Average* average = nullptr;
-  LossScaler* scaler = nullptr;  // null without fp16
+  Learner* learner = nullptr;
+  Learner* companion = nullptr;  // null where the recipe has none
   Position position;
 };
 

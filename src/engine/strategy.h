@@ -32,6 +32,9 @@ class ParallelStrategy {
   // After a backward, or instead of one. Errors name parameters that got no gradient where all must.
   enum class Backward { kDone, kEmpty, kFailed };
   virtual Status EndBackward(Backward outcome) = 0;
+  // Between BeginBackward and EndBackward, instead of a backward: one that was recorded ran on the device, and every
+  // trainable parameter got its gradient.
+  virtual void Replayed() = 0;
   virtual Status FinishGradients() = 0;
   virtual Status FinishParameters() = 0;
 

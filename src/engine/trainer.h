@@ -1,29 +1,31 @@
 // The training loop. All ranks run the same steps and decide everything together: each step ends with one small sum
 // over ranks of what happened where (a signal, an unreadable sample, out of memory, a failure), and what follows is a
-// function of that sum, the same on every rank. One Trainer per process, used by its main thread; Setup and Run are
-// collective.
+// function of that sum, the same on every rank. On a GPU the host never waits for a step: its loss and norm are read
+// one or two steps later, and once warm a step is replayed as a recorded graph. One Trainer per process, used by its
+// main thread; Setup and Run are collective.
 //
 //   Trainer trainer(config, &recipe, &ranks, device, options);
 //   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
 //   Result<RunEnd> end = trainer.Run();
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "engine/average.h"
 #include "engine/config.h"
 #include "engine/feed.h"
-#include "engine/flat.h"
-#include "engine/optimizer.h"
+#include "engine/learner.h"
 #include "engine/ranks.h"
+#include "engine/readback.h"
 #include "engine/recipe.h"
+#include "engine/recording.h"
 #include "engine/report.h"
 #include "engine/saving.h"
-#include "engine/scaler.h"
 #include "engine/state.h"
 #include "engine/stop.h"
 #include "engine/strategy.h"
@@ -39,6 +41,7 @@ struct TrainerOptions {
   std::optional<uint64_t> stop_at;  // ends as if asked to, after this step
   std::string effective_config;     // for the record
   bool quiet = false;
+  bool queued = false;  // for tests: updates as on a GPU, on the CPU too
 };
 
 enum class RunEnd {
@@ -56,32 +59,61 @@ class Trainer {
   Result<RunEnd> Run();
 
   const Position& position() const { return state_.position; }
-  const FlatParameters& flat() const { return *flat_; }
+  const FlatParameters& flat() const { return learner_->flat(); }
+  uint64_t recorded_steps() const { return recorded_steps_; }
   const BatchPlan& batch_plan() const { return plan_; }
   const std::optional<double>& last_loss() const { return last_loss_; }
 
  private:
   // What the ranks tell each other at the end of a step; summed over ranks.
   struct Totals;
+  // A step whose numbers are not yet known to the host.
+  struct Pending {
+    StepFacts facts;
+    double weight = 0, companion_weight = 0;
+    bool updated = false, averaged = false, out_of_memory = false;
+  };
+  // Device work of a step that was recorded, and the weight its loss had.
+  struct Section {
+    std::unique_ptr<Recording> recording;
+    double weight = 0;
+  };
 
   Status CheckScores() const;
   Status CheckData(const std::string& checkpoint);
   Status OpenData();
   Status BuildModel();
+  Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool companion);
   Status FindCheckpoint(std::string* path);
   void StartFeed();
+  void StartRecording();
   void Banner();
 
   Result<RunEnd> Loop();
   Status Step();
-  Status Passes(Totals* totals, Status* failure);
+  Status Companion(Totals* totals, Status* failure);
+  void Passes(Learner& learner, Totals* totals, Status* failure);
+  Result<FeedItem> Fetch(uint64_t pass, Totals* totals);
   void DescribeFirstBatch(const TensorBatch& batch);
-  ParallelStrategy::Backward OnePass(const FeedItem& item, Totals* totals, Status* failure);
+  double Compute(Learner& learner, const Pass& pass, const TensorBatch& batch);
+  ParallelStrategy::Backward OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
+                                     Status* failure);
+  Status Update(Learner& learner, double weight, bool averages);
+  Status Meet(Totals* totals);
   Status Judge(const Totals& totals, const Status& failure);
-  Status Update(const Totals& totals, StepFacts* facts);
-  std::string FirstBadParameter() const;
+  Status Settle(Pending pending, const std::vector<double>& sums, const double* numbers);
+  Status SettleAll();
+  Status Save(bool now);
   Status Validate();
   Status BroadcastBuffers();
+
+  // Recorded steps (trainer_recorded.cc).
+  bool Records(const TensorBatch& batch) const;
+  bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
+  bool ReplayUpdate(Learner& learner, bool averages);
+  Section* Record(const std::string& key, const std::function<double()>& work);
+  void StopRecording(const std::string& why);
+  bool IsCompanion(const Learner& learner) const { return &learner == companion_.get(); }
 
   Config config_;
   Recipe* recipe_;
@@ -91,24 +123,31 @@ class Trainer {
   StopRequests stop_;
   BatchPlan plan_;
   uint64_t passes_ = 1;  // of this rank in a step
+  bool queued_ = false;  // updates are queued on the device; numbers come later
 
   Sources sources_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<Feed> feed_;
-  std::optional<FlatParameters> flat_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Average> average_;
-  std::unique_ptr<LossScaler> scaler_;
-  std::unique_ptr<ParallelStrategy> strategy_;
+  std::unique_ptr<Learner> learner_, companion_;
   std::unique_ptr<Report> report_;
   Saving saving_;
   TrainingState state_;
   std::vector<std::string> part_names_;
   std::vector<data::BadSample> bad_;  // of this rank in this step
   std::vector<data::SampleId> used_;  // likewise
+  std::vector<FeedItem> kept_;        // with a companion: the batches of this step
+  std::unique_ptr<Readback> readback_;
+  std::deque<Pending> pending_;  // as many as the readback holds
   std::optional<double> last_loss_;
-  bool stop_now_ = false, converged_ = false, improved_ = false;
+  bool stop_now_ = false, converged_ = false, improved_ = false, save_due_ = false;
   bool described_first_batch_ = false;
+
+  std::unique_ptr<Recorder> recorder_;  // null: steps are not recorded
+  Status recording_;                    // an error where they must be
+  std::map<std::string, Section> sections_;
+  TensorBatch inputs_;           // what recorded passes read
+  uint64_t steps_here_ = 0;      // since the start of this process
+  uint64_t recorded_steps_ = 0;  // of them, replayed
 };
 
 // The device of a rank: "auto" takes the GPU of its local rank where there are any. More ranks than GPUs is an error

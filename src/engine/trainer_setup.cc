@@ -11,9 +11,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "engine/canonical_ddp.h"
-#include "engine/ddp.h"
 #include "engine/trainer.h"
+#include "engine/tree_sum.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
@@ -50,11 +49,13 @@ void PrepareTorch(const Config& config) {
   int threads = config.train.threads;
   if (threads == 0 && config.train.reproducible) threads = 1;
   if (threads > 0) at::set_num_threads(threads);
-  if (!config.train.reproducible) return;
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  // Trying out algorithms would choose others in a resumed run; heuristics choose as well (docs/benchmarks.md).
   at::globalContext().setBenchmarkCuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);
+  if (!config.train.reproducible) return;
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // it would write every buffer twice
 }
 
 Trainer::Trainer(const Config& config, Recipe* recipe, Ranks* ranks, at::Device device, TrainerOptions options)
@@ -119,7 +120,8 @@ Status Trainer::Setup() {
   }
   Banner();
   StartFeed();
-  return Status::Ok();
+  StartRecording();
+  return ranks_->Agree(recording_);
 }
 
 Status Trainer::CheckScores() const {
@@ -148,6 +150,15 @@ Status Trainer::CheckData(const std::string& checkpoint) {
 }
 
 Status Trainer::OpenData() {
+  // One rank reads a list of files and looks for them; the others get what it found.
+  Result<std::string> index = std::string();
+  if (ranks_->is_main()) index = data::IndexSource(config_.data.source);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(index.status()));
+  Result<std::vector<std::string>> told = ranks_->host().Gather(index.ok() ? *index : "");
+  if (!told.ok()) return told.status();
+  if (!told->front().empty()) {
+    config_.data.source.index = std::make_shared<const std::string>(std::move(told->front()));
+  }
   // One rank looks first: a missing folder is said once, and an index it writes is there for the others.
   LOCKSTEP_RETURN_IF_ERROR(ranks_->MainFirst([&] {
     Result<Sources> opened = recipe_->Open(config_);
@@ -169,6 +180,7 @@ Status Trainer::OpenData() {
 }
 
 Status Trainer::BuildModel() {
+  recipe_->Join(ranks_);
   Status built = recipe_->Build(config_, config_.run.seed);
   if (built.ok() && !config_.checkpoint.weights.empty()) {
     auto weights = ReadWeights(config_.checkpoint.weights);
@@ -177,31 +189,55 @@ Status Trainer::BuildModel() {
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
+  queued_ = !device_.is_cpu() || options_.queued;
+  readback_ = std::make_unique<Readback>(device_);
   recipe_->model().to(device_);
   recipe_->model().train();
-  Result<FlatParameters> flat = FlatParameters::Create(
-      recipe_->model(), [&](int64_t numel) { return ranks_->tensors().AllocateFlat(numel, at::kFloat, device_); });
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(flat.status()));
-  flat_ = std::move(*flat);
-  const Groups groups = GroupParameters(config_.train.groups, config_.train.optimizer.weight_decay, *flat_);
-  optimizer_ = std::make_unique<Optimizer>(config_.train.optimizer, &*flat_, groups.settings, groups.group_of);
-  average_ = std::make_unique<Average>(config_.train.average, &*flat_);
-  if (config_.train.precision == Precision::kFp16) scaler_ = std::make_unique<LossScaler>(config_.train.scaler);
-  ApplyFreeze(config_.train.groups, 0, *flat_);
-  // Equal seeds give equal weights; a weights file that differs between nodes would not.
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->tensors().Broadcast(flat_->values(), 0).Wait());
-  if (config_.train.reproducible) {
-    strategy_ = std::make_unique<CanonicalDdp>(config_.train.shards, &*flat_, ranks_);
-  } else {
-    DdpConfig ddp;
-    ddp.bucket_bytes = config_.train.bucket;
-    ddp.first_bucket_bytes = config_.train.first_bucket;
-    ddp.find_unused = config_.train.find_unused;
-    ddp.static_graph = config_.train.static_graph;
-    strategy_ = std::make_unique<Ddp>(ddp, &*flat_, ranks_);
+  Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*companion=*/false);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(learner.status()));
+  learner_ = std::move(*learner);
+  if (const auto companion = recipe_->companion()) {
+    companion->module->to(device_);
+    Result<std::unique_ptr<Learner>> second = MakeLearner(*companion->module, /*companion=*/true);
+    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(second.status()));
+    companion_ = std::move(*second);
   }
-  state_ = {recipe_, &*flat_, optimizer_.get(), average_.get(), scaler_.get(), {}};
+  // Equal seeds give equal weights; a weights file that differs between nodes would not.
+  for (Learner* one : {learner_.get(), companion_.get()}) {
+    if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(ranks_->tensors().Broadcast(one->flat().values(), 0).Wait());
+  }
+  Status started;
+  try {
+    started = recipe_->Start(device_);
+  } catch (const std::exception& error) {
+    started = Status(Code::kEnvironment, fmt::format("recipe {}: {}", recipe_->name(), error.what()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
+  state_ = {recipe_, learner_.get(), companion_.get(), {}};
   return Status::Ok();
+}
+
+Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool companion) {
+  const TrainConfig& t = config_.train;
+  Learner::Settings settings;
+  settings.optimizer = companion ? recipe_->companion()->optimizer : t.optimizer;
+  if (!companion) {
+    settings.groups = t.groups;
+    settings.average = t.average;
+    settings.clip = t.clip;
+    settings.parts = part_names_.size();
+  }
+  settings.scaled = t.precision == Precision::kFp16;
+  settings.scaler = t.scaler;
+  settings.batch = static_cast<double>(t.batch);
+  settings.ddp.bucket_bytes = t.bucket;
+  settings.ddp.first_bucket_bytes = t.first_bucket;
+  settings.ddp.find_unused = t.find_unused;
+  settings.ddp.static_graph = t.static_graph;
+  settings.reproducible = t.reproducible;
+  settings.shards = t.shards;
+  settings.queued = queued_;
+  return Learner::Create(module, settings, ranks_, device_);
 }
 
 // Rank 0 decides; the others need not see the folder.
@@ -265,7 +301,7 @@ void Trainer::StartFeed() {
     const uint64_t pass = n % passes;
     const auto part = reproducible ? data::ShareOf(global, first_leaf + pass, shards)
                                    : data::ShareOf(data::ShareOf(global, rank, world), pass, passes);
-    return std::vector<data::SampleId>(part.begin(), part.end());
+    return Feed::Planned{{part.begin(), part.end()}, static_cast<uint64_t>(part.data() - global.data())};
   };
   feed_ = std::make_unique<Feed>(sources_.train, plan, left * passes_, options, device_);
 }
@@ -282,7 +318,10 @@ void Trainer::Banner() {
                            t.reproducible ? ", the same bits on any number of ranks" : ""));
   int64_t frozen = 0;
   for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();
-  report_->Say(fmt::format("parameters  {} trained, {} frozen", flat_->count(), frozen));
+  report_->Say(fmt::format("parameters  {} trained, {} frozen", learner_->flat().count(), frozen));
+  if (companion_) {
+    report_->Say(fmt::format("companion   {}: {} parameters", recipe_->companion()->name, companion_->flat().count()));
+  }
   report_->Say(fmt::format("data        {}", sources_.train->Describe()));
   if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));
   report_->Say(fmt::format("batch       {}", plan_.text));

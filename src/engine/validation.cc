@@ -15,7 +15,7 @@ namespace {
 // One batch's sums, as text that keeps every bit.
 nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
   nlohmann::json sums = nlohmann::json::array();
-  const Loss loss = recipe.ComputeLoss(batch);
+  const Loss loss = recipe.ComputeValidationLoss(batch);
   sums.push_back({"loss", loss.mean.item<double>() * static_cast<double>(batch.count())});
   for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, score.sum});
   return {{"count", batch.count()}, {"sums", std::move(sums)}};
@@ -35,10 +35,10 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
   const uint64_t batches = (size + plan.batch - 1) / plan.batch;
   const LeafRange mine = LeavesOf(batches, ranks.rank(), ranks.size());
   const auto ids_of = [&](uint64_t n) {
-    std::vector<data::SampleId> ids;
+    Feed::Planned planned;
     const uint64_t first = (mine.first + n) * plan.batch;
-    for (uint64_t i = first; i < std::min(size, first + plan.batch); ++i) ids.push_back({0, i, i});
-    return ids;
+    for (uint64_t i = first; i < std::min(size, first + plan.batch); ++i) planned.ids.push_back({0, i, i});
+    return planned;
   };
   ValidationResult result;
   std::string told;
@@ -56,6 +56,8 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
       result.bad.insert(result.bad.end(), item->bad.begin(), item->bad.end());
       if (item->batch.count() == 0) continue;
       const AutocastGuard autocast(plan.device.type(), plan.precision);
+      status = recipe.PrepareValidation(&item->batch);
+      if (!status.ok()) break;
       told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
       if (ranks.is_main() && !result.picture) result.picture = recipe.Show(item->batch);
     }

@@ -17,11 +17,11 @@ FlatParameters Flatten(Net& net) {
 TEST(Average, FollowsTheFormula) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.9, .warmup = false}, &flat);
+  Average average({.decay = 0.9, .warmup = AverageConfig::Warmup::kNone}, &flat);
   double expected = 1;
   for (uint64_t step = 1; step <= 5; ++step) {
     flat.values().fill_(static_cast<double>(step) * 2);
-    average.Update(step);
+    average.Update();
     expected = 0.9 * expected + 0.1 * static_cast<double>(step) * 2;
   }
   EXPECT_NEAR(average.values()[0].item<double>(), expected, 1e-6);
@@ -33,15 +33,17 @@ TEST(Average, WarmsUpFromASmallDecay) {
   FlatParameters flat = Flatten(net);
   Average average({.decay = 0.999}, &flat);
   flat.values().fill_(11);
-  average.Update(1);  // decay (1 + 0) / (10 + 0)
+  average.Update();  // decay (1 + 0) / (10 + 0)
   EXPECT_NEAR(average.values()[0].item<double>(), 0.1 * 1 + 0.9 * 11, 1e-5);
 }
 
 TEST(Average, IsUpdatedEverySoManySteps) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.5, .warmup = false, .every = 3}, &flat);
-  for (uint64_t step = 1; step <= 7; ++step) average.Update(step);
+  Average average({.decay = 0.5, .warmup = AverageConfig::Warmup::kNone, .every = 3}, &flat);
+  for (uint64_t step = 1; step <= 7; ++step) {
+    if (average.Due(step)) average.Update();
+  }
   EXPECT_EQ(average.updates(), 2u);
 }
 
@@ -57,11 +59,44 @@ TEST(Average, SwapsForAValidationAndBack) {
   EXPECT_EQ(average.values()[3].item<float>(), 1);
 }
 
+TEST(Average, BeginsWithCopiesWhereTheWarmUpIsLinear) {
+  Net net;
+  FlatParameters flat = Flatten(net);
+  Average average({.decay = 0.15, .warmup = AverageConfig::Warmup::kLinear}, &flat);
+  double expected = 0;
+  for (int n = 0; n < 4; ++n) {
+    flat.values().fill_(n + 2);
+    average.Update();
+    const double decay = std::min(0.15, n / 10.0);
+    expected = decay * expected + (1 - decay) * (n + 2);
+    EXPECT_NEAR(average.values()[3].item<float>(), expected, 1e-6);
+  }
+}
+
+TEST(Average, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
+  for (const auto warmup :
+       {AverageConfig::Warmup::kNone, AverageConfig::Warmup::kInverse, AverageConfig::Warmup::kLinear}) {
+    Net net;
+    FlatParameters flat = Flatten(net);
+    Average now({.decay = 0.9, .warmup = warmup}, &flat);
+    Average queued({.decay = 0.9, .warmup = warmup}, &flat);
+    for (int n = 0; n < 20; ++n) {
+      flat.values().fill_(n * n);
+      const bool finite = n % 5 != 3;
+      if (finite) now.Update();
+      queued.QueueUpdate(at::full({}, finite ? 0.0F : 1.0F));
+      queued.Settle(finite);
+    }
+    EXPECT_LT((now.values() - queued.values()).abs().max().item<float>(), 1e-4);
+    EXPECT_EQ(now.updates(), queued.updates());
+  }
+}
+
 TEST(Average, OffCostsNothing) {
   Net net;
   FlatParameters flat = Flatten(net);
   Average average({}, &flat);
-  average.Update(1);
+  EXPECT_FALSE(average.Due(1));
   EXPECT_FALSE(average.values().defined());
 }
 

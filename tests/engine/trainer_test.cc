@@ -7,57 +7,12 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "engine/ranks_fixture.h"
-#include "engine/toy.h"
+#include "engine/train_on.h"
 #include "record/checkpoint.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
 namespace {
-
-struct Outcome {
-  Status status;
-  RunEnd end = RunEnd::kFinished;
-  Position position;
-  at::Tensor weights;
-  double loss = 0;
-};
-
-struct Job {
-  Config config = ToyConfig();
-  TrainerOptions options;
-  std::function<void(Toy&, int rank)> prepare;
-  std::vector<std::string> nodes;
-};
-
-// One outcome per rank.
-std::vector<Outcome> TrainOn(int world, const Job& job) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(world));
-  OnRanks(
-      world,
-      [&](Ranks& ranks) {
-        Toy toy;
-        if (job.prepare) job.prepare(toy, ranks.rank());
-        TrainerOptions options = job.options;
-        options.quiet = true;
-        if (!options.run_dir.empty())
-          options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
-        Trainer trainer(job.config, &toy, &ranks, at::kCPU, options);
-        Outcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
-        mine.status = trainer.Setup();
-        if (!mine.status.ok()) return;
-        Result<RunEnd> end = trainer.Run();
-        mine.status = end.status();
-        if (end.ok()) mine.end = *end;
-        mine.position = trainer.position();
-        mine.weights = trainer.flat().values().clone();
-        mine.loss = trainer.last_loss().value_or(-1);
-      },
-      job.nodes);
-  return outcomes;
-}
-
-double Difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
 // Sums of 8 float32 gradients in another order: a few units in the last place, over 12 steps.
 constexpr double kTolerance = 2e-6;

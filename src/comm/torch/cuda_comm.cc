@@ -123,6 +123,7 @@ class NcclTensors final : public CudaTensors {
     return host_->Barrier();
   }
   std::string transport() override { return "nccl"; }
+  bool recordable() const override { return true; }
   void Abort(std::string why) override {
     host_->Abort(std::move(why));
     group_->abort();

@@ -80,6 +80,8 @@ class TensorCommunicator {
   virtual Communicator& host() = 0;
   // For people: "shm", "shm+tcp", "nccl", "staged over shm".
   virtual std::string transport() = 0;
+  // Whether operations on device tensors can be recorded in a CUDA graph with the kernels around them.
+  virtual bool recordable() const { return false; }
   virtual Traffic traffic() = 0;
   virtual void Abort(std::string why) = 0;
 };

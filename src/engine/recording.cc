@@ -1,0 +1,77 @@
+#include "engine/recording.h"
+
+#include <fmt/format.h>
+
+#ifdef LOCKSTEP_CUDA
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+#include "base/text.h"
+
+namespace lockstep::engine {
+
+#ifdef LOCKSTEP_CUDA
+
+struct Recording::Graph {
+  at::cuda::CUDAGraph graph;
+};
+struct Recorder::Memory {
+  at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
+};
+
+Recording::Recording(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
+Recording::~Recording() = default;
+void Recording::Replay() { graph_->graph.replay(); }
+
+Recorder::Recorder(at::Device device) : device_(device), memory_(std::make_unique<Memory>()) {}
+Recorder::~Recorder() = default;
+
+Result<std::unique_ptr<Recording>> Recorder::Record(const std::function<void()>& work) {
+  const c10::cuda::CUDAGuard guard(device_);
+  // What eager steps held would lie beside the graph's own memory.
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  std::unique_ptr<Recording> made(new Recording(std::make_unique<Recording::Graph>()));
+  std::string why;
+  const auto first_line = [](const char* text) { return Split(text, '\n').front(); };
+  try {
+    // Relaxed: threads that load data may allocate pinned memory meanwhile.
+    made->graph_->graph.capture_begin(memory_->pool, cudaStreamCaptureModeRelaxed);
+    try {
+      work();
+    } catch (const c10::Error& error) {
+      why = first_line(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      why = first_line(error.what());
+    }
+    made->graph_->graph.capture_end();
+  } catch (const c10::Error& error) {
+    if (why.empty()) why = first_line(error.what_without_backtrace());
+    // The capture may have been broken off before torch's allocator left the graph's memory.
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), memory_->pool);
+    } catch (const c10::Error&) {  // it had
+    }
+  }
+  if (why.empty()) return made;
+  cudaGetLastError();
+  return Status(Code::kUsage, why);
+}
+
+#else
+
+struct Recording::Graph {};
+struct Recorder::Memory {};
+Recording::Recording(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
+Recording::~Recording() = default;
+void Recording::Replay() {}
+Recorder::Recorder(at::Device device) : device_(device) {}
+Recorder::~Recorder() = default;
+Result<std::unique_ptr<Recording>> Recorder::Record(const std::function<void()>& /*work*/) {
+  return Status(Code::kUsage, fmt::format("graphs need CUDA, the device is {}", device_.str()));
+}
+
+#endif
+
+}  // namespace lockstep::engine

@@ -1,0 +1,371 @@
+// One step of the trainer: passes, exchange, judgement, update, and the numbers that follow.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/utils.h>
+
+#include <cmath>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "data/random.h"
+#include "engine/trainer.h"
+
+namespace lockstep::engine {
+
+struct Trainer::Totals {
+  double failed = 0, out_of_memory = 0, stop = 0, time_up = 0, bad_samples = 0, save_due = 0;
+  double weight = 0, companion_weight = 0, samples = 0;
+  double data_seconds = 0;  // this rank's, not summed
+  // Sums of losses: of this step, or where numbers come later, of the oldest that is not settled.
+  std::vector<double> losses;
+
+  Status SumOver(Ranks& ranks) {
+    std::vector<double> v = {failed, out_of_memory, stop, time_up, bad_samples, save_due, weight, samples};
+    const size_t own = v.size();
+    v.insert(v.end(), losses.begin(), losses.end());
+    LOCKSTEP_RETURN_IF_ERROR(ranks.AllReduceSum(&v));
+    failed = v[0], out_of_memory = v[1], stop = v[2], time_up = v[3], bad_samples = v[4], save_due = v[5];
+    weight = v[6], samples = v[7];
+    losses.assign(v.begin() + static_cast<std::ptrdiff_t>(own), v.end());
+    return Status::Ok();
+  }
+};
+
+namespace {
+
+bool IsOutOfMemory(const c10::Error& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         std::string_view(error.what()).find("not enough memory") != std::string_view::npos;
+}
+
+std::string FirstLine(const char* text) { return Split(text, '\n').front(); }
+
+// The first numbers of both learners are sums over this rank's passes.
+std::vector<double> SumsOf(const double* numbers, const Learner& learner, const Learner* companion) {
+  std::vector<double> sums = learner.Read(numbers).sums;
+  if (companion == nullptr) return sums;
+  const std::vector<double> more = companion->Read(numbers + learner.numbers()).sums;
+  sums.insert(sums.end(), more.begin(), more.end());
+  return sums;
+}
+
+}  // namespace
+
+Status Trainer::Step() {
+  const TimePoint start = Now();
+  Position& at = state_.position;
+  if (learner_->ApplyFreeze(at.step)) {
+    LOCKSTEP_RETURN_IF_ERROR(SettleAll());
+    sections_.clear();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(BroadcastBuffers());
+  bad_.clear();
+  used_.clear();
+  kept_.clear();
+  sampler_->Take();
+  Totals totals;
+  Status failure;
+  learner_->strategy().BeginStep();
+  learner_->BeginLosses();
+  if (companion_) LOCKSTEP_RETURN_IF_ERROR(Companion(&totals, &failure));
+  const uint64_t recorded_before = recorded_steps_;
+  if (totals.out_of_memory == 0) Passes(*learner_, &totals, &failure);
+  if (failure.ok()) failure = recording_;
+  const double companion_weight = totals.companion_weight;
+
+  totals.stop = stop_.signal() != 0 ? 1 : 0;
+  totals.time_up = ranks_->is_main() && stop_.time_up() ? 1 : 0;
+  totals.save_due = saving_.Due(at.step + 1) ? 1 : 0;
+  totals.failed = failure.ok() ? 0 : 1;
+  totals.bad_samples = static_cast<double>(bad_.size());
+  const TimePoint meeting = Now();
+  LOCKSTEP_RETURN_IF_ERROR(Meet(&totals));
+  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
+  Pending pending;
+  StepFacts& facts = pending.facts;
+  facts.comm_seconds = SecondsSince(meeting);
+  LOCKSTEP_RETURN_IF_ERROR(Judge(totals, failure));
+  save_due_ = totals.save_due > 0;
+
+  const Result<double> waited = saving_.BeforeUpdate();
+  if (!waited.ok()) return waited.status();
+  facts.save_seconds = *waited;
+  facts.lr = config_.train.optimizer.lr * Factor(config_.train.schedule, at.step);
+  pending.out_of_memory = totals.out_of_memory > 0;
+  pending.updated = totals.weight > 0 && !pending.out_of_memory;
+  pending.averaged = learner_->average().Due(at.step + 1);
+  pending.weight = totals.weight;
+  pending.companion_weight = companion_weight;
+  if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.averaged));
+  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishParameters());
+
+  ++at.step;
+  ++steps_here_;
+  at.samples += static_cast<uint64_t>(totals.samples);
+  at.sampler = sampler_->state();
+  facts.step = at.step;
+  facts.samples = static_cast<uint64_t>(totals.samples);
+  facts.data_seconds = totals.data_seconds;
+  facts.traffic = ranks_->tensors().traffic();
+  if (device_.is_cuda()) facts.recorded = recorded_steps_ > recorded_before;
+  facts.seconds = SecondsSince(start);
+  LOCKSTEP_RETURN_IF_ERROR(report_->Samples(at.step, used_));
+  std::vector<at::Tensor> numbers = {learner_->Numbers()};
+  if (companion_) numbers.push_back(companion_->Numbers());
+  readback_->Push(numbers);
+  pending_.push_back(std::move(pending));
+  if (queued_) return Status::Ok();
+  const std::vector<double> now = readback_->Take();
+  Pending mine = std::move(pending_.front());
+  pending_.pop_front();
+  return Settle(std::move(mine), totals.losses, now.data());
+}
+
+// The end of the passes: what happened where, and the losses of this step, or of an older one where they come later.
+Status Trainer::Meet(Totals* totals) {
+  if (!queued_) {
+    std::vector<at::Tensor> numbers = {learner_->Numbers()};
+    if (companion_) numbers.push_back(companion_->Numbers());
+    const at::Tensor all = at::cat(numbers);
+    totals->losses = SumsOf(static_cast<const double*>(all.const_data_ptr()), *learner_, companion_.get());
+    return totals->SumOver(*ranks_);
+  }
+  // With this step queued behind it, waiting for the one before last costs the device nothing.
+  if (readback_->size() < 2) return totals->SumOver(*ranks_);
+  const std::vector<double> numbers = readback_->Take();
+  totals->losses = SumsOf(numbers.data(), *learner_, companion_.get());
+  LOCKSTEP_RETURN_IF_ERROR(totals->SumOver(*ranks_));
+  Pending oldest = std::move(pending_.front());
+  pending_.pop_front();
+  return Settle(std::move(oldest), totals->losses, numbers.data());
+}
+
+Status Trainer::SettleAll() {
+  while (!pending_.empty()) {
+    const std::vector<double> numbers = readback_->Take();
+    std::vector<double> sums = SumsOf(numbers.data(), *learner_, companion_.get());
+    LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&sums));
+    Pending oldest = std::move(pending_.front());
+    pending_.pop_front();
+    LOCKSTEP_RETURN_IF_ERROR(Settle(std::move(oldest), sums, numbers.data()));
+  }
+  return Status::Ok();
+}
+
+// What the numbers of a step mean. The same on every rank; an error here ends the run everywhere.
+Status Trainer::Settle(Pending pending, const std::vector<double>& sums, const double* numbers) {
+  StepFacts& facts = pending.facts;
+  Position& at = state_.position;
+  const bool weighs = pending.weight > 0;
+  const Learner::Outcome outcome = learner_->Read(numbers);
+  const bool applied = pending.updated && outcome.applied;
+  if (pending.updated) learner_->Settle(outcome, pending.averaged);
+  facts.loss = weighs ? sums[0] / pending.weight : std::nan("");
+  for (size_t i = 0; i < part_names_.size(); ++i)
+    facts.parts.emplace_back(part_names_[i], sums[1 + i] / pending.weight);
+  if (companion_) {
+    const Learner::Outcome second = companion_->Read(numbers + learner_->numbers());
+    if (pending.companion_weight > 0) companion_->Settle(second, false);
+    const std::string name = recipe_->companion()->name;
+    facts.parts.emplace_back(name + "/loss", sums[1 + part_names_.size()] / pending.companion_weight);
+    facts.parts.emplace_back(name + "/grad_norm", second.norm);
+    if (companion_->scaler() != nullptr) facts.parts.emplace_back(name + "/loss_scale", second.scale);
+  }
+  facts.gradient_norm = pending.updated ? outcome.norm : std::nan("");
+  if (learner_->scaler() != nullptr) facts.loss_scale = outcome.scale;
+  facts.skipped = !applied;
+  last_loss_ = facts.loss;
+  const uint64_t step = facts.step;
+  report_->Step(facts);
+  if (applied) {
+    at.bad_steps = 0;
+    return Status::Ok();
+  }
+  ++at.bad_steps;
+  const auto bad_parameter = [&] {
+    const std::string name = learner_->FirstBadParameter();
+    return name.empty() ? std::string() : ", first in " + name;
+  };
+  if (at.bad_steps == 1 && learner_->scaler() == nullptr) {
+    report_->Say(fmt::format("step {}: {}; no update, on any rank", step,
+                             pending.out_of_memory ? "out of memory" : "the gradient is not finite" + bad_parameter()));
+  }
+  const bool exhausted = learner_->scaler() != nullptr && learner_->scaler()->exhausted();
+  if (at.bad_steps < config_.train.bad_steps && !exhausted) return Status::Ok();
+  return ranks_->Agree(Status(
+      Code::kRankFailed,
+      fmt::format("no usable gradient for {} steps in a row, up to step {}{}", at.bad_steps, step, bad_parameter()),
+      "lower train.optimizer.lr, check the input's range, or use bf16"));
+}
+
+// The companion learns first: its passes, its update. Afterwards every rank knows whether that failed somewhere.
+Status Trainer::Companion(Totals* totals, Status* failure) {
+  companion_->strategy().BeginStep();
+  companion_->BeginLosses();
+  Passes(*companion_, totals, failure);
+  Totals seen = *totals;
+  seen.failed = failure->ok() ? 0 : 1;
+  seen.weight = totals->companion_weight;
+  LOCKSTEP_RETURN_IF_ERROR(seen.SumOver(*ranks_));
+  LOCKSTEP_RETURN_IF_ERROR(companion_->strategy().FinishGradients());
+  if (seen.failed > 0) return ranks_->Agree(*failure);
+  totals->companion_weight = seen.weight;
+  if (seen.out_of_memory > 0 || seen.weight == 0) {
+    totals->companion_weight = 0;
+    return Status::Ok();
+  }
+  const Result<double> waited = saving_.BeforeUpdate();
+  if (!waited.ok()) return waited.status();
+  LOCKSTEP_RETURN_IF_ERROR(Update(*companion_, seen.weight, false));
+  return companion_->strategy().FinishParameters();
+}
+
+// Forward and backward of this rank's share. A failure of its own is noted, not returned: the others must hear of it.
+void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
+  const bool again = companion_ && !IsCompanion(learner);  // the companion has fetched the batches
+  for (uint64_t index = 0; index < passes_; ++index) {
+    const Pass pass = {state_.position.step, index, passes_};
+    Result<FeedItem> item = again && index < kept_.size() ? Result<FeedItem>(kept_[index]) : Fetch(index, totals);
+    if (!item.ok() && failure->ok()) *failure = item.status();
+    const bool last = index + 1 == passes_;
+    // A companion's statistics are taken over all ranks: those without samples take part.
+    const bool runs = item.ok() && failure->ok() && (item->batch.count() > 0 || companion_);
+    if (runs && companion_ && !again) kept_.push_back(*item);
+    double weight = 0;
+    Status exchange;
+    if (runs && Records(item->batch) && ReplayPass(learner, pass, *item, &weight, &exchange)) {
+      if (!exchange.ok() && failure->ok()) *failure = exchange;
+      (IsCompanion(learner) ? totals->companion_weight : totals->weight) += weight;
+      if (!IsCompanion(learner)) totals->samples += static_cast<double>(item->batch.count());
+      continue;
+    }
+    learner.strategy().BeginBackward(last);
+    auto outcome = ParallelStrategy::Backward::kEmpty;
+    if (runs) outcome = OnePass(learner, pass, *item, totals, failure);
+    const Status complete = learner.strategy().EndBackward(outcome);
+    if (!complete.ok() && failure->ok()) *failure = complete;
+  }
+}
+
+Result<FeedItem> Trainer::Fetch(uint64_t index, Totals* totals) {
+  Result<FeedItem> item = feed_->Next();
+  if (!item.ok()) return item.status().Context("data");
+  totals->data_seconds += item->wait_seconds;
+  bad_.insert(bad_.end(), item->bad.begin(), item->bad.end());
+  used_.insert(used_.end(), item->batch.ids.begin(), item->batch.ids.end());
+  DescribeFirstBatch(item->batch);
+  const Pass pass = {state_.position.step, index, passes_};
+  Status prepared;
+  try {
+    torch::manual_seed(item->Seed(config_.run.seed, state_.position.step));
+    const at::NoGradGuard no_grad;
+    prepared = recipe_->Prepare(pass, &item->batch);
+  } catch (const std::exception& error) {
+    prepared = Status(Code::kRankFailed,
+                      fmt::format("rank {}, step {}: {}", ranks_->rank(), pass.step + 1, FirstLine(error.what())));
+  }
+  if (!prepared.ok()) return prepared;
+  return item;
+}
+
+// The commonest silent mistake is data in another range than the model expects.
+void Trainer::DescribeFirstBatch(const TensorBatch& batch) {
+  if (described_first_batch_ || batch.count() == 0 || !ranks_->is_main() || options_.quiet) return;
+  described_first_batch_ = true;
+  for (const auto& [name, tensor] : batch.fields) {
+    const at::Tensor values = tensor.to(at::kFloat);
+    report_->Say(fmt::format("first batch {} {} {}: {:.3g} to {:.3g}, mean {:.3g}", name,
+                             c10::toString(tensor.scalar_type()), fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")),
+                             values.min().item<double>(), values.max().item<double>(), values.mean().item<double>()));
+  }
+}
+
+// Loss and gradients of one pass; the weight of its loss.
+double Trainer::Compute(Learner& learner, const Pass& pass, const TensorBatch& batch) {
+  Loss loss;
+  {
+    const AutocastGuard autocast(device_.type(), config_.train.precision);
+    loss = IsCompanion(learner) ? recipe_->ComputeCompanionLoss(pass, batch) : recipe_->ComputeLoss(batch);
+  }
+  if (loss.mean.defined()) learner.Backward(loss);
+  return loss.weight;
+}
+
+ParallelStrategy::Backward Trainer::OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
+                                            Status* failure) {
+  const uint64_t step = state_.position.step + 1;
+  try {
+    torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
+    const double weight = Compute(learner, pass, item.batch);
+    (IsCompanion(learner) ? totals->companion_weight : totals->weight) += weight;
+    if (!IsCompanion(learner)) totals->samples += static_cast<double>(item.batch.count());
+    return item.batch.count() > 0 ? ParallelStrategy::Backward::kDone : ParallelStrategy::Backward::kEmpty;
+  } catch (const c10::Error& error) {
+    if (IsOutOfMemory(error) && !(companion_ && ranks_->size() > 1)) {
+      totals->out_of_memory = 1;
+      LogWarn("rank {}: out of memory in step {}: {}", ranks_->rank(), step, FirstLine(error.what_without_backtrace()));
+    } else if (failure->ok()) {
+      *failure = Status(Code::kRankFailed, fmt::format("rank {}, step {}: {}", ranks_->rank(), step,
+                                                       FirstLine(error.what_without_backtrace())));
+    }
+  } catch (const std::exception& error) {
+    if (failure->ok()) {
+      *failure = Status(Code::kRankFailed, fmt::format("rank {}, step {}: {}", ranks_->rank(), step, error.what()));
+    }
+  }
+  // The others may be inside a collective of the companion's statistics, which this rank will not reach.
+  if (companion_ && ranks_->size() > 1 && !failure->ok()) ranks_->tensors().Abort(failure->message());
+  return ParallelStrategy::Backward::kFailed;
+}
+
+// What the totals mean. The same on every rank; an error here ends the run everywhere.
+Status Trainer::Judge(const Totals& totals, const Status& failure) {
+  Position& at = state_.position;
+  if (totals.failed > 0) return ranks_->Agree(failure);
+  if (totals.out_of_memory > 0 && config_.train.on_oom == "stop") {
+    return ranks_->Agree(Status(
+        Code::kRankFailed,
+        fmt::format("{} of {} ranks ran out of memory in step {}", totals.out_of_memory, ranks_->size(), at.step + 1),
+        "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
+  }
+  for (const data::BadSample& bad : bad_) {
+    LogWarn("rank {}: unreadable sample {} ({}), left out", ranks_->rank(), bad.name, bad.status.message());
+  }
+  at.bad_samples += static_cast<uint64_t>(totals.bad_samples);
+  if (at.bad_samples > config_.data.bad_samples && totals.bad_samples > 0) {
+    Status mine;
+    if (!bad_.empty()) {
+      mine = Status(Code::kEnvironment,
+                    fmt::format("{} unreadable sample{} in this run, {} allowed; the last: {}: {}", at.bad_samples,
+                                at.bad_samples == 1 ? "" : "s", config_.data.bad_samples, bad_.back().name,
+                                bad_.back().status.message()),
+                    "repair or remove the file, or raise data.bad_samples");
+    }
+    return ranks_->Agree(mine);
+  }
+  if (totals.stop > 0 || totals.time_up > 0) {
+    if (!stop_now_) {
+      report_->Say(totals.stop > 0
+                       ? fmt::format("asked to stop{}: saving and ending after step {}",
+                                     stop_.signal() != 0 ? " by " + SignalName(stop_.signal()) : "", at.step + 1)
+                       : fmt::format("time limit reached: saving and ending after step {}", at.step + 1));
+    }
+    stop_now_ = true;
+  }
+  return Status::Ok();
+}
+
+// The optimizer step, or none: a function of the reduced gradients, which every rank has alike.
+Status Trainer::Update(Learner& learner, double weight, bool averages) {
+  if (!learner.in_sync()) {
+    LOCKSTEP_RETURN_IF_ERROR(SettleAll());
+    learner.Sync();
+    sections_.clear();
+  }
+  learner.Arm(IsCompanion(learner) ? 1 : Factor(config_.train.schedule, state_.position.step), weight);
+  if (!ReplayUpdate(learner, averages)) learner.Apply(averages);
+  return Status::Ok();
+}
+
+}  // namespace lockstep::engine
