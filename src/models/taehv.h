@@ -48,6 +48,7 @@ struct TaehvConfig {
 
 // All named variants; the rows of the table.
 const std::vector<TaehvConfig>& TaehvVariants();
+// A row, or any row's name with "_super" behind it: the same with the wide decoder.
 Result<TaehvConfig> FindTaehv(const std::string& name);
 
 // How the same parameters are run: layer by layer as they are written (the bits of PyTorch), or rearranged for speed

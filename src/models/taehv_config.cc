@@ -1,68 +1,54 @@
-// The variants of TAEHV as rows of data, their frame arithmetic, and which variant a weight file is.
+// The variants of TAEHV as rows of data, their frame arithmetic, and a configuration as JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "models/taehv.h"
+#include "models/taehv_file.h"
 
 namespace lockstep::models {
 namespace {
 
-bool SameShapes(const TaehvConfig& a, const TaehvConfig& b) {
-  return a.patch == b.patch && a.latent == b.latent && a.encoder_time == b.encoder_time &&
-         a.decoder_time == b.decoder_time && a.encoder_width == b.encoder_width && a.decoder_width == b.decoder_width;
+// Twice as wide up to the last stage, with SuperMemBlocks.
+TaehvConfig Widened(TaehvConfig config) {
+  config.name += "_super";
+  config.super = true;
+  for (int i = 0; i < 3; ++i) config.decoder_width[i] *= 2;
+  return config;
 }
 
-// Reads a file's configuration off the shapes of its tensors; false when it is no TAEHV at all.
-bool Describe(const NamedTensors& weights, TaehvConfig* found) {
-  std::map<std::string, at::Tensor> by_name(weights.begin(), weights.end());
-  auto size = [&](const std::string& name, int dim) -> int {
-    auto it = by_name.find(name);
-    return it == by_name.end() || it->second.dim() != 4 ? 0 : int(it->second.size(dim));
-  };
-  while (3 * found->patch * found->patch < size("encoder.0.weight", 1)) ++found->patch;
-  found->latent = size("encoder.17.weight", 0);
-  found->encoder_width[0] = size("encoder.0.weight", 0);
-  found->decoder_width[0] = size("decoder.1.weight", 0);
-  for (int i = 0; i < 3; ++i) {
-    found->encoder_width[i + 1] = size(fmt::format("encoder.{}.weight", 3 + 5 * i), 0);
-    found->decoder_width[i + 1] = size(fmt::format("decoder.{}.weight", 8 + 6 * i), 0);
-    int pooled = size(fmt::format("encoder.{}.conv.weight", 2 + 5 * i), 1);
-    int grown = size(fmt::format("decoder.{}.conv.weight", 7 + 6 * i), 0);
-    if (found->encoder_width[i] == 0 || found->decoder_width[i] == 0) return false;
-    found->encoder_time[i] = pooled / found->encoder_width[i];
-    found->decoder_time[i] = grown / found->decoder_width[i];
-  }
-  return found->latent > 0 && found->encoder_width[3] > 0 && found->decoder_width[3] > 0;
+// Applies f(key, field, least, most) to every number of a configuration: one list for writing and reading.
+template <typename Config, typename F>
+void ForEachNumber(Config& c, F f) {
+  f("patch", c.patch, 1, 64);
+  f("latent", c.latent, 1, 65536);
+  f("encoder_time", c.encoder_time, 1, 16);
+  f("decoder_time", c.decoder_time, 1, 16);
+  f("decoder_space", c.decoder_space, 1, 2);
+  f("encoder_width", c.encoder_width, 1, 65536);
+  f("decoder_width", c.decoder_width, 1, 65536);
+  f("chunk", c.chunk, 0, 65536);
+  f("chunk_drop", c.chunk_drop, 0, 65536);
 }
 
-std::string Advise(const NamedTensors& weights) {
-  for (const auto& [name, tensor] : weights) {
-    if (name == "decoder.0.weight")
-      return "this is a _super decoder, which is not supported; use the plain variant's file";
-  }
-  TaehvConfig found;
-  if (!Describe(weights, &found)) return "this is not a TAEHV weight file, or a part of one";
-  std::vector<std::string> names;
-  for (const TaehvConfig& variant : TaehvVariants()) {
-    if (SameShapes(variant, found)) names.push_back(variant.name);
-  }
-  std::string what = fmt::format("the file is patch {}, {} latent channels, time /{}, decoder width {}", found.patch,
-                                 found.latent, found.TimeDown(), found.decoder_width[0]);
-  if (names.empty()) return what + ": no variant is like that";
-  return fmt::format("{}; use recipe.model={}", what, fmt::join(names, " or "));
+bool Read(const nlohmann::json& json, int* value, int least, int most) {
+  if (!json.is_number_integer() || json.is_number_float()) return false;
+  int64_t number = json.get<int64_t>();
+  if (number < least || number > most) return false;
+  *value = int(number);
+  return true;
 }
 
-// A decoder that makes fewer frames per step keeps the rows of the last ones.
-std::optional<at::Tensor> KeepLastRows(const std::string& name, const at::Tensor& have, at::IntArrayRef want) {
-  bool grows = name == "decoder.7.conv.weight" || name == "decoder.13.conv.weight" || name == "decoder.19.conv.weight";
-  if (!grows || have.dim() != 4 || want.size() != 4 || have.size(0) <= want[0] || have.size(0) % want[0] != 0 ||
-      have.sizes().slice(1) != want.slice(1)) {
-    return std::nullopt;
+template <size_t n>
+bool Read(const nlohmann::json& json, std::array<int, n>* values, int least, int most) {
+  if (!json.is_array() || json.size() != n) return false;
+  for (size_t i = 0; i < n; ++i) {
+    if (!Read(json[i], &(*values)[i], least, most)) return false;
   }
-  return have.narrow(0, have.size(0) - want[0], want[0]);
+  return true;
 }
 
 }  // namespace
@@ -79,6 +65,8 @@ const std::vector<TaehvConfig>& TaehvVariants() {
       {.name = "taeh3", .patch = 2, .latent = 24, .chunk = 17, .chunk_drop = 3},
       {.name = "taeltx_2", .patch = 4, .latent = 128, .encoder_time = T{2, 2, 2}, .decoder_time = T{2, 2, 2}},
       {.name = "taeltx2_3", .patch = 4, .latent = 128, .encoder_time = T{2, 2, 2}, .decoder_time = T{2, 2, 2}},
+      Widened({.name = "taehv1_5", .patch = 2, .latent = 32}),
+      Widened({.name = "taew2_2", .patch = 2, .latent = 48}),
       // For CPUs; not upstream's.
       {.name = "taehv-small", .encoder_width = {16, 16, 16, 16}, .decoder_width = {64, 32, 16, 16}},
   };
@@ -91,8 +79,15 @@ Result<TaehvConfig> FindTaehv(const std::string& name) {
     if (variant.name == name) return variant;
     names.push_back(variant.name);
   }
-  return Status(Code::kUsage, fmt::format("there is no TAEHV variant '{}'", name),
-                fmt::format("use one of {}", fmt::join(names, ", ")));
+  constexpr std::string_view kSuper = "_super";
+  if (name.ends_with(kSuper)) {
+    for (const TaehvConfig& variant : TaehvVariants()) {
+      if (!variant.super && variant.name == name.substr(0, name.size() - kSuper.size())) return Widened(variant);
+    }
+  }
+  return Status(
+      Code::kUsage, fmt::format("there is no TAEHV variant '{}'", name),
+      fmt::format("use one of {}, or one of them with {} for the wide decoder", fmt::join(names, ", "), kSuper));
 }
 
 int64_t TaehvConfig::Latents(int64_t frames) const {
@@ -116,14 +111,64 @@ Status TaehvConfig::Check(int64_t frames, int64_t height, int64_t width) const {
         fmt::format("{}: frames of {}x{}: height and width must be multiples of {}", name, height, width, step),
         fmt::format("use {}x{}", near(height), near(width)));
   }
+  if (SpaceUp() != SpaceDown() || TimeUp() != TimeDown()) {
+    return Status(
+        Code::kUsage,
+        fmt::format("{}: a preview decoder (time x{}, space x{}, of /{} and /{}) gives other frames than it got", name,
+                    TimeUp(), SpaceUp(), TimeDown(), SpaceDown()),
+        "train with decoder_time and decoder_space as the variant has them");
+  }
   if (frames < 1) {
     return Status(Code::kUsage, fmt::format("{}: clips of {} frames: at least 1 is needed", name, frames));
   }
   return Status::Ok();
 }
 
-Status Taehv::Load(const NamedTensors& weights) {
-  return LoadWeights(*this, weights, {.fit = KeepLastRows, .advise = Advise}).Context(config_.name);
+nlohmann::json ToJson(const TaehvConfig& config) {
+  nlohmann::json json = {{"name", config.name}, {"super", config.super}, {"cogvideox", config.cogvideox}};
+  ForEachNumber(config, [&](const char* key, const auto& value, int, int) { json[key] = value; });
+  return json;
+}
+
+Result<TaehvConfig> TaehvFromJson(const nlohmann::json& json) {
+  auto refused = [](const std::string& what) {
+    return Status(Code::kUsage, "the description of a TAEHV model: " + what,
+                  "it was written by another version, or edited");
+  };
+  if (!json.is_object()) return refused("expected an object, found " + std::string(json.type_name()));
+  TaehvConfig config;
+  std::set<std::string> known = {"name", "super", "cogvideox"};
+  std::string wrong;
+  ForEachNumber(config, [&](const char* key, auto& value, int least, int most) {
+    known.insert(key);
+    if (json.contains(key) && !Read(json[key], &value, least, most)) {
+      wrong += fmt::format("{}{} is {}, expected {} from {} to {}", wrong.empty() ? "" : "; ", key, json[key].dump(),
+                           nlohmann::json(value).is_array() ? "whole numbers" : "a whole number", least, most);
+    }
+  });
+  if (!wrong.empty()) return refused(wrong);
+  for (const auto& [key, value] : json.items()) {
+    if (!known.contains(key)) return refused(fmt::format("there is no field '{}'", key));
+  }
+  for (auto [key, flag] : {std::pair("super", &config.super), std::pair("cogvideox", &config.cogvideox)}) {
+    if (!json.contains(key)) continue;
+    if (!json[key].is_boolean()) return refused(fmt::format("{} is {}, expected true or false", key, json[key].dump()));
+    *flag = json[key].get<bool>();
+  }
+  if (json.contains("name")) {
+    if (!json["name"].is_string()) return refused("name is no text");
+    config.name = json["name"].get<std::string>();
+  }
+  // Each chunk is encoded behind TimeDown() - 1 black frames and must then be whole latents.
+  if (config.chunk > 0 && config.chunk % config.TimeDown() != 1 % config.TimeDown()) {
+    return refused(
+        fmt::format("chunk is {}, expected one more than a multiple of {}", config.chunk, config.TimeDown()));
+  }
+  if (config.chunk_drop > 0 && config.chunk_drop >= (config.chunk + config.TimeDown() - 1) / config.TimeDown()) {
+    return refused(
+        fmt::format("chunk_drop {} leaves nothing of a chunk of {} frames", config.chunk_drop, config.chunk));
+  }
+  return config;
 }
 
 }  // namespace lockstep::models

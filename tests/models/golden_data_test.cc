@@ -29,6 +29,22 @@ TEST(GoldenData, OfTheSmallVariantIsWhatItsScriptComputes) {
   EXPECT_EQ(Check(LOCKSTEP_SOURCE_DIR "/tests/golden/data", "taehv_small"), 0);
 }
 
+class GoldenVariants : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenVariants, AreWhatTheirScriptComputes) {
+  const char* python = getenv("LOCKSTEP_PYTHON");
+  std::string program = python != nullptr ? python : LOCKSTEP_SOURCE_DIR "/.venv/bin/python";
+  std::string script = LOCKSTEP_SOURCE_DIR "/tests/golden/variants.py";
+  EXPECT_EQ(system(fmt::format("'{}' '{}' --check {}", program, script, GetParam()).c_str()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTaehv, GoldenVariants,
+                         testing::Values("taehv taecvx taehv1_5 taew2_2", "taeltx_2 taehv1_5_super taew2_2_super",
+                                         "taeh3"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, std::string(info.param).find(' '));
+                         });
+
 TEST(GoldenData, AChangedValueIsNoticed) {
   auto dir = TempDir::Create("lockstep-golden");
   ASSERT_TRUE(dir.ok());

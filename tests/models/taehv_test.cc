@@ -34,9 +34,9 @@ at::Tensor Noise(at::IntArrayRef sizes, uint64_t seed = 1) {
 
 TEST(Taehv, EveryVariantHasUpstreamsParameterCount) {
   const std::map<std::string, int64_t> expected = {
-      {"taehv", 11315539},  {"taew2_1", 11315539},  {"taeos1_3", 11315539},
-      {"taecvx", 11315539}, {"taehv1_5", 11372012}, {"taew2_2", 11418108},
-      {"taeh3", 11348964},  {"taeltx_2", 11759728}, {"taeltx2_3", 11759728}};
+      {"taehv", 11315539},     {"taew2_1", 11315539},        {"taeos1_3", 11315539},      {"taecvx", 11315539},
+      {"taehv1_5", 11372012},  {"taew2_2", 11418108},        {"taeh3", 11348964},         {"taeltx_2", 11759728},
+      {"taeltx2_3", 11759728}, {"taehv1_5_super", 20470572}, {"taew2_2_super", 20487996}, {"taehv_super", 20442771}};
   for (const auto& [name, count] : expected) EXPECT_EQ(Count(Taehv(*FindTaehv(name), 1)), count) << name;
   Taehv model(*FindTaehv("taehv"), 1);
   EXPECT_EQ(Count(model, "encoder."), 1470928);
@@ -176,6 +176,19 @@ TEST(Taehv, NearIdentityBeginsAsACoarseCopy) {
         .item<float>();
   };
   EXPECT_LT(change(usual), 0.01);  // the input does not come through
+  EXPECT_GT(change(copying), 0.2);
+}
+
+TEST(Taehv, NearIdentityPassesThroughTheWideDecoderToo) {
+  torch::NoGradGuard no_grad;
+  Taehv usual(*FindTaehv("taehv-small_super"), 1), copying(*FindTaehv("taehv-small_super"), 1);
+  copying.StartNearIdentity();
+  at::Tensor dark = at::full({1, 5, 3, 32, 32}, 0.2), light = at::full({1, 5, 3, 32, 32}, 0.8);
+  auto change = [&](Taehv& model) {
+    at::Tensor step = model.Decode(model.Encode(light), false) - model.Decode(model.Encode(dark), false);
+    return step.abs().mean().item<float>();
+  };
+  EXPECT_LT(change(usual), 0.01);
   EXPECT_GT(change(copying), 0.2);
 }
 

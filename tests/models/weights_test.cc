@@ -96,9 +96,8 @@ TEST(Weights, AFileOfAnotherModelIsNotGivenAVariant) {
   Taehv model(Thin("taehv"), 1);
   EXPECT_THAT(model.Load({{"fc.weight", at::zeros({3, 3})}}).hint(),
               AllOf(HasSubstr("not a TAEHV weight file"), Not(HasSubstr("recipe.model"))));
-  NamedTensors super = Copy(model);
-  super.push_back({"decoder.0.weight", at::zeros({512, 16, 1, 1})});
-  EXPECT_THAT(model.Load(super).hint(), HasSubstr("_super"));
+  Status wide = Taehv(*FindTaehv("taew2_2"), 1).Load(Copy(Taehv(*FindTaehv("taew2_2_super"), 1)));
+  EXPECT_THAT(wide.hint(), AllOf(HasSubstr("_super decoder width 512"), HasSubstr("use recipe.model=taew2_2_super")));
 }
 
 TEST(Weights, AShorterTGrowKeepsTheLastRows) {
