@@ -40,12 +40,17 @@ std::string SecondsText(double seconds) {
 
 }  // namespace
 
-std::string ProgressText(const ProgressValues& values, uint64_t total, double seconds_per_step, size_t columns) {
+std::string ProgressText(const ProgressValues& values, uint64_t total, double seconds_per_step, size_t columns,
+                         const std::string& unit) {
   std::vector<std::string> parts;
-  parts.push_back(total > 0 ? fmt::format("step {}/{}", values.step, total) : fmt::format("step {}", values.step));
+  parts.push_back(total > 0 ? fmt::format("{} {}/{}", unit, values.step, total)
+                            : fmt::format("{} {}", unit, values.step));
   if (values.loss) parts.push_back("loss " + LossText(*values.loss));
   if (values.lr) parts.push_back(fmt::format("lr {:.2e}", *values.lr));
-  if (seconds_per_step > 0) parts.push_back(SecondsText(seconds_per_step) + " s/it");
+  if (seconds_per_step > 0) {
+    parts.push_back(unit == "step" ? SecondsText(seconds_per_step) + " s/it"
+                                   : fmt::format("{:.1f} {}s/s", 1 / seconds_per_step, unit));
+  }
   if (values.samples_per_second) parts.push_back(fmt::format("{:.1f} samples/s", *values.samples_per_second));
   if (values.data_wait) parts.push_back(fmt::format("data wait {:.0f}%", 100 * *values.data_wait));
   if (seconds_per_step > 0 && total > values.step) {
@@ -62,7 +67,7 @@ std::string ProgressText(const ProgressValues& values, uint64_t total, double se
 }
 
 ProgressLine::ProgressLine(ProgressLineOptions options)
-    : options_(options), terminal_(options.terminal.value_or(IsTerminal(options.fd))) {}
+    : options_(std::move(options)), terminal_(options_.terminal.value_or(IsTerminal(options_.fd))) {}
 
 ProgressLine::~ProgressLine() { Finish(); }
 
@@ -109,13 +114,13 @@ void ProgressLine::Finish() {
 void ProgressLine::Plain() {
   if (printed_step_ == last_->step) return;
   printed_step_ = last_->step;
-  Write(ProgressText(*last_, options_.total, seconds_per_step_) + "\n");
+  Write(ProgressText(*last_, options_.total, seconds_per_step_, 0, options_.unit) + "\n");
 }
 
 void ProgressLine::Draw() {
   // One column stays free: a full line would move the cursor to the next.
   const size_t columns = std::max<size_t>(Columns(options_.fd), 2) - 1;
-  Write("\r" + ProgressText(*last_, options_.total, seconds_per_step_, columns) + "\x1b[K");
+  Write("\r" + ProgressText(*last_, options_.total, seconds_per_step_, columns, options_.unit) + "\x1b[K");
   drawn_ = true;
 }
 

@@ -26,8 +26,9 @@ struct ProgressValues {
 };
 
 struct ProgressLineOptions {
-  uint64_t total = 0;       // steps of the whole run; 0: unknown
-  uint64_t first_step = 0;  // steps done before this process began (a resumed run)
+  std::string unit = "step";  // what is counted; anything else than steps shows its rate as "12.5 frames/s"
+  uint64_t total = 0;         // steps of the whole run; 0: unknown
+  uint64_t first_step = 0;    // steps done before this process began (a resumed run)
   int fd = 1;
   std::optional<bool> terminal;           // default: whether fd is one
   std::chrono::milliseconds every{5000};  // between plain lines
@@ -69,6 +70,7 @@ class ProgressLine {
 
 // "step 120/1000 | loss 0.0123 | lr 1.00e-04 | 0.520 s/it | 61.5 samples/s | data wait 3% | ETA 7m38s". Parts that are
 // unknown are absent; with columns > 0 whole parts are left out from the end until it fits.
-std::string ProgressText(const ProgressValues& values, uint64_t total, double seconds_per_step, size_t columns = 0);
+std::string ProgressText(const ProgressValues& values, uint64_t total, double seconds_per_step, size_t columns = 0,
+                         const std::string& unit = "step");
 
 }  // namespace lockstep::track

@@ -5,5 +5,9 @@ namespace lockstep::cli {
 
 int TrainMain(int argc, char** argv);   // lockstep-train train RECIPE ...
 int ConfigMain(int argc, char** argv);  // lockstep-train config RECIPE ...
+int EvalMain(int argc, char** argv);    // lockstep-train eval RECIPE ...
+int ReconstructMain(int argc, char** argv);
+int EncodeMain(int argc, char** argv);
+int DecodeMain(int argc, char** argv);
 
 }  // namespace lockstep::cli

@@ -1,28 +1,53 @@
-// `lockstep-train <command>`: the training engine and its recipes, on LibTorch. Started by `lockstep train` and
-// `lockstep config`, or as a rank by any launcher that says who is who.
+// `lockstep-train <command>`: the training engine and its recipes, on LibTorch. Started by `lockstep` for the commands
+// it does not answer itself, or as a rank by any launcher that says who is who.
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <cstdio>
 #include <string>
 
 #include "cli/train/commands.h"
 #include "recipes/registry.h"
 
+namespace {
+
+struct Command {
+  const char* name;
+  int (*main)(int argc, char** argv);
+  const char* help;
+};
+
+constexpr Command kCommands[] = {
+    {"train", lockstep::cli::TrainMain, "RECIPE [options]: one rank of a training (see `lockstep train --help`)"},
+    {"config", lockstep::cli::ConfigMain, "RECIPE: every key of its configuration"},
+    {"eval", lockstep::cli::EvalMain, "RECIPE --weights F: scores of trained weights on clips"},
+    {"reconstruct", lockstep::cli::ReconstructMain,
+     "--weights F INPUT OUTPUT: a video through an autoencoder and back"},
+    {"encode", lockstep::cli::EncodeMain, "--weights F INPUT OUTPUT: a video to latents"},
+    {"decode", lockstep::cli::DecodeMain, "--weights F INPUT OUTPUT: latents to a video"},
+};
+
+void Help(std::FILE* to) {
+  fmt::print(to, "usage: lockstep-train COMMAND ...\n\ncommands:\n");
+  for (const Command& command : kCommands) fmt::print(to, "  {:<12} {}\n", command.name, command.help);
+  fmt::print(to, "  --version\n\nrecipes:\n");
+  for (const std::string& name : lockstep::recipes::RecipeNames()) {
+    auto recipe = lockstep::recipes::MakeRecipe(name);
+    fmt::print(to, "  {:<12} {}\n", name, (*recipe)->help());
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  const std::string command = argc > 1 ? argv[1] : "";
-  if (command == "train") return lockstep::cli::TrainMain(argc - 1, argv + 1);
-  if (command == "config") return lockstep::cli::ConfigMain(argc - 1, argv + 1);
-  if (command == "--version") {
+  const std::string name = argc > 1 ? argv[1] : "";
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.main(argc - 1, argv + 1);
+  }
+  if (name == "--version") {
     fmt::print("lockstep-train {} (LibTorch {})\n", LOCKSTEP_VERSION, TORCH_VERSION);
     return 0;
   }
-  fmt::print(command == "--help" ? stdout : stderr,
-             "usage: lockstep-train train RECIPE [options]    one rank of a training (see `lockstep train --help`)\n"
-             "       lockstep-train config RECIPE             every key of its configuration\n"
-             "       lockstep-train --version\n\nrecipes:\n");
-  for (const std::string& name : lockstep::recipes::RecipeNames()) {
-    auto recipe = lockstep::recipes::MakeRecipe(name);
-    fmt::print(command == "--help" ? stdout : stderr, "  {:<10} {}\n", name, (*recipe)->help());
-  }
-  return command == "--help" ? 0 : 2;
+  Help(name == "--help" ? stdout : stderr);
+  return name == "--help" ? 0 : 2;
 }

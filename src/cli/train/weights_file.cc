@@ -1,0 +1,135 @@
+#include "cli/train/weights_file.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/weights.h"
+#include "engine/state.h"
+#include "models/taehv_file.h"
+#include "record/checkpoint.h"
+#include "record/checkpoint_folder.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Found {
+  models::NamedTensors tensors;
+  std::map<std::string, std::string> metadata;
+  nlohmann::json identity;  // of a checkpoint: what the recipe says its model is
+};
+
+Result<at::Tensor> ReadTensor(const record::CheckpointReader& reader, const TensorInfo& info) {
+  if (info.dtype != Dtype::kF32) {
+    return Status(Code::kUsage,
+                  fmt::format("'{}': {} holds {}, expected F32", reader.path(), info.name, DtypeName(info.dtype)));
+  }
+  at::Tensor tensor = at::empty(info.shape, at::kFloat);
+  LOCKSTEP_RETURN_IF_ERROR(reader.Read(info.name, tensor.data_ptr(), tensor.nbytes()));
+  return tensor;
+}
+
+Status ReadCheckpoint(const std::string& path, Found* found, LoadedTaehv* loaded) {
+  Result<record::CheckpointReader> reader = record::CheckpointReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  if (reader->recipe() != "taehv") {
+    return Status(Code::kUsage,
+                  fmt::format("'{}' is a checkpoint of recipe '{}', expected taehv", path, reader->recipe()));
+  }
+  constexpr std::string_view kModel = "model/";
+  for (const TensorInfo& info : reader->tensors()) {
+    if (!info.name.starts_with(kModel)) continue;
+    const std::string name = info.name.substr(kModel.size());
+    const TensorInfo* average = reader->Find("ema/" + name);
+    loaded->averaged = loaded->averaged || average != nullptr;
+    Result<at::Tensor> tensor = ReadTensor(*reader, average != nullptr ? *average : info);
+    if (!tensor.ok()) return tensor.status();
+    found->tensors.emplace_back(name, *tensor);
+  }
+  found->identity = reader->state().value("identity", nlohmann::json::object());
+  loaded->step = reader->step();
+  return Status::Ok();
+}
+
+// The step folder a folder stands for; "" when it is none of ours.
+Result<std::string> FindCheckpoint(const std::string& path) {
+  if (fs::exists(path + "/manifest.json")) return path;
+  for (const std::string& folder : {path + "/checkpoints", path}) {
+    std::vector<record::Candidate> rejected;
+    Result<std::optional<std::string>> newest = record::NewestGood(folder, &rejected);
+    if (newest.ok() && *newest) return **newest;
+    for (const record::Candidate& candidate : rejected) {
+      if (!candidate.temporary) return candidate.status;
+    }
+  }
+  return std::string();
+}
+
+// Its shapes and the name it says decide; what shapes do not show is taken from what the recipe wrote down.
+Result<models::TaehvConfig> FromIdentity(const Found& found, const std::string& path) {
+  const nlohmann::json& said = found.identity;
+  const nlohmann::json& whole = said.contains("model") && said["model"].is_object() ? said["model"] : said;
+  if (Result<models::TaehvConfig> exact = models::TaehvFromJson(whole); exact.ok() && whole.contains("name")) {
+    return exact;
+  }
+  std::string name = path;
+  for (const char* key : {"name", "model", "variant"}) {
+    if (whole.contains(key) && whole[key].is_string()) name = whole[key].get<std::string>();
+  }
+  Result<models::TaehvConfig> config = models::RecognizeTaehv(found.tensors, name, {});
+  if (!config.ok()) return config.status().Context(path);
+  if (whole.contains("cogvideox") && whole["cogvideox"].is_boolean()) config->cogvideox = whole["cogvideox"];
+  if (whole.contains("chunk") && whole["chunk"].is_number_integer()) config->chunk = whole["chunk"];
+  if (whole.contains("chunk_drop") && whole["chunk_drop"].is_number_integer()) config->chunk_drop = whole["chunk_drop"];
+  return config;
+}
+
+}  // namespace
+
+Result<LoadedTaehv> LoadTaehv(const std::string& path, const std::string& variant) {
+  LoadedTaehv loaded;
+  loaded.path = path;
+  Found found;
+  std::error_code ignored;
+  bool checkpoint = false;
+  if (fs::is_directory(path, ignored)) {
+    Result<std::string> folder = FindCheckpoint(path);
+    if (!folder.ok()) return folder.status();
+    if (!folder->empty()) {
+      checkpoint = true;
+      loaded.path = *folder;
+      LOCKSTEP_RETURN_IF_ERROR(ReadCheckpoint(*folder, &found, &loaded));
+    }
+  }
+  if (!checkpoint) {
+    Result<std::unique_ptr<Weights>> file = OpenWeights(path);
+    if (!file.ok()) return file.status();
+    found.metadata = (*file)->metadata();
+    auto tensors = engine::ReadWeights(path);
+    if (!tensors.ok()) return tensors.status();
+    found.tensors = std::move(*tensors);
+  }
+  Result<models::TaehvConfig> config = !variant.empty() ? models::FindTaehv(variant)
+                                       : checkpoint
+                                           ? FromIdentity(found, loaded.path)
+                                           : models::RecognizeTaehv(found.tensors, path, found.metadata, &loaded.note);
+  if (!config.ok()) return config.status();
+  loaded.model = std::make_shared<models::Taehv>(*config, 0);
+  LOCKSTEP_RETURN_IF_ERROR(loaded.model->Load(found.tensors).Context(loaded.path));
+  for (const auto& [name, tensor] : models::StateDict(*loaded.model)) {
+    if (!tensor.isfinite().all().item<bool>()) {
+      return Status(Code::kUsage, fmt::format("'{}': {} has values that are not finite", loaded.path, name),
+                    "the training that wrote it diverged: take an earlier checkpoint");
+    }
+  }
+  loaded.model->eval();
+  for (at::Tensor& parameter : loaded.model->parameters()) parameter.set_requires_grad(false);
+  return loaded;
+}
+
+}  // namespace lockstep::cli
