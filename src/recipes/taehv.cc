@@ -4,63 +4,60 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/units.h"
+#include "data/random.h"
 #include "engine/recompute.h"
+#include "engine/state.h"
+#include "models/taehv_file.h"
 #include "recipes/video_metrics.h"
 
 namespace lockstep::recipes {
 namespace {
 
+constexpr uint64_t kTeacherStream = 0x74656163686572;  // "teacher": noise of sampled latents
+constexpr const char* kDraws = "seraena";              // field [N, pictures, 4]
+enum Draws { kCoin, kSlot, kPick, kFresh };
+
 at::Tensor Frames(const engine::TensorBatch& batch) { return batch["frames"].to(at::kFloat).div(255); }
 
 }  // namespace
 
-void TaehvRecipe::Defaults(engine::Config* config) const {
-  config->train.steps = 100000;
-  config->train.batch = 128;
-  config->train.optimizer.lr = 1e-4;
-  config->train.optimizer.beta2 = 0.95;
-  config->train.schedule.warmup = 2000;
-  config->data.source.frames = 12;
-  config->data.source.max_stride = 2;
-  config->data.validation.every = 1000;
-  config->checkpoint.every = 1000;
-}
-
-void TaehvRecipe::Declare(ConfigReader& reader) {
-  std::vector<std::string> names;
-  for (const models::TaehvConfig& variant : models::TaehvVariants()) names.push_back(variant.name);
-  reader.Choice("model", &variant_, names, {.help = "variant of the network"});
-  reader.Field("reconstruction", &reconstruction_, {.above = 0, .help = "weight of the reconstruction loss"});
-  reader.Choice(
-      "start", &start_, {"auto", "plain", "grey", "identity"},
-      {.help = "first weights: PyTorch's, with grey output, or near identity; auto: identity for the small model"});
-}
-
-Status TaehvRecipe::Check(engine::Config* config) {
-  Result<models::TaehvConfig> shape = models::FindTaehv(variant_);
-  if (!shape.ok()) return shape.status();
-  shape_ = *shape;
-  const data::SourceConfig& source = config->data.source;
-  return shape_.Check(source.frames, source.height, source.width).Context("recipe taehv");
-}
-
-void TaehvRecipe::Shrink(engine::Config* config) {
-  variant_ = "taehv-small";
-  const int multiple = 16;  // keeps SSIM's window and every variant's stride inside
-  config->data.source.height = std::min(config->data.source.height, multiple * 2);
-  config->data.source.width = std::min(config->data.source.width, multiple * 2);
-}
-
 Status TaehvRecipe::Build(const engine::Config& config, uint64_t seed) {
+  train_ = config.train;
+  clip_ = config.data.source;
+  seed_ = seed;
   model_ = std::make_shared<models::Taehv>(shape_, seed);
-  const bool small = shape_.name == "taehv-small";
-  if (start_ == "identity" || (start_ == "auto" && small)) {
+  const bool small = shrunk_ || shape_.name == "taehv-small";
+  if (settings_.start == "identity" || (settings_.start == "auto" && small)) {
     model_->StartNearIdentity();
-  } else if (start_ != "plain") {
+  } else if (settings_.start != "plain") {
     model_->SetOutputBias();
+  }
+  if (!settings_.convert_from.empty()) {
+    const auto weights = engine::ReadWeights(settings_.convert_from);
+    if (!weights.ok()) return weights.status().Context("recipe.convert_from");
+    models::ConversionReport report;
+    LOCKSTEP_RETURN_IF_ERROR(models::StartFrom(*model_, *weights, &report).Context(settings_.convert_from));
+    if (ranks_ == nullptr || ranks_->is_main()) LogInfo("{}: {}", settings_.convert_from, report.Summary());
+  }
+  for (auto& item : model_->named_parameters()) {
+    const bool encoder = item.key().starts_with("encoder.");
+    if (encoder ? !trains_encoder() : !trains_decoder()) item.value().set_requires_grad(false);
   }
   if (config.train.recompute) {
     model_->SetWrap([](const models::Taehv::Stage& stage, const at::Tensor& x) { return engine::Recompute(stage, x); });
+  }
+  if (adversarial_ <= 0) return Status::Ok();
+  disc_ = std::make_shared<models::PatchDisc>(3 * settings_.seraena.frames, shape_.latent, seed + 1);
+  if (config.train.reproducible) {
+    disc_->DeferRunningStatistics();
+  } else if (ranks_ != nullptr && ranks_->size() > 1) {
+    sum_ = [ranks = ranks_](at::Tensor& values) {
+      const Status summed = ranks->tensors().AllReduce(values).Wait();
+      TORCH_CHECK(summed.ok(), "sum over ranks: ", summed.message());
+    };
+    disc_->SetSum(sum_);
   }
   return Status::Ok();
 }
@@ -70,38 +67,267 @@ Status TaehvRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Ten
   return model_->Load(weights).Context(file);
 }
 
-nlohmann::json TaehvRecipe::Identity() const {
-  return {{"model", shape_.name},
-          {"patch", shape_.patch},
-          {"latent", shape_.latent},
-          {"encoder_time", shape_.encoder_time},
-          {"decoder_time", shape_.decoder_time},
-          {"encoder_width", shape_.encoder_width},
-          {"decoder_width", shape_.decoder_width},
-          {"cogvideox", shape_.cogvideox}};
+nlohmann::json TaehvRecipe::Identity() const { return models::ToJson(shape_); }
+
+Status TaehvRecipe::Start(at::Device device) {
+  const bool main = ranks_ == nullptr || ranks_->is_main();
+  if (settings_.teacher.kind == "torchscript") {
+    Result<std::unique_ptr<Teacher>> teacher = Teacher::Load(settings_.teacher, device);
+    if (!teacher.ok()) return teacher.status();
+    teacher_ = std::move(*teacher);
+    LOCKSTEP_RETURN_IF_ERROR(teacher_->Probe(shape_, clip_.frames, clip_.height, clip_.width, train_.reproducible)
+                                 .Context("recipe.teacher"));
+  }
+  if (adversarial_ <= 0) return Status::Ok();
+  if (train_.reproducible) {
+    if (ranks_ == nullptr) return Status(Code::kInternal, "reproducible training without ranks");
+    statistics_ = disc_->EmptyStatistics().to(device);
+    statistics_sum_ = std::make_unique<engine::TreeSum>(train_.shards, statistics_, ranks_);
+  }
+  const uint64_t kept = replay_shape_.entries * replay_shape_.lanes;
+  if (main && kept < settings_.seraena.replay) {
+    LogInfo(
+        "replay buffer: {} pictures ({}) instead of {}: {} places of the batch with equal parts, within "
+        "recipe.seraena.replay_memory of {}",
+        kept, FormatSize(kept * replay_shape_.entry_bytes()), settings_.seraena.replay, replay_shape_.lanes,
+        FormatSize(settings_.seraena.replay_memory));
+  }
+  const LaneRange lanes =
+      LanesOf(train_, ranks_ == nullptr ? 0 : ranks_->rank(), ranks_ == nullptr ? 1 : ranks_->size());
+  replay_ = std::make_unique<Replay>(replay_shape_, lanes, device);
+  return Status::Ok();
+}
+
+Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
+  Result<engine::Sources> sources = Recipe::Open(config);
+  if (!sources.ok() || settings_.teacher.kind != "latents") return sources;
+  const std::vector<int64_t> shape = {shape_.Latents(config.data.source.frames), shape_.latent,
+                                      config.data.source.height / shape_.SpaceDown(),
+                                      config.data.source.width / shape_.SpaceDown()};
+  for (auto* source : {&sources->train, &sources->validation}) {
+    if (!*source) continue;
+    auto with = WithLatents(*source, settings_.teacher.path, shape);
+    if (!with.ok()) return with.status();
+    *source = *with;
+  }
+  return sources;
+}
+
+Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places) {
+  if (teacher_ == nullptr) return Status::Ok();  // none, or they came with the sample
+  if (batch->count() == 0) {
+    batch->fields["latents"] = at::empty({0, shape_.Latents(clip_.frames), shape_.latent,
+                                          clip_.height / shape_.SpaceDown(), clip_.width / shape_.SpaceDown()},
+                                         (*batch)["frames"].options().dtype(at::kFloat));
+    return Status::Ok();
+  }
+  std::vector<uint64_t> keys;
+  const uint64_t key = data::Fold(data::Fold(data::Fold(0, seed_), kTeacherStream), step);
+  for (const uint64_t place : places) keys.push_back(data::Fold(key, place));
+  Result<at::Tensor> latents = teacher_->Encode(Frames(*batch), keys);
+  if (!latents.ok()) return latents.status();
+  batch->fields["latents"] = *latents;
+  return Status::Ok();
+}
+
+Status TaehvRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) {
+  if (needs_latents()) LOCKSTEP_RETURN_IF_ERROR(AddLatents(batch, pass.step, batch->lanes));
+  if (adversarial_ <= 0) return Status::Ok();
+  // Half of the fakes a batch shows are new and half are replayed: the first half of its places, as upstream does.
+  const int64_t new_ones = static_cast<int64_t>(train_.batch) * groups_ / 2;
+  const at::Device device = (*batch)["frames"].device();
+  at::Tensor draws =
+      at::empty({batch->count(), groups_, 4}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
+  auto* out = draws.data_ptr<int64_t>();
+  for (const uint64_t lane : batch->lanes) {
+    const Result<ReplayDraw> draw = replay_->Draw(seed_, pass.step, lane, groups_);
+    if (!draw.ok()) return draw.status();
+    for (int64_t i = 0; i < groups_; ++i, out += 4) {
+      const auto at = static_cast<size_t>(i);
+      out[kCoin] = draw->coin[at];
+      out[kSlot] = draw->slot[at];
+      out[kPick] = draw->pick[at];
+      out[kFresh] = static_cast<int64_t>(lane) * groups_ + i < new_ones ? 1 : 0;
+    }
+  }
+  batch->fields[kDraws] = draws.to(device, /*non_blocking=*/true);
+  return Status::Ok();
+}
+
+std::optional<engine::Companion> TaehvRecipe::companion() {
+  if (!disc_) return std::nullopt;
+  return engine::Companion{"seraena", disc_.get(), settings_.seraena.optimizer};
+}
+
+// What the decoder is fed: the teacher's latents, or the encoder's own.
+TaehvRecipe::Outputs TaehvRecipe::Run(const engine::TensorBatch& batch) {
+  Outputs out;
+  if (!distills()) {
+    const at::AutoGradMode gradient(at::GradMode::is_enabled() && trains_encoder());
+    out.encoded = model_->Encode(Frames(batch));
+  }
+  out.decoded = model_->Decode(distills() ? batch["latents"] : out.encoded).to(at::kFloat);
+  return out;
+}
+
+// Clips [N, T, 3, H, W], filled up to `padded_` frames by repeating from the start, cut into groups of neighbouring
+// frames: [N * pictures, 3 * frames, H, W].
+at::Tensor TaehvRecipe::ToPictures(const at::Tensor& frames) const {
+  std::vector<at::Tensor> pieces = {frames};
+  for (int64_t missing = padded_ - frames.size(1); missing > 0;) {
+    const int64_t some = std::min(missing, frames.size(1));
+    pieces.push_back(frames.narrow(1, 0, some));
+    missing -= some;
+  }
+  const at::Tensor whole = pieces.size() == 1 ? frames : at::cat(pieces, 1);
+  return whole.reshape({frames.size(0) * groups_, 3 * settings_.seraena.frames, frames.size(3), frames.size(4)});
+}
+
+at::Tensor TaehvRecipe::ToFrames(const at::Tensor& pictures, int64_t clips) const {
+  return pictures.reshape({clips, padded_, 3, pictures.size(2), pictures.size(3)})
+      .narrow(1, 0, shape_.FramesOut(clip_.frames));
+}
+
+// No latent belongs to one group of frames: each group gets the mean over time.
+at::Tensor TaehvRecipe::ContextOf(const at::Tensor& latents) const {
+  return latents.detach().to(at::kFloat).mean(1).repeat_interleave(groups_, 0);
+}
+
+engine::Loss TaehvRecipe::ComputeCompanionLoss(const engine::Pass& pass, const engine::TensorBatch& batch) {
+  const int64_t clips = batch.count();
+  at::Tensor real, fake, context;
+  kept_.reset();
+  if (clips > 0) {
+    Outputs out;
+    {
+      const at::AutoGradMode gradient(pass.count == 1);
+      out = Run(batch);
+    }
+    real = ToPictures(model_->Target(Frames(batch)));
+    fake = ToPictures(out.decoded.detach());
+    context = ContextOf(distills() ? batch["latents"] : out.encoded);
+    if (pass.count == 1) kept_ = std::move(out);
+  } else {
+    const auto options = batch["frames"].options().dtype(at::kFloat);
+    real = fake = at::empty({0, 3 * settings_.seraena.frames, clip_.height, clip_.width}, options);
+    context = at::empty({0, replay_shape_.context[0], replay_shape_.context[1], replay_shape_.context[2]}, options);
+  }
+  const at::Tensor draws = batch[kDraws].flatten(0, 1);
+  replay_->Put(draws.select(1, kSlot), fake, context);
+  auto [shown, shown_context] = replay_->Get(draws.select(1, kPick));
+  const at::Tensor fresh = draws.select(1, kFresh).to(at::kBool).view({-1, 1, 1, 1});
+  shown = at::where(fresh, fake, shown);
+  shown_context = at::where(fresh, context, shown_context);
+
+  engine::Loss loss{{}, static_cast<double>(clips), {}};
+  if (clips > 0 || !train_.reproducible) {
+    loss.mean = models::DiscriminatorLoss(*disc_, real, shown, context, shown_context, draws.select(1, kCoin));
+  }
+  if (!statistics_sum_) return loss;
+  // Each canonical shard is one pass: their statistics are added over the same tree as the gradients.
+  const at::NoGradGuard no_grad;
+  if (pass.index == 0) statistics_sum_->Begin();
+  statistics_.copy_(disc_->PassStatistics(clips * groups_));
+  statistics_sum_->AddLeaf();
+  if (pass.index + 1 < pass.count) return loss;
+  const Status summed = statistics_sum_->Finish();
+  TORCH_CHECK(summed.ok(), "sum over ranks: ", summed.message());
+  disc_->AbsorbStatistics(statistics_);
+  return loss;
 }
 
 engine::Loss TaehvRecipe::ComputeLoss(const engine::TensorBatch& batch) {
+  const int64_t clips = batch.count();
+  if (clips == 0) {
+    if (sum_) models::PopulationStd(at::zeros({0}, batch["frames"].options().dtype(at::kFloat)), sum_);
+    return {};
+  }
   const at::Tensor frames = Frames(batch);
-  const at::Tensor loss = at::mse_loss(Reconstruct(frames), model_->Target(frames)).mul(reconstruction_);
-  return {loss, static_cast<double>(batch.count()), {}};
+  Outputs out;
+  if (kept_) {
+    out = std::move(*kept_);
+    kept_.reset();
+  } else if (reconstruction_ > 0 || adversarial_ > 0) {
+    out = Run(batch);
+  }
+  if (encoder_ > 0 && !out.encoded.defined()) out.encoded = model_->Encode(frames);
+
+  engine::Loss loss{{}, static_cast<double>(clips), {}};
+  const auto add = [&loss](double weight, const at::Tensor& part) {
+    loss.parts.push_back(part.detach());
+    const at::Tensor weighted = weight == 1 ? part : part.mul(weight);
+    loss.mean = loss.mean.defined() ? loss.mean + weighted : weighted;
+  };
+  const at::Tensor target = out.decoded.defined() ? model_->Target(frames) : at::Tensor();
+  if (reconstruction_ > 0) add(reconstruction_, at::mse_loss(out.decoded, target));
+  if (encoder_ > 0) add(encoder_, at::mse_loss(out.encoded.to(at::kFloat), batch["latents"]));
+  if (adversarial_ > 0) {
+    const at::Tensor fake = ToPictures(out.decoded.detach());
+    const at::Tensor context = ContextOf(distills() ? batch["latents"] : out.encoded);
+    const at::Tensor correction = models::Correction(*disc_, ToPictures(target), fake, context, sum_);
+    add(adversarial_, at::mse_loss(out.decoded, ToFrames(fake + correction, clips)));
+  }
+  return loss;
+}
+
+std::vector<std::string> TaehvRecipe::Parts() const {
+  std::vector<std::string> names;
+  if (reconstruction_ > 0) names.emplace_back("loss/reconstruction");
+  if (encoder_ > 0) names.emplace_back("loss/encoder");
+  if (adversarial_ > 0) names.emplace_back("loss/adversarial");
+  return names;
+}
+
+Status TaehvRecipe::PrepareValidation(engine::TensorBatch* batch) {
+  std::vector<uint64_t> places;
+  for (const data::SampleId& id : batch->ids) places.push_back(id.index);
+  return AddLatents(batch, ~uint64_t{0}, places);  // the same noise at every validation
+}
+
+// As the decoder is trained; but where the encoder learns too, both together are what is wanted.
+at::Tensor TaehvRecipe::Reconstruct(const engine::TensorBatch& batch) {
+  const bool from_teacher = distills() && !trains_encoder();
+  return model_->Decode(from_teacher ? batch["latents"] : model_->Encode(Frames(batch))).to(at::kFloat);
+}
+
+// Without the adversarial part, whose value says nothing from one step to the next.
+engine::Loss TaehvRecipe::ComputeValidationLoss(const engine::TensorBatch& batch) {
+  const at::Tensor frames = Frames(batch);
+  at::Tensor sum = at::zeros({}, frames.options());
+  if (reconstruction_ > 0 || encoder_ <= 0) {
+    const double weight = reconstruction_ > 0 ? reconstruction_ : 1;
+    sum = sum + at::mse_loss(Run(batch).decoded, model_->Target(frames)).mul(weight);
+  }
+  if (encoder_ > 0) sum = sum + at::mse_loss(model_->Encode(frames).to(at::kFloat), batch["latents"]).mul(encoder_);
+  return {sum, static_cast<double>(batch.count()), {}};
 }
 
 std::vector<engine::Score> TaehvRecipe::Validate(const engine::TensorBatch& batch) {
-  const at::Tensor frames = Frames(batch);
-  const at::Tensor output = Reconstruct(frames);
-  const at::Tensor target = model_->Target(frames);
-  return {{"psnr", Psnr(output, target).sum().item<double>()}, {"ssim", Ssim(output, target).sum().item<double>()}};
+  const at::Tensor output = Reconstruct(batch);
+  const at::Tensor target = model_->Target(Frames(batch));
+  std::vector<engine::Score> scores = {{"psnr", Psnr(output, target).sum().item<double>()},
+                                       {"ssim", Ssim(output, target).sum().item<double>()}};
+  if (has_teacher()) {
+    const at::Tensor error = at::mse_loss(model_->Encode(Frames(batch)).to(at::kFloat), batch["latents"]);
+    scores.push_back({"latent_mse", error.item<double>() * static_cast<double>(batch.count())});
+  }
+  return scores;
+}
+
+std::vector<std::string> TaehvRecipe::Scores() const {
+  std::vector<std::string> names = {"psnr", "ssim"};
+  if (has_teacher()) names.emplace_back("latent_mse");
+  return names;
 }
 
 // Per clip one row of input frames above one row of reconstructions.
 std::optional<engine::Picture> TaehvRecipe::Show(const engine::TensorBatch& batch) {
   const at::NoGradGuard no_grad;
   const int64_t clips = std::min<int64_t>(3, batch.count());
-  const at::Tensor frames = Frames(batch).narrow(0, 0, clips);
-  const at::Tensor target = model_->Target(frames);
+  const at::Tensor target = model_->Target(Frames(batch)).narrow(0, 0, clips);
   const int64_t shown = std::min<int64_t>(6, target.size(1));
-  const at::Tensor both = at::stack({target, Reconstruct(frames)}, 1).narrow(2, 0, shown);  // [clip, 2, T, C, H, W]
+  const at::Tensor made = Reconstruct(batch).narrow(0, 0, clips);
+  const at::Tensor both = at::stack({target, made}, 1).narrow(2, 0, shown);  // [clip, 2, T, C, H, W]
   const int64_t height = both.size(4);
   const int64_t width = both.size(5);
   at::Tensor sheet = both.permute({0, 1, 4, 2, 5, 3}).reshape({clips * 2 * height, shown * width, 3});
@@ -114,6 +340,18 @@ std::optional<engine::Picture> TaehvRecipe::Show(const engine::TensorBatch& batc
   const auto* first = static_cast<const uint8_t*>(bytes.const_data_ptr());
   picture.rgb.assign(first, first + bytes.numel());
   return picture;
+}
+
+Status TaehvRecipe::Gather() { return replay_ ? replay_->Gather(train_, ranks_) : Status::Ok(); }
+
+engine::RecipeState TaehvRecipe::Save() {
+  engine::RecipeState state;
+  if (replay_) replay_->Save(&state);
+  return state;
+}
+
+Status TaehvRecipe::Restore(const engine::RecipeState& state) {
+  return replay_ ? replay_->Restore(state) : Status::Ok();
 }
 
 }  // namespace lockstep::recipes
