@@ -30,6 +30,8 @@ constexpr char kHelp[] =
     "options:\n"
     "  --config FILE        configuration, YAML or JSON with comments (see `lockstep config RECIPE`)\n"
     "  --set KEY=VALUE      one value of it, wins over the file; may be repeated\n"
+    "  --preset N|auto      batch, passes, learning rate and intervals for N GPUs (auto: those it runs on), derived\n"
+    "                       from the configuration by the batch rule: `lockstep config RECIPE --gpus N` shows it\n"
     "  --resume WHAT        auto: the newest good checkpoint of this run (default); none; or the path of a checkpoint\n"
     "  --max-time DURATION  save and stop after this long, exit code 75\n"
     "  --smoke[=STEPS]      dry run (100 steps): tiny, on the CPU, with validation, a checkpoint and a resume\n"
@@ -46,8 +48,8 @@ struct EngineFlag {
   const char* name;
   bool takes_value;
 };
-constexpr EngineFlag kEngineFlags[] = {
-    {"--config", true}, {"--set", true}, {"--resume", true}, {"--max-time", true}, {"--smoke", false}};
+constexpr EngineFlag kEngineFlags[] = {{"--config", true}, {"--set", true},      {"--preset", true},
+                                       {"--resume", true}, {"--max-time", true}, {"--smoke", false}};
 
 bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 

@@ -104,19 +104,20 @@ ClipScores ClipMeter::Finish() {
 
 int64_t FramesIn(const models::TaehvConfig& config, int64_t frames) {
   int64_t in = frames;
-  while (config.FramesOut(in) < frames) ++in;
+  while (config.FramesOut(in) < frames || (config.cogvideox && config.Latents(in) % 2 == 0)) ++in;
   return in;
 }
 
-Reconstruction::Reconstruction(models::Taehv* model, at::Device device, engine::Precision precision, Take take,
-                               std::optional<int64_t> frames)
+// Without a number of latents the stream of CogVideoX' variant keeps its first frames: they are dropped here, since the
+// end is filled up such that the number becomes odd.
+Reconstruction::Reconstruction(models::Taehv* model, at::Device device, engine::Precision precision, Take take)
     : model_(model),
       device_(device),
       precision_(precision),
       take_(std::move(take)),
       encoder_(model),
-      decoder_(model, frames ? std::optional<int64_t>(model->config().Latents(FramesIn(model->config(), *frames)))
-                             : std::nullopt) {}
+      decoder_(model),
+      warm_up_(model->config().cogvideox ? model->config().TimeUp() - 1 : 0) {}
 
 void Reconstruction::Push(const at::Tensor& frames) {
   const torch::NoGradGuard no_grad;
@@ -150,11 +151,14 @@ void Reconstruction::Decode(const at::Tensor& latents) {
 }
 
 void Reconstruction::Give(const at::Tensor& decoded) {
-  if (!decoded.defined() || waiting_.size(0) == 0) return;
-  const int64_t count = std::min(decoded.size(1), waiting_.size(0));  // more come out where the end was repeated
+  if (!decoded.defined()) return;
+  const int64_t skip = std::min(warm_up_, decoded.size(1));
+  warm_up_ -= skip;
+  const int64_t count = std::min(decoded.size(1) - skip, waiting_.size(0));  // more come where the end was repeated
+  if (count <= 0) return;
   const at::Tensor target = waiting_.narrow(0, 0, count);
   const at::Tensor output =
-      decoded[0].narrow(0, 0, count).narrow(2, 0, target.size(2)).narrow(3, 0, target.size(3)).to(at::kFloat);
+      decoded[0].narrow(0, skip, count).narrow(2, 0, target.size(2)).narrow(3, 0, target.size(3)).to(at::kFloat);
   take_(output, target);
   waiting_ = waiting_.narrow(0, count, waiting_.size(0) - count).clone();
 }

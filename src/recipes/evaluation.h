@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,10 +69,8 @@ class ClipMeter {
 class Reconstruction {
  public:
   using Take = std::function<void(const at::Tensor& output, const at::Tensor& target)>;
-  // `take` gets frames (any number, 3, height, width) on the device. `frames`: how many there will be, when known;
-  // needed for CogVideoX' variant, which trims by it.
-  Reconstruction(models::Taehv* model, at::Device device, engine::Precision precision, Take take,
-                 std::optional<int64_t> frames = std::nullopt);
+  // `take` gets frames (any number, 3, height, width) on the device.
+  Reconstruction(models::Taehv* model, at::Device device, engine::Precision precision, Take take);
   // Bytes (frames, 3, height, width), all pieces of one size.
   void Push(const at::Tensor& frames);
   void Finish();
@@ -88,12 +85,13 @@ class Reconstruction {
   Take take_;
   models::EncoderStream encoder_;
   models::DecoderStream decoder_;
+  int64_t warm_up_;     // frames the stream does not drop by itself
   at::Tensor waiting_;  // targets whose output has not come yet
   at::Tensor last_;
   int64_t frames_ = 0;
 };
 
-// How many frames must go in so that at least `frames` come out.
+// How many frames must go in so that at least `frames` come out, trimmed: an odd number of latents for CogVideoX.
 int64_t FramesIn(const models::TaehvConfig& config, int64_t frames);
 
 // Bicubic down and up with no more stored values than the latents have. Two ways: `time` false: every frame smaller;

@@ -156,7 +156,7 @@ class Derivation {
 
   void Threads() {
     const std::string from = std::to_string(base_.data.threads);
-    if (options_.cores <= 0) return;
+    if (options_.cores <= 0) return Line("data.threads", from, from, "kept: --cores says how many a node has");
     const int local = options_.gpus_per_node > 0 ? options_.gpus_per_node : std::min(options_.gpus, kBaseGpus);
     const int to = std::clamp(options_.cores / std::max(1, local) - 1, 1, kMostThreads);
     Line("data.threads", from, std::to_string(to),
@@ -175,6 +175,23 @@ std::vector<std::string> Preset::Assignments() const {
   std::vector<std::string> assignments;
   for (const PresetLine& line : lines) assignments.push_back(line.key + "=" + line.to);
   return assignments;
+}
+
+std::string Preset::Table(const std::string& prefix, const std::string& origin) const {
+  size_t key = 3, old = 4, now = 2;
+  for (const PresetLine& line : lines) {
+    key = std::max(key, line.key.size());
+    old = std::max(old, line.from.size());
+    now = std::max(now, line.to.size());
+  }
+  std::string text = fmt::format("{}for {} GPU{}, derived from {} (written for {} GPUs)\n", prefix, gpus,
+                                 gpus == 1 ? "" : "s", origin, kBaseGpus);
+  text += fmt::format("{}  {:<{}}  {:>{}}  {:>{}}  {}\n", prefix, "key", key, "from", old, "to", now, "why");
+  for (const PresetLine& line : lines) {
+    text +=
+        fmt::format("{}  {:<{}}  {:>{}}  {:>{}}  {}\n", prefix, line.key, key, line.from, old, line.to, now, line.why);
+  }
+  return text + fmt::format("{}effective batch: {}\n", prefix, batch_text);
 }
 
 Result<Preset> DerivePreset(const engine::Config& base, const PresetOptions& options) {

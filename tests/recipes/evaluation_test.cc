@@ -97,13 +97,11 @@ TEST(Reconstruction, EveryFrameOfAnyClipIsComparedWithItself) {
       for (int64_t piece : {1, 5}) {
         const at::Tensor clip = Clip(count, 21, 30);
         std::vector<at::Tensor> outputs, targets;
-        Reconstruction run(
-            &model, at::kCPU, engine::Precision::kFp32,
-            [&](const at::Tensor& output, const at::Tensor& target) {
-              outputs.push_back(output);
-              targets.push_back(target);
-            },
-            count);
+        Reconstruction run(&model, at::kCPU, engine::Precision::kFp32,
+                           [&](const at::Tensor& output, const at::Tensor& target) {
+                             outputs.push_back(output);
+                             targets.push_back(target);
+                           });
         for (int64_t at = 0; at < count; at += piece) run.Push(clip.narrow(0, at, std::min(piece, count - at)));
         run.Finish();
         const at::Tensor target = at::cat(targets), output = at::cat(outputs);

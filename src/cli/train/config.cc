@@ -1,12 +1,72 @@
-// `lockstep config RECIPE`: every key with its value and what it means.
+// `lockstep config RECIPE`: every key with its value and what it means; with --gpus what a number of GPUs changes and
+// why.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
+#include "base/json.h"
 #include "cli/train/commands.h"
 #include "cli/train/settings.h"
 
 namespace lockstep::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string Origin(const std::string& file, const std::string& recipe) {
+  return file.empty() ? fmt::format("the defaults of {}", recipe) : file;
+}
+
+ordered_json ToJson(const ConfigNode& node) {
+  switch (node.kind) {
+    case ConfigNode::Kind::kNull:
+      return nullptr;
+    case ConfigNode::Kind::kList: {
+      ordered_json list = ordered_json::array();
+      for (const ConfigNode& item : node.items) list.push_back(ToJson(item));
+      return list;
+    }
+    case ConfigNode::Kind::kMap: {
+      ordered_json map = ordered_json::object();
+      for (const ConfigEntry& entry : node.entries) map[entry.key] = ToJson(entry.value);
+      return map;
+    }
+    case ConfigNode::Kind::kScalar:
+      break;
+  }
+  if (node.quoted) return node.text;
+  if (node.text == "true" || node.text == "false") return node.text == "true";
+  if (IsNullText(node.text)) return nullptr;
+  if (node.LooksNumber()) {
+    if (node.text.find_first_of(".eE") == std::string::npos) return std::stoll(node.text);
+    return std::stod(node.text);
+  }
+  return node.text;
+}
+
+Result<std::string> Json(const Settings& settings, const std::string& recipe, const std::string& file) {
+  Result<ConfigTree> tree = ConfigTree::Parse(settings.effective, "effective", ConfigTree::Format::kYaml);
+  if (!tree.ok()) return tree.status();
+  ordered_json document = {{"recipe", recipe}, {"base", file.empty() ? ordered_json(nullptr) : ordered_json(file)}};
+  if (settings.preset) {
+    const recipes::Preset& preset = *settings.preset;
+    document["gpus"] = preset.gpus;
+    document["batch"] = {{"global", preset.batch},
+                         {"ranks", preset.gpus},
+                         {"micro", preset.micro},
+                         {"passes", preset.passes},
+                         {"text", preset.batch_text}};
+    ordered_json derived = ordered_json::array();
+    for (const recipes::PresetLine& line : preset.lines) {
+      derived.push_back({{"key", line.key}, {"from", line.from}, {"to", line.to}, {"why", line.why}});
+    }
+    document["derived"] = std::move(derived);
+  }
+  document["config"] = ToJson(tree->root());
+  return document.dump(2) + "\n";
+}
+
+}  // namespace
 
 int ConfigMain(int argc, char** argv) {
   CLI::App app{
@@ -15,23 +75,46 @@ int ConfigMain(int argc, char** argv) {
   std::string recipe;
   std::string file;
   std::vector<std::string> overrides;
-  bool plain = false;
+  PresetRequest preset;
+  bool plain = false, json = false;
   app.add_option("RECIPE", recipe, "name of the recipe")->required();
   app.add_option("--config", file, "a configuration file whose values are shown instead of the defaults");
   app.add_option("--set", overrides, "path.of.key=value")->expected(1)->take_all();
+  app.add_option(
+         "--gpus", preset.gpus,
+         "for this many GPUs: batch, passes, learning rate, warm-up and intervals follow from the configuration "
+         "by the batch rule, shown with its reasons")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--gpus-per-node", preset.gpus_per_node, "of them in one machine (all, at most 8)")
+      ->check(CLI::Range(1, 1 << 10));
+  app.add_option("--cores", preset.cores, "CPU cores of one machine, for the loader's threads")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_flag("--plain", plain, "without the explanations");
+  app.add_flag("--json", json, "one JSON document");
   app.footer(
-      "examples:\n  lockstep config taehv > taehv.yaml\n  lockstep config taehv --set train.optimizer.kind=sgd\n");
+      "examples:\n  lockstep config taehv > taehv.yaml\n  lockstep config taehv --set train.optimizer.kind=sgd\n"
+      "  lockstep config taehv --gpus 48 > taehv-48.yaml\n"
+      "  lockstep config taehv --config mine.yaml --gpus 12 --cores 96 --json\n");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  Result<Settings> settings = ReadSettings(recipe, file, overrides, false, 0);
+  Result<Settings> settings = ReadSettings(recipe, file, overrides, false, 0, preset);
   if (!settings.ok()) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());
     return ExitCode(settings.status());
   }
+  if (json) {
+    Result<std::string> text = Json(*settings, recipe, file);
+    if (!text.ok()) {
+      fmt::print(stderr, "lockstep config: {}\n", text.status().ToString());
+      return ExitCode(text.status());
+    }
+    fmt::print("{}", *text);
+    return 0;
+  }
+  if (settings->preset && !plain) fmt::print("{}\n", settings->preset->Table("# ", Origin(file, recipe)));
   fmt::print("{}", plain ? settings->effective : settings->effective_help);
   return 0;
 }

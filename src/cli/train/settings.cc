@@ -27,19 +27,23 @@ void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps) {
   config->run.max_time.reset();
 }
 
-}  // namespace
-
-Result<Settings> ReadSettings(const std::string& name, const std::string& config_file,
-                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps) {
+// Without the rules between sections.
+Result<Settings> ReadOnce(const std::string& name, const std::string& config_file,
+                          const std::vector<std::string>& assignments) {
   Settings settings;
   Result<std::unique_ptr<engine::Recipe>> recipe = recipes::MakeRecipe(name);
   if (!recipe.ok()) return recipe.status();
   settings.recipe = std::move(*recipe);
-  settings.recipe->Defaults(&settings.config);
   Result<ConfigTree> tree =
       config_file.empty() ? Result<ConfigTree>(ConfigTree::Empty("defaults")) : ConfigTree::Load(config_file);
   if (!tree.ok()) return tree.status();
-  for (const std::string& assignment : overrides) LOCKSTEP_RETURN_IF_ERROR(tree->Override(assignment));
+  for (const std::string& assignment : assignments) LOCKSTEP_RETURN_IF_ERROR(tree->Override(assignment));
+  {
+    // The recipe's own section first: the defaults of the others may depend on it. The real reading reports mistakes.
+    ConfigReader first(*tree);
+    first.Section("recipe", [&](ConfigReader& r) { settings.recipe->Declare(r); });
+  }
+  settings.recipe->Defaults(&settings.config);
   ConfigReader reader(*tree);
   engine::DeclareConfig(reader, &settings.config);
   reader.Section("recipe", [&](ConfigReader& r) { settings.recipe->Declare(r); });
@@ -47,8 +51,41 @@ Result<Settings> ReadSettings(const std::string& name, const std::string& config
   settings.effective = reader.Dump();
   settings.effective_help = reader.DumpWithHelp();
   settings.digest = reader.Digest();
-  if (smoke) Shrink(&settings.config, settings.recipe.get(), smoke_steps);
-  LOCKSTEP_RETURN_IF_ERROR(settings.recipe->Check(&settings.config));
+  return settings;
+}
+
+// What the command line gives stays; the rest follows from it.
+Result<Settings> ReadDerived(const std::string& name, const std::string& config_file,
+                             const std::vector<std::string>& overrides, const PresetRequest& request) {
+  Result<Settings> base = ReadOnce(name, config_file, overrides);
+  if (!base.ok()) return base;
+  recipes::PresetOptions options;
+  options.gpus = request.gpus;
+  options.gpus_per_node = request.gpus_per_node;
+  options.cores = request.cores;
+  options.pinned = [&](const std::string& key) {
+    return std::any_of(overrides.begin(), overrides.end(),
+                       [&](const std::string& assignment) { return assignment.starts_with(key + "="); });
+  };
+  Result<recipes::Preset> preset = recipes::DerivePreset(base->config, options);
+  if (!preset.ok()) return preset.status();
+  std::vector<std::string> all = preset->Assignments();
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  Result<Settings> settings = ReadOnce(name, config_file, all);
+  if (settings.ok()) settings->preset = std::move(*preset);
+  return settings;
+}
+
+}  // namespace
+
+Result<Settings> ReadSettings(const std::string& name, const std::string& config_file,
+                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
+                              const PresetRequest& preset) {
+  Result<Settings> settings =
+      preset.gpus == 0 ? ReadOnce(name, config_file, overrides) : ReadDerived(name, config_file, overrides, preset);
+  if (!settings.ok()) return settings;
+  if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
+  LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));
   return settings;
 }
 

@@ -1,14 +1,16 @@
-// A recipe with its configuration read: file, --set, command line, in that order. Shared by the commands of
-// `lockstep-train`. Plain values.
+// A recipe with its configuration read: the recipe's defaults, the file, what a number of GPUs asks for (only when it
+// is asked), --set; the later wins. Shared by the commands of `lockstep-train`. Plain values.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/config.h"
 #include "engine/recipe.h"
+#include "recipes/preset.h"
 
 namespace lockstep::cli {
 
@@ -18,9 +20,18 @@ struct Settings {
   std::string effective;       // YAML
   std::string effective_help;  // the same with every key explained
   std::string digest;
+  std::optional<recipes::Preset> preset;
+};
+
+// What `config --gpus` and `train --preset` ask for.
+struct PresetRequest {
+  int gpus = 0;           // 0: the configuration stays as it is written
+  int gpus_per_node = 0;  // 0: all, at most eight
+  int cores = 0;          // of a node; 0: unknown
 };
 
 Result<Settings> ReadSettings(const std::string& recipe, const std::string& config_file,
-                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps);
+                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
+                              const PresetRequest& preset = {});
 
 }  // namespace lockstep::cli

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -34,9 +35,16 @@ std::string Variable(const char* name) {
 }
 
 struct Asked {
-  std::string recipe, config, resume = "auto", name, max_time;
+  std::string recipe, config, resume = "auto", name, max_time, preset;
   std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
+
+  PresetRequest PresetFor(const comm::Identity& who) const {
+    if (preset.empty()) return {};
+    return {.gpus = preset == "auto" ? who.size : std::atoi(preset.c_str()),
+            .gpus_per_node = who.local_size,
+            .cores = static_cast<int>(std::thread::hardware_concurrency())};
+  }
 };
 
 // One rank says it on the console; all leave the reason for the launcher, and the same code.
@@ -137,13 +145,13 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
 }
 
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
-Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, engine::Ranks& ranks, at::Device device,
-                             engine::TrainerOptions options, double* loss) {
+Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, const comm::Identity& who,
+                             engine::Ranks& ranks, at::Device device, engine::TrainerOptions options, double* loss) {
   options.resume = "none";
   options.stop_at = *asked.smoke / 2;
   Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, loss);
   if (!half.ok()) return half;
-  auto again = ReadSettings(asked.recipe, asked.config, asked.overrides, true, *asked.smoke);
+  auto again = ReadSettings(asked.recipe, asked.config, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
@@ -156,8 +164,8 @@ int Train(const Asked& asked) {
   Result<comm::Identity> who = FindIdentity();
   if (!who.ok()) return Fail(who.status(), true);
   const bool first = who->rank == 0;
-  Result<Settings> settings =
-      ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(), asked.smoke.value_or(0));
+  Result<Settings> settings = ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(),
+                                           asked.smoke.value_or(0), asked.PresetFor(*who));
   Result<at::Device> device = at::Device(at::kCPU);
   if (settings.ok()) {
     engine::PrepareTorch(settings->config);
@@ -186,6 +194,9 @@ int Train(const Asked& asked) {
       LogWarn("{}", written.message());
     }
   }
+  if (first && settings->preset) {
+    fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
+  }
   engine::TrainerOptions trainer;
   trainer.run_dir = place.run_dir;
   trainer.metrics_path = place.metrics_path;
@@ -194,7 +205,7 @@ int Train(const Asked& asked) {
   trainer.restarted = place.restarted;
   trainer.effective_config = settings->effective;
   double loss = 0;
-  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, ranks, *device, trainer, &loss)
+  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, *who, ranks, *device, trainer, &loss)
                                            : TrainOnce(*settings, ranks, *device, trainer, &loss);
   if (!end.ok()) {
     if (asked.smoke && first) fmt::print("not ready: {}\n", end.status().message());
@@ -226,6 +237,16 @@ int TrainMain(int argc, char** argv) {
   app.add_option("--set", asked.overrides, "path.of.key=value, wins over the file; may be repeated")
       ->expected(1)
       ->take_all();
+  app.add_option(
+         "--preset", asked.preset,
+         "auto, or a number of GPUs: batch, passes, learning rate and intervals follow from the configuration by "
+         "the batch rule (`lockstep config RECIPE --gpus N` shows it)")
+      ->check([](const std::string& text) {
+        const bool number =
+            !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+        if (text == "auto" || (number && std::atoi(text.c_str()) > 0)) return std::string();
+        return fmt::format("expected auto or a number of GPUs, found '{}'", text);
+      });
   app.add_option("--resume", asked.resume,
                  "auto: from the newest good checkpoint of this run; none; or the path of a checkpoint");
   app.add_option("--max-time", asked.max_time, "save and stop after this long, with exit code 75");

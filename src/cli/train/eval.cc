@@ -1,0 +1,467 @@
+// `lockstep eval RECIPE`: how good trained weights are, clip by clip and overall.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "cli/train/commands.h"
+#include "cli/train/eval_clips.h"
+#include "cli/train/eval_picture.h"
+#include "cli/train/settings.h"
+#include "cli/train/weights_file.h"
+#include "data/image.h"
+#include "engine/trainer.h"
+#include "recipes/evaluation.h"
+#include "track/progress_line.h"
+
+namespace lockstep::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using recipes::ClipScores;
+using recipes::Metric;
+
+constexpr size_t kMostRows = 60;        // of the table; beyond, the worst only
+constexpr int64_t kPixels = 6'000'000;  // of frames in one piece
+constexpr int64_t kWindow = 96;         // frames the baseline looks at together: whole latents for every variant
+
+struct Asked {
+  std::string recipe, weights, variant, config, picture;
+  std::string device = "auto", precision = "fp32";
+  std::vector<std::string> overrides, lpips;
+  ClipChoice clips;
+  int worst = 5;
+  bool baseline = false, json = false, strict = false;
+};
+
+struct Baseline {
+  ClipScores scores;
+  bool time = false;  // which of the two ways was better
+};
+
+struct Measured {
+  std::string name;
+  int64_t height = 0, width = 0;
+  ClipScores scores;
+  std::optional<Baseline> baseline;
+  Strip strip;
+};
+
+struct LeftOut {
+  std::string name, why;
+};
+
+// Both ways of scaling beside each other; the better one counts, clip by clip.
+class BaselineMeter {
+ public:
+  BaselineMeter(const models::TaehvConfig& config, const recipes::Lpips* lpips)
+      : config_(config), meters_{recipes::ClipMeter(lpips), recipes::ClipMeter(lpips)} {}
+
+  void Add(const at::Tensor& target) {
+    waiting_.push_back(target);
+    count_ += target.size(0);
+    while (count_ >= kWindow) Measure(kWindow);
+  }
+  Baseline Finish() {
+    if (count_ > 0) Measure(count_);
+    const ClipScores space = meters_[0].Finish(), time = meters_[1].Finish();
+    return time.psnr > space.psnr ? Baseline{time, true} : Baseline{space, false};
+  }
+
+ private:
+  void Measure(int64_t frames) {
+    const at::Tensor all = at::cat(waiting_);
+    const at::Tensor window = all.narrow(0, 0, frames);
+    for (const bool time : {false, true}) {
+      meters_[time ? 1 : 0].Add(recipes::ScaleDownAndUp(window, config_, time).frames, window);
+    }
+    count_ -= frames;
+    waiting_.clear();
+    if (count_ > 0) waiting_.push_back(all.narrow(0, frames, count_).clone());
+  }
+
+  const models::TaehvConfig& config_;
+  std::array<recipes::ClipMeter, 2> meters_;
+  std::vector<at::Tensor> waiting_;
+  int64_t count_ = 0;
+};
+
+class Evaluation {
+ public:
+  explicit Evaluation(const Asked& asked) : asked_(asked) {}
+
+  Status Run() {
+    LOCKSTEP_RETURN_IF_ERROR(Prepare());
+    const TimePoint began = Now();
+    {
+      track::ProgressLine progress({.unit = "clip", .total = clips_->size(), .fd = 2});
+      for (uint64_t i = 0; i < clips_->size(); ++i) {
+        Status status = MeasureClip(i);
+        if (!status.ok()) {
+          if (asked_.strict) return status.Context(clips_->Name(i));
+          progress.Say(fmt::format("left out: {}", status.message()));
+          left_out_.push_back({clips_->Name(i), status.message()});
+        }
+        progress.Update({.step = i + 1});
+      }
+    }
+    seconds_ = std::chrono::duration<double>(Now() - began).count();
+    if (measured_.empty()) {
+      return Status(Code::kUsage,
+                    fmt::format("none of the {} clips could be measured; the first: {}", clips_->size(),
+                                left_out_.empty() ? "there is none" : left_out_.front().why),
+                    "name videos, folders of frames or .safetensors with --data");
+    }
+    if (!asked_.picture.empty()) LOCKSTEP_RETURN_IF_ERROR(WritePicture());
+    if (asked_.json) {
+      fmt::print("{}\n", Json().dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    } else {
+      PrintTable();
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Status Prepare() {
+    Result<LoadedTaehv> loaded = LoadTaehv(asked_.weights, asked_.variant);
+    if (!loaded.ok()) return loaded.status();
+    loaded_ = std::move(*loaded);
+    if (!loaded_.note.empty()) fmt::print(stderr, "lockstep eval: {}\n", loaded_.note);
+    Result<at::Device> device = engine::ChooseDevice(asked_.device, 0, 1, comm::Backend::kAuto);
+    if (!device.ok()) return device.status();
+    device_ = *device;
+    precision_ = asked_.precision == "bf16"   ? engine::Precision::kBf16
+                 : asked_.precision == "fp16" ? engine::Precision::kFp16
+                                              : engine::Precision::kFp32;
+    loaded_.model->to(device_);
+    loaded_.model->eval();
+    if (!asked_.lpips.empty()) {
+      Result<recipes::Lpips> lpips = recipes::Lpips::Load(asked_.lpips);
+      if (!lpips.ok()) return lpips.status();
+      lpips_ = std::move(*lpips);
+      lpips_->To(device_);
+    }
+    return FindData();
+  }
+
+  Status FindData() {
+    std::string config = asked_.config;
+    if (config.empty() && asked_.clips.data.empty() && asked_.clips.annotations.empty()) {
+      config = ConfigOfRun();
+      if (config.empty()) {
+        return Status(Code::kUsage, "no clips to measure: neither --data nor --config is given",
+                      "--data FOLDER|FILE..., or --config FILE for the validation data of a training; weights in a run "
+                      "directory bring theirs along");
+      }
+      fmt::print(stderr, "lockstep eval: the validation data of {}\n", config);
+    }
+    if (config.empty()) {
+      Result<std::unique_ptr<ClipSet>> clips = FindClips(asked_.clips);
+      if (!clips.ok()) return clips.status();
+      clips_ = std::move(*clips);
+      return Status::Ok();
+    }
+    if (!asked_.clips.data.empty() || !asked_.clips.annotations.empty()) {
+      return Status(Code::kUsage, "--config brings the data of a training, --data and --annotations others: give one");
+    }
+    Result<Settings> settings = ReadSettings(asked_.recipe, config, asked_.overrides, false, 0);
+    if (!settings.ok()) return settings.status();
+    Result<engine::Sources> sources = settings->recipe->Open(settings->config);
+    if (!sources.ok()) return sources.status();
+    if (!sources->validation) {
+      return Status(Code::kUsage, fmt::format("{}: data.validation.fraction is 0: nothing is held out", config),
+                    "name clips with --data");
+    }
+    clips_ = SourceClips(sources->validation);
+    return Status::Ok();
+  }
+
+  // train.yaml beside or above a checkpoint.
+  std::string ConfigOfRun() const {
+    std::error_code ignored;
+    std::filesystem::path folder = std::filesystem::weakly_canonical(loaded_.path, ignored);
+    for (int up = 0; up < 3 && !folder.empty(); ++up, folder = folder.parent_path()) {
+      const std::filesystem::path file = folder / "train.yaml";
+      if (std::filesystem::exists(file, ignored)) return file.string();
+    }
+    return "";
+  }
+
+  Status MeasureClip(uint64_t index) {
+    try {
+      Result<std::unique_ptr<ClipReader>> reader = clips_->Open(index);
+      if (!reader.ok()) return reader.status();
+      Measured clip;
+      clip.name = clips_->Name(index);
+      recipes::ClipMeter meter(lpips_ ? &*lpips_ : nullptr);
+      BaselineMeter baseline(loaded_.model->config(), lpips_ ? &*lpips_ : nullptr);
+      recipes::Reconstruction run(loaded_.model.get(), device_, precision_,
+                                  [&](const at::Tensor& output, const at::Tensor& target) {
+                                    meter.Add(output, target);
+                                    if (asked_.baseline) baseline.Add(target);
+                                    if (!asked_.picture.empty()) clip.strip.Add(output, target);
+                                  });
+      for (;;) {
+        Result<at::Tensor> frames = (*reader)->Next(Piece(clip));
+        if (!frames.ok()) return frames.status();
+        if (!frames->defined()) break;
+        clip.height = frames->size(2);
+        clip.width = frames->size(3);
+        run.Push(*frames);
+      }
+      run.Finish();
+      clip.scores = meter.Finish();
+      if (clip.scores.frames == 0) return Status(Code::kUsage, fmt::format("'{}' has no frames", clip.name));
+      if (std::isnan(clip.scores.psnr)) {
+        return Status(Code::kRankFailed, fmt::format("'{}': the model's output is not a number", clip.name),
+                      "try --precision fp32");
+      }
+      if (asked_.baseline) clip.baseline = baseline.Finish();
+      frames_ += clip.scores.frames;
+      measured_.push_back(std::move(clip));
+      ForgetPictures();
+      return Status::Ok();
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      return Status(Code::kRankFailed, fmt::format("'{}': {}", clips_->Name(index), what.substr(0, what.find('\n'))),
+                    "out of memory? --height and --width make frames smaller");
+    }
+  }
+
+  // Whole latents; little for large frames. The first piece is small: the size is not known before.
+  static int64_t Piece(const Measured& clip) {
+    if (clip.height == 0) return 8;
+    return std::clamp<int64_t>(kPixels / (clip.height * clip.width) / 8 * 8, 8, 64);
+  }
+
+  // By PSNR; a clip without error is the best.
+  std::vector<const Measured*> Worst(size_t count) const {
+    std::vector<const Measured*> worst;
+    for (const Measured& clip : measured_) worst.push_back(&clip);
+    std::stable_sort(worst.begin(), worst.end(),
+                     [](const Measured* a, const Measured* b) { return a->scores.psnr < b->scores.psnr; });
+    worst.resize(std::min(worst.size(), count));
+    return worst;
+  }
+
+  // Frames are kept for the worst clips only.
+  void ForgetPictures() {
+    if (asked_.picture.empty()) return;
+    const std::vector<const Measured*> worst = Worst(static_cast<size_t>(asked_.worst));
+    for (Measured& clip : measured_) {
+      if (std::find(worst.begin(), worst.end(), &clip) == worst.end()) clip.strip = Strip();
+    }
+  }
+
+  Status WritePicture() {
+    std::vector<ShownClip> shown;
+    for (const Measured* clip : Worst(static_cast<size_t>(asked_.worst))) {
+      std::string title = fmt::format("{}: PSNR {:.2f} SSIM {:.4f}", clip->name, clip->scores.psnr, clip->scores.ssim);
+      if (lpips_) title += fmt::format(" LPIPS {:.4f}", clip->scores.lpips);
+      shown.push_back({std::move(title), clip->strip});
+    }
+    const data::Image image = DrawClips(shown);
+    Result<std::string> png = data::EncodePng(image.rgb, image.width, image.height);
+    if (!png.ok()) return png.status();
+    return WriteFileAtomic(asked_.picture, *png);
+  }
+
+  std::vector<double> Values(const Metric& metric, bool baseline) const {
+    std::vector<double> values;
+    for (const Measured& clip : measured_) {
+      values.push_back((baseline ? clip.baseline->scores : clip.scores).*metric.value);
+    }
+    return values;
+  }
+
+  static ordered_json Number(double value) {
+    return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+  }
+
+  ordered_json Scores(const ClipScores& scores) const {
+    ordered_json json = ordered_json::object();
+    for (const Metric& metric : recipes::Metrics()) {
+      if (Shown(metric)) json[metric.name] = Number(scores.*metric.value);
+    }
+    json["exact"] = std::isinf(scores.psnr);  // PSNR has no number then
+    return json;
+  }
+
+  ordered_json Overall(bool baseline) const {
+    ordered_json json = ordered_json::object();
+    for (const Metric& metric : recipes::Metrics()) {
+      if (!Shown(metric)) continue;
+      const recipes::Summary s = recipes::Summarize(Values(metric, baseline));
+      json[metric.name] = {{"mean", Number(s.mean)}, {"std", Number(s.std)}, {"min", Number(s.min)},
+                           {"p10", Number(s.p10)},   {"p90", Number(s.p90)}, {"max", Number(s.max)},
+                           {"count", s.count}};
+    }
+    return json;
+  }
+
+  ordered_json Json() const {
+    const models::TaehvConfig& config = loaded_.model->config();
+    ordered_json json = {{"recipe", asked_.recipe},
+                         {"weights", loaded_.path},
+                         {"model", config.name},
+                         {"step", loaded_.step ? ordered_json(*loaded_.step) : ordered_json(nullptr)},
+                         {"averaged", loaded_.averaged},
+                         {"device", device_.str()},
+                         {"precision", asked_.precision},
+                         {"data", clips_->Describe()},
+                         {"frames", frames_},
+                         {"seconds", seconds_},
+                         {"overall", Overall(false)}};
+    if (asked_.baseline) json["baseline"] = Overall(true);
+    json["clips"] = ordered_json::array();
+    for (const Measured& clip : measured_) {
+      ordered_json one = {
+          {"name", clip.name}, {"frames", clip.scores.frames}, {"height", clip.height}, {"width", clip.width}};
+      one.update(Scores(clip.scores));
+      if (clip.baseline) {
+        one["baseline"] = Scores(clip.baseline->scores);
+        one["baseline"]["way"] = clip.baseline->time ? "time" : "space";
+      }
+      json["clips"].push_back(std::move(one));
+    }
+    json["left_out"] = ordered_json::array();
+    for (const LeftOut& clip : left_out_) json["left_out"].push_back({{"name", clip.name}, {"why", clip.why}});
+    if (!asked_.picture.empty()) json["picture"] = asked_.picture;
+    return json;
+  }
+
+  bool Shown(const Metric& metric) const { return lpips_ || metric.value != &ClipScores::lpips; }
+
+  std::string Cell(const Metric& metric, double value) const {
+    if (std::isnan(value)) return fmt::format("{:>9}", "-");
+    return fmt::format("{:>9.{}f}", value, metric.digits);
+  }
+
+  void PrintRow(const Measured& clip, size_t width) const {
+    std::string name = clip.name;
+    if (name.size() > width) name = "..." + name.substr(name.size() - (width - 3));
+    std::string line = fmt::format("{:<{}} {:>6} {:>9}", name, width, clip.scores.frames,
+                                   fmt::format("{}x{}", clip.width, clip.height));
+    for (const Metric& metric : recipes::Metrics()) {
+      if (Shown(metric)) line += Cell(metric, clip.scores.*metric.value);
+    }
+    if (clip.baseline) {
+      line += fmt::format("{:>9.2f} {}", clip.baseline->scores.psnr, clip.baseline->time ? "time" : "space");
+    }
+    fmt::print("{}\n", line);
+  }
+
+  void PrintOverall(const char* title, bool baseline, size_t width) const {
+    fmt::print("\n{}\n", title);
+    std::vector<recipes::Summary> columns;
+    for (const Metric& metric : recipes::Metrics()) columns.push_back(recipes::Summarize(Values(metric, baseline)));
+    const std::pair<const char*, double recipes::Summary::*> rows[] = {
+        {"mean", &recipes::Summary::mean}, {"std", &recipes::Summary::std}, {"min", &recipes::Summary::min},
+        {"p10", &recipes::Summary::p10},   {"p90", &recipes::Summary::p90}, {"max", &recipes::Summary::max}};
+    for (const auto& [name, value] : rows) {
+      std::string line = fmt::format("{:<{}}", name, width + 17);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        if (Shown(recipes::Metrics()[i])) line += Cell(recipes::Metrics()[i], columns[i].*value);
+      }
+      fmt::print("{}\n", line);
+    }
+  }
+
+  void PrintTable() const {
+    const models::TaehvConfig& config = loaded_.model->config();
+    fmt::print("weights  {} ({}{}{})\n", loaded_.path, config.name,
+               loaded_.step ? fmt::format(", step {}", *loaded_.step) : "", loaded_.averaged ? ", averaged" : "");
+    fmt::print("data     {}\n", clips_->Describe());
+    fmt::print("run      {} frames in {:.1f} s ({:.1f} frames/s with the scores) on {}, {}\n\n", frames_, seconds_,
+               static_cast<double>(frames_) / std::max(seconds_, 1e-9), device_.str(), asked_.precision);
+    size_t width = 4;
+    for (const Measured& clip : measured_) width = std::max(width, std::min<size_t>(clip.name.size(), 40));
+    std::string head = fmt::format("{:<{}} {:>6} {:>9}", "clip", width, "frames", "size");
+    for (const Metric& metric : recipes::Metrics()) {
+      if (Shown(metric)) head += fmt::format("{:>9}", metric.title);
+    }
+    fmt::print("{}{}\n", head, asked_.baseline ? "  bicubic" : "");
+    if (measured_.size() <= kMostRows) {
+      for (const Measured& clip : measured_) PrintRow(clip, width);
+    } else {
+      for (const Measured* clip : Worst(static_cast<size_t>(asked_.worst))) PrintRow(*clip, width);
+      fmt::print("the worst {} of {}; --json has all\n", std::min<size_t>(asked_.worst, measured_.size()),
+                 measured_.size());
+    }
+    PrintOverall(fmt::format("overall, {} clip{}", measured_.size(), measured_.size() == 1 ? "" : "s").c_str(), false,
+                 width);
+    if (asked_.baseline) PrintOverall("bicubic down and up, no more stored values than the latents", true, width);
+    if (!left_out_.empty()) {
+      fmt::print("\nleft out: {} of {}\n", left_out_.size(), clips_->size());
+      for (const LeftOut& clip : left_out_) fmt::print("  {}\n", clip.why);
+    }
+    if (!asked_.picture.empty()) fmt::print("\npicture  {}\n", asked_.picture);
+  }
+
+  const Asked& asked_;
+  LoadedTaehv loaded_;
+  at::Device device_ = at::kCPU;
+  engine::Precision precision_ = engine::Precision::kFp32;
+  std::optional<recipes::Lpips> lpips_;
+  std::unique_ptr<ClipSet> clips_;
+  std::vector<Measured> measured_;
+  std::vector<LeftOut> left_out_;
+  int64_t frames_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+int EvalMain(int argc, char** argv) {
+  CLI::App app{"Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
+               "lockstep eval"};
+  Asked asked;
+  app.add_option("RECIPE", asked.recipe, "taehv")->required()->check(CLI::IsMember({"taehv"}));
+  app.add_option("--weights", asked.weights, "upstream's file, an export, a checkpoint folder or a run directory")
+      ->required();
+  app.add_option("--variant", asked.variant, "of the network, where a file does not say it");
+  app.add_option("--data", asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'");
+  app.add_option("--annotations", asked.clips.annotations, "a list of videos below --data");
+  app.add_option("--config", asked.config, "a training's configuration: its validation data are measured");
+  app.add_option("--set", asked.overrides, "path.of.key=value for --config")->expected(1)->take_all();
+  app.add_option("--frames", asked.clips.frames, "at most so many of a clip; 0: all (default 49)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--clips-per-video", asked.clips.clips_per_video, "spread evenly over it (default 1)")
+      ->check(CLI::Range(1, 100000));
+  auto* height = app.add_option("--height", asked.clips.height, "crop in the middle and resize; default: as they are")
+                     ->check(CLI::Range(8, 8192));
+  auto* width = app.add_option("--width", asked.clips.width)->check(CLI::Range(8, 8192));
+  height->needs(width);
+  width->needs(height);
+  app.add_option("--lpips", asked.lpips, "AlexNet's and LPIPS' weights, one file or two")->expected(1)->take_all();
+  app.add_flag("--baseline", asked.baseline, "also measure bicubic down-and-up scaling to as many stored values");
+  app.add_option("--picture", asked.picture, "PNG of the worst clips: input, output, error");
+  app.add_option("--worst", asked.worst, "how many clips are worst (default 5)")->check(CLI::Range(1, 1000));
+  app.add_option("--device", asked.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--precision", asked.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_flag("--strict", asked.strict, "an unreadable clip is an error, not left out");
+  app.add_flag("--json", asked.json, "one JSON document instead of the table");
+  app.footer(
+      "examples:\n  lockstep eval taehv --weights runs/night-1 --picture worst.png\n"
+      "  lockstep eval taehv --weights taew2_1.pth --data clips/ --lpips alexnet-owt-7be5be79.pth --lpips alex.pth\n"
+      "  lockstep eval taehv --weights model.safetensors --data a.mp4 b.mp4 --frames 0 --baseline --json\n");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const Status status = Evaluation(asked).Run();
+  std::fflush(nullptr);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "lockstep eval: {}\n", status.ToString());
+  return ExitCode(status);
+}
+
+}  // namespace lockstep::cli
