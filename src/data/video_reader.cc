@@ -70,6 +70,7 @@ class AvReader : public VideoReader {
     return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", path_, what));
   }
   bool Cancelled() const { return options_.cancelled != nullptr && *options_.cancelled; }
+  Result<bool> ReadPacket(AVPacket* to);
   Result<bool> Feed();
   Status Convert(VideoFrame* frame);
   Status MakeScaler(AVPixelFormat pixels);
@@ -82,6 +83,7 @@ class AvReader : public VideoReader {
   std::unique_ptr<AVFormatContext, CloseInput> format_;
   AvOwned<AVCodecContext> codec_;
   AvOwned<AVPacket> packet_;
+  AvOwned<AVPacket> ahead_;  // read to see whether packet_ was the last
   AvOwned<AVFrame> frame_;
   AvOwned<AVFrame> rgb_;
   AvOwned<SwsContext> scaler_;
@@ -135,8 +137,9 @@ Status AvReader::Start() {
   }
   codec_.reset(avcodec_alloc_context3(decoder));
   packet_.reset(av_packet_alloc());
+  ahead_.reset(av_packet_alloc());
   frame_.reset(av_frame_alloc());
-  if (!codec_ || !packet_ || !frame_) return Wrong("out of memory");
+  if (!codec_ || !packet_ || !ahead_ || !frame_) return Wrong("out of memory");
   error = avcodec_parameters_to_context(codec_.get(), stream_->codecpar);
   if (error < 0) return Wrong(AvText(error));
   codec_->thread_count = options_.threads;
@@ -164,6 +167,7 @@ bool AvReader::Seek(uint64_t start) {
   const int64_t half = av_rescale_q(1, frame_time, stream_->time_base) / 2;
   if (av_seek_frame(format_.get(), stream_->index, target, AVSEEK_FLAG_BACKWARD) < 0) return false;
   avcodec_flush_buffers(codec_.get());
+  av_packet_unref(ahead_.get());
   draining_ = false;
   at_key_ = false;
   first_time_ = first;
@@ -177,38 +181,52 @@ bool AvReader::Seek(uint64_t start) {
   return true;
 }
 
-// One packet for the decoder; false when there is none left.
-Result<bool> AvReader::Feed() {
+// The next packet of the video into `to`; false when there is none left.
+Result<bool> AvReader::ReadPacket(AVPacket* to) {
   for (;;) {
-    const int error = av_read_frame(format_.get(), packet_.get());
+    const int error = av_read_frame(format_.get(), to);
     if (Cancelled()) return Status(Code::kInterrupted, "reading was stopped");
     if (error == AVERROR(EAGAIN)) continue;
-    // A file cut in the middle ends in an error or in a packet marked corrupt: that is its end.
     if (error < 0) {
       ended_in_error_ = error != AVERROR_EOF;
       return false;
     }
-    const bool ours = packet_->stream_index == stream_->index;
-    const bool corrupt = ours && (packet_->flags & AV_PKT_FLAG_CORRUPT) != 0;
-    // Pictures before the first key frame refer to what is not there: a decoder would make them up.
-    at_key_ = at_key_ || (ours && (packet_->flags & AV_PKT_FLAG_KEY) != 0);
+    const bool ours = to->stream_index == stream_->index;
     if (ours) ++packets_;
-    if (ours && !at_key_) ++before_key_;
-    if (!ours || corrupt || !at_key_) av_packet_unref(packet_.get());
-    if (corrupt) {
+    // Pictures before the first key frame refer to what is not there: a decoder would make them up.
+    at_key_ = at_key_ || (ours && (to->flags & AV_PKT_FLAG_KEY) != 0);
+    if (ours && at_key_) return true;
+    if (ours) ++before_key_;
+    av_packet_unref(to);
+  }
+}
+
+// One packet for the decoder; false when there is none left.
+Result<bool> AvReader::Feed() {
+  if (ahead_->data != nullptr) {
+    av_packet_move_ref(packet_.get(), ahead_.get());
+  } else {
+    Result<bool> more = ReadPacket(packet_.get());
+    if (!more.ok() || !*more) return more;
+  }
+  if ((packet_->flags & AV_PKT_FLAG_CORRUPT) != 0) {
+    // The last one: the file was cut there. Others (joined transport streams) are the decoder's to judge.
+    Result<bool> more = ReadPacket(ahead_.get());
+    if (!more.ok()) return more.status();
+    if (!*more) {
+      av_packet_unref(packet_.get());
       ended_in_error_ = true;
       return false;
     }
-    if (!ours || !at_key_) continue;
-    if (refused_ < 0) {
-      av_packet_unref(packet_.get());
-      return Wrong(fmt::format("after {} frames: {}", delivered_, AvText(refused_)));
-    }
-    refused_ = avcodec_send_packet(codec_.get(), packet_.get());
-    av_packet_unref(packet_.get());
-    if (refused_ == AVERROR(EAGAIN)) refused_ = 0;  // cannot be: the decoder was emptied before
-    return true;
   }
+  if (refused_ < 0) {
+    av_packet_unref(packet_.get());
+    return Wrong(fmt::format("after {} frames: {}", delivered_, AvText(refused_)));
+  }
+  refused_ = avcodec_send_packet(codec_.get(), packet_.get());
+  av_packet_unref(packet_.get());
+  if (refused_ == AVERROR(EAGAIN)) refused_ = 0;  // cannot be: the decoder was emptied before
+  return true;
 }
 
 Result<bool> AvReader::Skip() {

@@ -133,6 +133,7 @@ Status Decode(const MediaOptions& options, nlohmann::json* summary) {
     notes.push_back(
         fmt::format("'{}' was encoded by {}, the weights are {}", options.input, variant->second, config.name));
   }
+  for (std::string& note : (*output)->Notes()) notes.push_back(std::move(note));
   Summarize(options, *model, shape, progress, notes, summary);
   (*summary)["latents"] = used;
   (*summary)["written"] = (*output)->Describe();

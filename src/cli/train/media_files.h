@@ -65,7 +65,8 @@ class MediaOutput {
   // Frames in [0, 1] or uint8, on the CPU.
   virtual Status Write(const Piece& piece) = 0;
   virtual Status Finish(const std::map<std::string, std::string>& metadata) = 0;
-  virtual std::string Describe() const { return ""; }  // "libx264 yuv420p 66x48"
+  virtual std::string Describe() const { return ""; }  // "libx264 66x48"
+  virtual std::vector<std::string> Notes() const { return {}; }
 };
 
 struct OutputOptions {

@@ -39,6 +39,12 @@ class VideoOutput : public MediaOutput {
   std::string Describe() const override {
     return fmt::format("{} {}x{}", video_->codec(), video_->width(), video_->height());
   }
+  std::vector<std::string> Notes() const override {
+    if (video_->width() == width_ && video_->height() == height_) return {};
+    return {
+        fmt::format("its pixel format holds even sizes only: {}x{} was written as {}x{} (--pixels yuv444p keeps it)",
+                    width_, height_, video_->width(), video_->height())};
+  }
 
  private:
   std::unique_ptr<data::VideoWriter> video_;

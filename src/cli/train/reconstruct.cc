@@ -149,6 +149,7 @@ Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
   progress.End();
   std::vector<std::string> notes = (*input)->Notes();
   if (!model->loaded().note.empty()) notes.push_back(model->loaded().note);
+  for (std::string& note : (*output)->Notes()) notes.push_back(std::move(note));
   Summarize(options, *model, shape, progress, notes, summary);
   (*summary)["psnr"] = std::isfinite(work.psnr()) ? nlohmann::json(work.psnr()) : nlohmann::json(nullptr);
   (*summary)["written"] = (*output)->Describe();
