@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "models/fused.h"
+
 namespace lockstep::models {
 namespace {
 
@@ -90,7 +92,7 @@ Taehv::Taehv(const TaehvConfig& config, uint64_t seed) : torch::nn::Module("Taeh
 }
 
 at::Tensor Taehv::Run(Stack& stack, const at::Tensor& x, int64_t clips, StackMemory* memory) {
-  // Execution::kFast is dispatched here.
+  if (execution_ == Execution::kFast) return fused::Run(stack, x, clips, memory, wrap_);
   return stack.Forward(x, clips, memory, wrap_);
 }
 

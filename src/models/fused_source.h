@@ -1,0 +1,220 @@
+// The CUDA source of fused_kernels.cc, for NVRTC: no headers, KIND is 0 for float, 1 for bfloat16, 2 for half. One
+// thread moves eight channels of a pixel at a time, 16 bytes (32 for float), and keeps to the same eight, so that sums
+// per channel stay in registers.
+#pragma once
+
+namespace lockstep::models::fused::kernels {
+
+inline constexpr char kSource[] = R"cuda(
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef long long i64;
+struct F8 { float v[8]; };
+
+__device__ __forceinline__ F8 Load(const float* p) {
+  float4 a = *(const float4*)p, b = *(const float4*)(p + 4);
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+#if KIND == 0
+typedef float Elem;
+__device__ __forceinline__ void Store(float* p, const F8& f) {
+  *(float4*)p = make_float4(f.v[0], f.v[1], f.v[2], f.v[3]);
+  *(float4*)(p + 4) = make_float4(f.v[4], f.v[5], f.v[6], f.v[7]);
+}
+__device__ __forceinline__ float One(const float* p) { return *p; }
+__device__ __forceinline__ void SetOne(float* p, float f) { *p = f; }
+#else
+typedef u16 Elem;
+__device__ __forceinline__ float Up(u32 h) {
+#if KIND == 1
+  return __uint_as_float(h << 16);
+#else
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)h));
+  return f;
+#endif
+}
+__device__ __forceinline__ u32 Down(float a, float b) {
+  u32 r;
+#if KIND == 1
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+#else
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+#endif
+  return r;
+}
+__device__ __forceinline__ F8 Load(const u16* p) {
+  uint4 a = *(const uint4*)p;
+  return {{Up(a.x & 0xffff), Up(a.x >> 16), Up(a.y & 0xffff), Up(a.y >> 16), Up(a.z & 0xffff), Up(a.z >> 16),
+           Up(a.w & 0xffff), Up(a.w >> 16)}};
+}
+__device__ __forceinline__ void Store(u16* p, const F8& f) {
+  *(uint4*)p = make_uint4(Down(f.v[0], f.v[1]), Down(f.v[2], f.v[3]), Down(f.v[4], f.v[5]), Down(f.v[6], f.v[7]));
+}
+__device__ __forceinline__ float One(const u16* p) { return Up(*p); }
+__device__ __forceinline__ void SetOne(u16* p, float f) { *p = (u16)Down(f, 0.f); }
+#endif
+__device__ __forceinline__ F8 Zero() { return {{0, 0, 0, 0, 0, 0, 0, 0}}; }
+
+struct Size { int T, H, W, C; u32 rows; };  // rows: pixels of all frames
+
+// Where channel 0 of a pixel is; row = (frame * H + y) * W + x.
+__device__ __forceinline__ i64 Grouped(u32 row, int s, const Size& z) {
+  if (s == 1) return (i64)row * z.C;
+  u32 area = z.H * z.W, f = row / area, p = row - f * area, g = f / s;
+  return ((i64)g * area + p) * (s * z.C) + (f - g * s) * z.C;
+}
+__device__ __forceinline__ i64 Phases(u32 row, int s, const Size& z) {
+  u32 area = z.H * z.W, f = row / area, p = row - f * area, y = p / z.W, x = p - y * z.W, g = f / s, k = f - g * s;
+  u32 a = y & 1, b = x & 1;
+  return (((i64)g * (z.H / 2 + 1) + (y >> 1) + a) * (z.W / 2 + 1) + (x >> 1) + b) * (4 * s * z.C) +
+         (k * 4 + a * 2 + b) * z.C;
+}
+
+template <bool kPhases>
+__device__ __forceinline__ void EpilogueBody(const Elem* z, int zs, const float* bias, const Elem* residual, int relu,
+                                             const Elem* first, Elem* cat, Elem* out, int so, Size n) {
+  int lanes = n.C / 8, step = blockDim.x / lanes, c = (threadIdx.x % lanes) * 8;
+  u32 area = n.H * n.W;
+  F8 add = bias ? Load(bias + c) : Zero();
+  for (u32 row = blockIdx.x * step + threadIdx.x / lanes; row < n.rows; row += gridDim.x * step) {
+    F8 v = Load(z + (kPhases ? Phases(row, zs, n) : Grouped(row, zs, n)) + c);
+    if (residual) {
+      F8 r = Load(residual + (i64)row * 2 * n.C + c);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v.v[i] += r.v[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v.v[i] += add.v[i];
+      if (relu) v.v[i] = fmaxf(v.v[i], 0.f);
+    }
+    if (out) Store(out + Grouped(row, so, n) + c, v);
+    if (cat) {
+      u32 f = row / area, clip = f / n.T, t = f - clip * n.T;
+      Elem* at = cat + (i64)row * 2 * n.C + c;
+      Store(at, v);
+      if (t + 1 < n.T) Store(at + (i64)area * 2 * n.C + n.C, v);
+      if (t == 0) Store(at + n.C, first ? Load(first + ((i64)clip * area + (row - f * area)) * n.C + c) : Zero());
+    }
+  }
+}
+extern "C" __global__ void epilogue(const Elem* z, int zs, const float* bias, const Elem* residual, int relu,
+                                    const Elem* first, Elem* cat, Elem* out, int so, Size n) {
+  EpilogueBody<false>(z, zs, bias, residual, relu, first, cat, out, so, n);
+}
+extern "C" __global__ void epilogue_phases(const Elem* z, int zs, const float* bias, const Elem* residual, int relu,
+                                           const Elem* first, Elem* cat, Elem* out, int so, Size n) {
+  EpilogueBody<true>(z, zs, bias, residual, relu, first, cat, out, so, n);
+}
+
+// Rows of sums that no block writes would be read: the grid has exactly as many blocks as there are rows.
+__device__ __forceinline__ void WriteSums(const float* sum, float* sums, int C, int step) {
+  __shared__ float all[256 * 8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) all[threadIdx.x * 8 + i] = sum[i];
+  __syncthreads();
+  for (int j = threadIdx.x; j < C; j += blockDim.x) {
+    float total = 0;
+    for (int r = 0; r < step; ++r) total += all[r * C + j];
+    sums[(i64)blockIdx.x * C + j] = total;
+  }
+}
+
+// The commonest case, all plain and dense: out = [y > 0] * g, and sums.
+extern "C" __global__ void __launch_bounds__(256, 6)
+    mask_sums(const Elem* g, const Elem* y, Elem* out, float* sums, Size n) {
+  int lanes = n.C / 8, step = blockDim.x / lanes, c = (threadIdx.x % lanes) * 8;
+  float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  u32 stride = gridDim.x * step, row = blockIdx.x * step + threadIdx.x / lanes;
+  for (; row < n.rows; row += 2 * stride) {
+    i64 at = (i64)row * n.C + c;
+    bool two = row + stride < n.rows;
+    i64 next = two ? at + (i64)stride * n.C : at;
+    F8 v = Load(g + at), m = Load(y + at), v2 = Load(g + next), m2 = Load(y + next);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v.v[i] = m.v[i] > 0 ? v.v[i] : 0.f;
+      v2.v[i] = m2.v[i] > 0 && two ? v2.v[i] : 0.f;
+      sum[i] += v.v[i] + v2.v[i];
+    }
+    Store(out + at, v);
+    if (two) Store(out + next, v2);
+  }
+  WriteSums(sum, sums, n.C, step);
+}
+
+template <bool kPhases>
+__device__ __forceinline__ void CollectBody(const Elem* direct, int sd, const Elem* both, const Elem* active, int sa,
+                                            int past, Elem* out, int so, float* sums, Size n) {
+  int lanes = n.C / 8, step = blockDim.x / lanes, c = (threadIdx.x % lanes) * 8;
+  float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  u32 area = n.H * n.W, hs = n.H / 2 + 1, ws = n.W / 2 + 1;
+  u32 count = kPhases ? n.rows / area * hs * ws * 4 : n.rows;
+  for (u32 q = blockIdx.x * step + threadIdx.x / lanes; q < count; q += gridDim.x * step) {
+    u32 row = q;
+    bool inside = true;
+    i64 to;
+    if (kPhases) {  // q = ((group * hs + i) * ws + j) * 4 s + 4 k + phase
+      u32 m = q / (4 * so), rest = q - m * (4 * so), k = rest >> 2, a = (rest >> 1) & 1, b = rest & 1;
+      u32 line = m / ws, j = m - line * ws, group = line / hs, i = line - group * hs;
+      int y = 2 * ((int)i - (int)a) + (int)a, x = 2 * ((int)j - (int)b) + (int)b;
+      inside = y >= 0 && y < n.H && x >= 0 && x < n.W;
+      row = (group * so + k) * area + (inside ? y * n.W + x : 0);
+      to = (i64)q * n.C;
+    } else {
+      to = Grouped(row, so, n);
+    }
+    F8 v = Zero();
+    if (inside) {
+      if (direct) v = Load(direct + Grouped(row, sd, n) + c);
+      if (both) {
+        const Elem* at = both + (i64)row * 2 * n.C + c;
+        F8 own = Load(at), next = Zero();
+        if (row / area % n.T + 1 < n.T) next = Load(at + (i64)area * 2 * n.C + n.C);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v.v[i] += own.v[i] + next.v[i];
+      }
+      if (active) {
+        F8 m = Load(active + (past ? (i64)row * 2 * n.C : Grouped(row, sa, n)) + c);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v.v[i] = m.v[i] > 0 ? v.v[i] : 0.f;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[i] += v.v[i];
+    }
+    Store(out + to + c, v);
+  }
+  if (sums) WriteSums(sum, sums, n.C, step);
+}
+extern "C" __global__ void __launch_bounds__(256, 4)
+    collect(const Elem* direct, int sd, const Elem* both, const Elem* active, int sa, int past, Elem* out, int so,
+            float* sums, Size n) {
+  CollectBody<false>(direct, sd, both, active, sa, past, out, so, sums, n);
+}
+extern "C" __global__ void __launch_bounds__(256, 4)
+    collect_phases(const Elem* direct, int sd, const Elem* both, const Elem* active, int sa, int past, Elem* out,
+                   int so, float* sums, Size n) {
+  CollectBody<true>(direct, sd, both, active, sa, past, out, so, sums, n);
+}
+
+// (out, in, taps) in memory <-> (out, taps, in); one row of blocks per tensor.
+struct Item { void* wide; void* narrow; int in, taps, count, unused; };
+struct Items { Item item[32]; };
+extern "C" __global__ void pack(Items all) {
+  const Item& m = all.item[blockIdx.y];
+  for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < m.count; j += gridDim.x * blockDim.x) {
+    int o = j / (m.in * m.taps), rest = j - o * m.in * m.taps, k = rest / m.in, i = rest - k * m.in;
+    SetOne((Elem*)m.narrow + j, ((const float*)m.wide)[(o * m.in + i) * m.taps + k]);
+  }
+}
+extern "C" __global__ void unpack(Items all) {
+  const Item& m = all.item[blockIdx.y];
+  for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < m.count; j += gridDim.x * blockDim.x) {
+    int o = j / (m.in * m.taps), rest = j - o * m.in * m.taps, i = rest / m.taps, k = rest - i * m.taps;
+    ((float*)m.wide)[j] = One((const Elem*)m.narrow + (o * m.taps + k) * m.in + i);
+  }
+}
+)cuda";
+
+}  // namespace lockstep::models::fused::kernels
