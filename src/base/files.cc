@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,10 +184,14 @@ TempDir& TempDir::operator=(TempDir&& other) noexcept {
   return *this;
 }
 
+Status RemoveAll(const std::string& path) {
+  const auto remove_one = [](const char* name, const struct stat*, int, struct FTW*) { return std::remove(name); };
+  if (nftw(path.c_str(), remove_one, 32, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return Status::Ok();
+  return Status(Code::kEnvironment, fmt::format("cannot remove '{}': {}", path, ErrnoText(errno)));
+}
+
 TempDir::~TempDir() {
-  if (path_.empty()) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  if (!path_.empty()) (void)RemoveAll(path_);
 }
 
 }  // namespace lockstep

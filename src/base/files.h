@@ -37,6 +37,10 @@ Status MakeDirs(const std::string& path, mode_t mode = 0755);
 // Names in a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> ListDir(const std::string& path);
 
+// Removes a file or a folder with all it holds; links are removed, not followed. Ok when there is none. Not
+// std::filesystem::remove_all: LibTorch brings an older copy of it that does not get on with this one.
+Status RemoveAll(const std::string& path);
+
 // A private folder, removed with its content at the end of scope.
 class TempDir {
  public:

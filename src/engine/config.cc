@@ -165,6 +165,11 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   r.Field("augment", &d->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
+  if (d->augment) {
+    r.Unused("cache", "augmentation draws every clip anew: with augment: false it can be kept");
+  } else {
+    r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
+  }
   r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the whole run may leave out"});
   r.Choice("on_change", &d->on_change, {"stop", "new_epoch"}, {.help = "resuming with other data than before"});
   r.Section("validation", [&](ConfigReader& v) {

@@ -64,6 +64,7 @@ struct DataConfig {
   data::Tail tail = data::Tail::kDrop;
   bool shuffle = true, augment = true;
   int threads = 2, prefetch = 2;
+  uint64_t cache = 0;              // bytes of samples kept in memory, per rank
   uint64_t bad_samples = 0;        // budget of the run
   std::string on_change = "stop";  // the data are not those of the checkpoint
   ValidationConfig validation;

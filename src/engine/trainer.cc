@@ -1,7 +1,5 @@
 #include "engine/trainer.h"
 
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,26 +8,7 @@
 #include "engine/validation.h"
 
 namespace lockstep::engine {
-namespace {
-
-// Graphs cannot be recorded on the default stream; all work of the run goes to one of its own.
-class OwnStream {
- public:
-  explicit OwnStream(at::Device device) {
-    if (device.is_cpu()) return;
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    guard.synchronizeDevice(device.index());
-    guard_.emplace(guard.getStreamFromGlobalPool(device));
-  }
-
- private:
-  std::optional<c10::StreamGuard> guard_;
-};
-
-}  // namespace
-
 Result<RunEnd> Trainer::Run() {
-  const OwnStream stream(device_);
   Result<RunEnd> end = Loop();
   // What was saved before an error is still worth its last bytes on disk.
   const Status saved = saving_.Finish(report_.get());

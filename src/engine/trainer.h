@@ -9,6 +9,8 @@
 //   Result<RunEnd> end = trainer.Run();
 #pragma once
 
+#include <c10/core/StreamGuard.h>
+
 #include <deque>
 #include <map>
 #include <memory>
@@ -41,7 +43,8 @@ struct TrainerOptions {
   std::optional<uint64_t> stop_at;  // ends as if asked to, after this step
   std::string effective_config;     // for the record
   bool quiet = false;
-  bool queued = false;  // for tests: updates as on a GPU, on the CPU too
+  // For tests: updates as on a GPU, on the CPU too; a single rank exchanges gradients with itself.
+  bool queued = false, alone = false;
 };
 
 enum class RunEnd {
@@ -121,6 +124,8 @@ class Trainer {
   at::Device device_;
   TrainerOptions options_;
   StopRequests stop_;
+  // Graphs cannot be recorded on the default stream, and gradients belong to the stream their hooks were made on.
+  std::optional<c10::StreamGuard> stream_;
   BatchPlan plan_;
   uint64_t passes_ = 1;  // of this rank in a step
   bool queued_ = false;  // updates are queued on the device; numbers come later

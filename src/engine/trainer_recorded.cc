@@ -92,7 +92,9 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
     return w;
   });
   if (section == nullptr) return false;
-  for (auto& [name, tensor] : inputs_.fields) tensor.copy_(item.batch[name]);
+  // The companion's pass may have left a graph for this one that remembers its inputs: they are the same, and a plain
+  // copy would tell autograd that they are not.
+  for (auto& [name, tensor] : inputs_.fields) tensor.variable_data().copy_(item.batch[name]);
   section->recording->Replay();
   *weight = section->weight;
   if (last && !IsCompanion(learner)) ++recorded_steps_;

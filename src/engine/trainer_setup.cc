@@ -1,6 +1,7 @@
 // The trainer before its first step: data, model, where to start from, and what it says about all of it.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "data/cached_source.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
 #include "record/checkpoint_folder.h"
@@ -69,6 +71,11 @@ Trainer::Trainer(const Config& config, Recipe* recipe, Ranks* ranks, at::Device 
 Trainer::~Trainer() = default;
 
 Status Trainer::Setup() {
+  if (!device_.is_cpu()) {
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    guard.synchronizeDevice(device_.index());
+    stream_.emplace(guard.getStreamFromGlobalPool(device_));
+  }
   Result<BatchPlan> plan = PlanBatch(config_.train, ranks_->size());
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(plan.status()));
   plan_ = *plan;
@@ -165,6 +172,7 @@ Status Trainer::OpenData() {
     if (opened.ok()) sources_ = *opened;
     return opened.status();
   }));
+  if (config_.data.cache > 0) sources_.train = data::Cached(sources_.train, config_.data.cache);
   const std::string digest = sources_.train->Digest();
   Result<std::vector<std::string>> all = ranks_->host().Gather(digest);
   if (!all.ok()) return all.status();
@@ -234,6 +242,7 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   settings.ddp.first_bucket_bytes = t.first_bucket;
   settings.ddp.find_unused = t.find_unused;
   settings.ddp.static_graph = t.static_graph;
+  settings.ddp.alone = options_.alone;
   settings.reproducible = t.reproducible;
   settings.shards = t.shards;
   settings.queued = queued_;

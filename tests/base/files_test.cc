@@ -165,6 +165,20 @@ TEST_F(FilesTest, ATemporaryFolderGoesWithItsContent) {
   EXPECT_NE(::access(path.c_str(), F_OK), 0);
 }
 
+TEST_F(FilesTest, RemoveAllTakesFoldersAndFilesAndLeavesWhatLinksPointTo) {
+  ASSERT_TRUE(MakeDirs(dir_ / "kept").ok());
+  ASSERT_TRUE(WriteFileAtomic(dir_ / "kept/file", "x").ok());
+  ASSERT_TRUE(MakeDirs(dir_ / "gone/deep").ok());
+  ASSERT_TRUE(WriteFileAtomic(dir_ / "gone/deep/file", "x").ok());
+  ASSERT_EQ(::symlink((dir_ / "kept").c_str(), (dir_ / "gone/link").c_str()), 0);
+  EXPECT_TRUE(RemoveAll(dir_ / "gone").ok());
+  EXPECT_NE(::access((dir_ / "gone").c_str(), F_OK), 0);
+  EXPECT_EQ(*ReadFile(dir_ / "kept/file"), "x");
+  EXPECT_TRUE(RemoveAll(dir_ / "kept/file").ok());
+  EXPECT_TRUE(RemoveAll(dir_ / "never-there").ok());
+  EXPECT_NE(RemoveAll("/proc/self").message().find("/proc/self"), std::string::npos);
+}
+
 TEST_F(FilesTest, NoDescriptorIsLeakedBySuccessOrFailure) {
   auto count = [] { return ListDir("/proc/self/fd")->size(); };
   size_t before = count();

@@ -2,61 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "engine/toy_adversary.h"
 #include "engine/train_on.h"
 
 namespace lockstep::engine {
 namespace {
-
-// The companion learns to tell the main model's outputs from the truth; the main model is pulled by it.
-struct Critic : torch::nn::Module {
-  Critic() { layer = register_module("layer", torch::nn::Linear(2, 1)); }
-  torch::nn::Linear layer{nullptr};
-  at::Tensor seen = register_buffer("seen", at::zeros({}));
-};
-
-class Adversary : public Toy {
- public:
-  Status Build(const Config& config, uint64_t seed) override {
-    LOCKSTEP_RETURN_IF_ERROR(Toy::Build(config, seed));
-    critic = std::make_shared<Critic>();
-    const at::NoGradGuard no_grad;
-    for (auto& parameter : critic->parameters()) parameter.fill_(0.1);
-    return Status::Ok();
-  }
-  std::optional<Companion> companion() override {
-    OptimizerConfig optimizer;
-    optimizer.lr = 5e-2;
-    return Companion{"critic", critic.get(), optimizer};
-  }
-  Status Prepare(const Pass& pass, TensorBatch* batch) override {
-    EXPECT_EQ(batch->lanes.size(), batch->ids.size());
-    at::Tensor sign = at::empty({batch->count(), 1});
-    for (int64_t i = 0; i < batch->count(); ++i) {
-      data::Random random(pass.step * 1000 + batch->lanes[static_cast<size_t>(i)]);
-      sign[i][0] = random.Chance(0.5) ? 1.0 : -1.0;
-    }
-    batch->fields["sign"] = sign;
-    return Status::Ok();
-  }
-  Loss ComputeCompanionLoss(const Pass&, const TensorBatch& batch) override {
-    if (batch.count() == 0) return {critic->layer->forward(at::zeros({1, 2})).sum() * 0, 0, {}};
-    critic->seen.add_(1);
-    const at::Tensor shown = at::where(batch["sign"] > 0, batch["y"], Out(batch).detach());
-    return {at::mse_loss(critic->layer->forward(shown), batch["sign"]), static_cast<double>(batch.count()), {}};
-  }
-  Loss ComputeLoss(const TensorBatch& batch) override {
-    if (batch.count() == 0) return {};
-    const at::Tensor out = Out(batch);
-    const at::Tensor pull = critic->layer->forward(out).mean();
-    return {at::mse_loss(out, batch["y"]) - 0.01 * pull, static_cast<double>(batch.count()), {pull}};
-  }
-  Loss ComputeValidationLoss(const TensorBatch& batch) override {
-    return {at::mse_loss(Out(batch), batch["y"]), static_cast<double>(batch.count()), {}};
-  }
-  std::vector<std::string> Parts() const override { return {"pull"}; }
-  at::Tensor Out(const TensorBatch& batch) { return net->second->forward(at::tanh(net->first->forward(batch["x"]))); }
-  std::shared_ptr<Critic> critic;
-};
 
 Job AdversaryJob(bool queued) {
   Job job;
@@ -111,6 +61,22 @@ TEST(Companion, IsSavedWithItsBuffersAndResumedExactly) {
       ASSERT_TRUE(resumed.status.ok()) << resumed.status.ToString();
       EXPECT_EQ(Difference(resumed.weights, whole.weights), 0) << world << " ranks, queued " << queued;
     }
+  }
+}
+
+TEST(Companion, LearnsInBf16AndInFp16WithALossScaleOfItsOwn) {
+  for (const auto precision : {Precision::kBf16, Precision::kFp16}) {
+    Job job = AdversaryJob(true);
+    job.config.train.precision = precision;
+    job.config.train.scaler.initial = 1e6;
+    const Outcome whole = TrainOn(1, job)[0];
+    ASSERT_TRUE(whole.status.ok()) << whole.status.ToString();
+    const Result<TempDir> dir = TempDir::Create();
+    job.options.run_dir = dir->path();
+    job.options.stop_at = 5;
+    ASSERT_TRUE(TrainOn(1, job)[0].status.ok());
+    job.options.stop_at.reset();
+    EXPECT_EQ(Difference(TrainOn(1, job)[0].weights, whole.weights), 0);
   }
 }
 

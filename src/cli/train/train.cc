@@ -134,12 +134,7 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
   place->run_dir += "/smoke";
   place->metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", place->run_dir, rank);
   Status made;
-  if (ranks.is_main()) {
-    std::error_code error;
-    std::filesystem::remove_all(place->run_dir, error);
-    if (error)
-      made = Status(Code::kEnvironment, fmt::format("cannot remove '{}': {}", place->run_dir, error.message()));
-  }
+  if (ranks.is_main()) made = RemoveAll(place->run_dir);
   LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(made));
   return ranks.Agree(MakeDirs(place->run_dir + "/metrics"));
 }

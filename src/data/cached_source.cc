@@ -1,0 +1,71 @@
+#include "data/cached_source.h"
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+namespace lockstep::data {
+namespace {
+
+class CachedSource final : public Source {
+ public:
+  CachedSource(std::shared_ptr<const Source> source, uint64_t bytes) : source_(std::move(source)), left_(bytes) {
+    for (const Field& field : source_->fields()) sample_bytes_ += field.bytes();
+  }
+  const std::vector<Field>& fields() const override { return source_->fields(); }
+  uint64_t size() const override { return source_->size(); }
+  std::string Name(uint64_t index) const override { return source_->Name(index); }
+  std::string Origin(uint64_t index) const override { return source_->Origin(index); }
+  std::string Describe() const override { return source_->Describe(); }
+  std::string Digest() const override { return source_->Digest(); }
+
+  Status Read(const Draw& draw, std::span<std::byte* const> out) const override {
+    if (draw.augment) return source_->Read(draw, out);
+    std::shared_ptr<const std::byte[]> kept;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto it = kept_.find(draw.index); it != kept_.end()) kept = it->second;
+    }
+    if (kept) {
+      Copy(kept.get(), out);
+      return Status::Ok();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(source_->Read(draw, out));
+    {
+      const std::lock_guard lock(mutex_);
+      if (left_ < sample_bytes_ || kept_.contains(draw.index)) return Status::Ok();
+      left_ -= sample_bytes_;
+    }
+    std::shared_ptr<std::byte[]> copy(new std::byte[sample_bytes_]);
+    size_t at = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(copy.get() + at, out[i], fields()[i].bytes());
+      at += fields()[i].bytes();
+    }
+    const std::lock_guard lock(mutex_);
+    if (!kept_.emplace(draw.index, std::move(copy)).second) left_ += sample_bytes_;  // another thread was first
+    return Status::Ok();
+  }
+
+ private:
+  void Copy(const std::byte* from, std::span<std::byte* const> out) const {
+    for (size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(out[i], from, fields()[i].bytes());
+      from += fields()[i].bytes();
+    }
+  }
+
+  std::shared_ptr<const Source> source_;
+  uint64_t sample_bytes_ = 0;
+  mutable std::mutex mutex_;
+  mutable uint64_t left_;
+  mutable std::unordered_map<uint64_t, std::shared_ptr<const std::byte[]>> kept_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> Cached(std::shared_ptr<const Source> source, uint64_t bytes) {
+  return std::make_unique<CachedSource>(std::move(source), bytes);
+}
+
+}  // namespace lockstep::data

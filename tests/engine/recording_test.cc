@@ -1,0 +1,166 @@
+// Steps as recorded graphs. Without CUDA there is one thing to say: that, and why, nothing is recorded.
+#include "engine/recording.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "engine/toy_adversary.h"
+#include "engine/train_on.h"
+
+namespace lockstep::engine {
+namespace {
+
+#ifndef LOCKSTEP_CUDA
+
+TEST(Recording, NeedsCuda) {
+  Recorder recorder(at::kCPU);
+  const auto made = recorder.Record([] {});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().message(), "graphs need CUDA, the device is cpu");
+}
+
+TEST(Recording, IsRefusedOnTheCpuWhereItMustBe) {
+  Job job;
+  EXPECT_TRUE(TrainOn(1, job)[0].status.ok());
+  job.config.train.graph = "require";
+  const Outcome refused = TrainOn(1, job)[0];
+  ASSERT_FALSE(refused.status.ok());
+  EXPECT_NE(refused.status.message().find("the device is the CPU"), std::string::npos) << refused.status.message();
+}
+
+#else
+
+const at::Device kGpu(at::kCUDA, 0);
+
+struct Done {
+  Status status;
+  at::Tensor weights;
+  double loss = 0;
+  uint64_t recorded = 0;
+};
+
+Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
+  comm::Identity who;
+  who.master_port = FreePort();
+  comm::Options options;
+  auto comm = comm::TensorCommunicator::Create(who, options, backend, kGpu);
+  if (!comm.ok()) return {comm.status(), {}, 0, 0};
+  Ranks ranks(*comm);
+  const std::unique_ptr<Toy> toy = job.make();
+  if (job.prepare) job.prepare(*toy, 0);
+  TrainerOptions quiet = job.options;
+  quiet.quiet = true;
+  Trainer trainer(job.config, toy.get(), &ranks, kGpu, quiet);
+  Done done;
+  done.status = trainer.Setup();
+  if (!done.status.ok()) return done;
+  done.status = trainer.Run().status();
+  done.weights = trainer.flat().values().cpu();
+  done.loss = trainer.last_loss().value_or(-1);
+  done.recorded = trainer.recorded_steps();
+  return done;
+}
+
+Job LongJob() {
+  Job job;
+  job.config.train.steps = job.config.train.schedule.steps = 20;
+  job.config.train.average.decay = 0.9;
+  return job;
+}
+
+void ExpectSameBits(Job job, uint64_t recorded) {
+  const Done now = Train(job);
+  job.config.train.graph = "off";
+  const Done eager = Train(job);
+  ASSERT_TRUE(now.status.ok()) << now.status.ToString();
+  ASSERT_TRUE(eager.status.ok()) << eager.status.ToString();
+  EXPECT_EQ(now.recorded, recorded);
+  EXPECT_EQ(eager.recorded, 0u);
+  EXPECT_EQ(Difference(now.weights, eager.weights), 0);
+  EXPECT_EQ(now.loss, eager.loss);
+}
+
+TEST(Recorded, StepsHaveTheBitsOfOthers) { ExpectSameBits(LongJob(), 17); }
+
+TEST(Recorded, StepsOfSeveralPassesToo) {
+  Job job = LongJob();
+  job.config.train.micro_batch = 2;
+  job.config.train.average.every = 3;
+  ExpectSameBits(job, 17);
+}
+
+TEST(Recorded, HalfPrecisionWithItsLossScaleToo) {
+  Job job = LongJob();
+  job.config.train.precision = Precision::kFp16;
+  job.config.train.scaler.initial = 1e9;
+  job.config.train.scaler.interval = 4;
+  ExpectSameBits(job, 17);
+}
+
+TEST(Recorded, ACompanionWhoseTensorsAreKeptToo) {
+  Job job = LongJob();
+  job.make = [] { return std::make_unique<Adversary>(); };
+  ExpectSameBits(job, 17);
+  job.config.train.micro_batch = 4;
+  ExpectSameBits(job, 17);
+}
+
+TEST(Recorded, ReproducibleToo) {
+  Job job = LongJob();
+  job.config.train.reproducible = true;
+  ExpectSameBits(job, 17);
+}
+
+TEST(Recorded, ASmallerLastBatchRunsAsItIs) {
+  Job job = LongJob();
+  job.config.data.tail = data::Tail::kKeep;  // 61 points: seven batches of 8, one of 5
+  ExpectSameBits(job, 15);
+}
+
+TEST(Recorded, TheExchangeOverNcclIsAPartOfThePass) {
+  Job job = LongJob();
+  const Done without = Train(job);
+  job.options.alone = true;
+  job.config.train.bucket = job.config.train.first_bucket = 64;
+  const Done with = Train(job, comm::Backend::kNccl);
+  ASSERT_TRUE(with.status.ok()) << with.status.ToString();
+  EXPECT_EQ(with.recorded, 17u);
+  EXPECT_EQ(Difference(with.weights, without.weights), 0);
+}
+
+TEST(Recorded, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
+  Job job = LongJob();
+  job.prepare = [](Toy& toy, int) {
+    toy.before_loss = [](const TensorBatch& batch) { ASSERT_TRUE(std::isfinite(batch["x"].sum().item<double>())); };
+  };
+  const Done done = Train(job);
+  EXPECT_TRUE(done.status.ok()) << done.status.ToString();
+  EXPECT_EQ(done.recorded, 0u);
+  EXPECT_EQ(Difference(done.weights, Train(LongJob()).weights), 0);
+  job.config.train.graph = "require";
+  const Done refused = Train(job);
+  EXPECT_FALSE(refused.status.ok());
+  EXPECT_NE(refused.status.message().find("not recorded"), std::string::npos) << refused.status.message();
+}
+
+TEST(Recorded, ResumesExactly) {
+  for (const bool companion : {false, true}) {
+    Job job = LongJob();
+    if (companion) job.make = [] { return std::make_unique<Adversary>(); };
+    job.config.train.precision = Precision::kBf16;
+    const Done whole = Train(job);
+    const Result<TempDir> dir = TempDir::Create();
+    job.options.run_dir = dir->path();
+    for (const uint64_t stop : {2, 11, 15}) {
+      job.options.stop_at = stop;
+      ASSERT_TRUE(Train(job).status.ok());
+    }
+    job.options.stop_at.reset();
+    EXPECT_EQ(Difference(Train(job).weights, whole.weights), 0) << companion;
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep::engine
