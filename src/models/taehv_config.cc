@@ -42,10 +42,10 @@ bool Read(const nlohmann::json& json, int* value, int least, int most) {
   return true;
 }
 
-template <size_t n>
-bool Read(const nlohmann::json& json, std::array<int, n>* values, int least, int most) {
-  if (!json.is_array() || json.size() != n) return false;
-  for (size_t i = 0; i < n; ++i) {
+template <size_t kCount>
+bool Read(const nlohmann::json& json, std::array<int, kCount>* values, int least, int most) {
+  if (!json.is_array() || json.size() != kCount) return false;
+  for (size_t i = 0; i < kCount; ++i) {
     if (!Read(json[i], &(*values)[i], least, most)) return false;
   }
   return true;

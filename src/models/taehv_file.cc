@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -166,7 +165,7 @@ Result<TaehvConfig> RecognizeTaehv(const NamedTensors& weights, const std::strin
     }
     return config;
   }
-  std::string base = std::filesystem::path(file_name).filename().string();
+  std::string base = file_name.substr(file_name.rfind('/') + 1);  // all of it where there is no slash
   std::vector<TaehvConfig> same = Candidates(*found);
   if (same.empty()) {
     // The rest of a behaviour that shapes do not show, as upstream's names tell it.

@@ -24,11 +24,10 @@ at::Tensor Function::Forward(const at::Tensor& x, const Flow&) {
 Conv::Conv(at::Generator& random, int in, int out, const ConvShape& shape) : shape(shape) {
   // Conv2d's default: uniform in +-1/sqrt(fan_in), reached for the weight by way of Kaiming's formula with a =
   // sqrt(5). The same roundings in the same order, so that the bits agree with PyTorch's.
-  int kernel = shape.kernel;
-  double fan_in = double(in / shape.groups) * kernel * kernel;
+  int kernel = shape.kernel, group = in / shape.groups;
+  double fan_in = double(group) * kernel * kernel;
   double bound = std::sqrt(3.0) * (std::sqrt(2.0 / (1 + std::pow(std::sqrt(5.0), 2))) / std::sqrt(fan_in));
-  weight =
-      register_parameter("weight", at::empty({out, in / shape.groups, kernel, kernel}).uniform_(-bound, bound, random));
+  weight = register_parameter("weight", at::empty({out, group, kernel, kernel}).uniform_(-bound, bound, random));
   if (!shape.bias) return;
   bound = 1 / std::sqrt(fan_in);
   bias = register_parameter("bias", at::empty({out}).uniform_(-bound, bound, random));

@@ -62,7 +62,7 @@ class DecoderStream {
   int64_t latents() const { return latents_; }
 
  private:
-  at::Tensor Show(at::Tensor raw);
+  at::Tensor Show(at::Tensor x);  // raw frames as pictures
 
   Taehv* model_;
   std::optional<int64_t> expected_;
