@@ -56,9 +56,7 @@ Publication::Publication(Publication&& other) noexcept
       overwrite_(other.overwrite_) {}
 
 Publication::~Publication() {
-  if (temporary_.empty()) return;
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
+  if (!temporary_.empty()) static_cast<void>(RemoveAll(temporary_));
 }
 
 Status Publication::CheckPlace() const {
@@ -115,10 +113,7 @@ Status Publication::Publish() {
     return failed;
   }
   temporary_.clear();
-  if (!old.empty()) {
-    std::error_code ignored;
-    fs::remove_all(old, ignored);
-  }
+  if (!old.empty()) LOCKSTEP_RETURN_IF_ERROR(RemoveAll(old));
   return SyncPath(Parent(path_));
 }
 
