@@ -168,9 +168,15 @@ struct Runner {
 
   Tensor ConvAndRelu(const Step& step, const Tensor& x) const {
     Conv& conv = At<Conv>(step.begin);
-    int64_t group = step.out.group, in = Filled(group * x.size(1), x);
-    Tensor weight = ForGroup(conv.weight, group, in, group * conv.weight.size(0), type);
-    return ConvRelu(Input(x, group, in, type), weight, group > 1 ? conv.bias.repeat({group}) : conv.bias, 1);
+    int64_t group = step.out.group, have = group * x.size(1), in = Filled(have, x);
+    Tensor bias = group > 1 ? conv.bias.repeat({group}) : conv.bias;
+    bool thin = x.is_cuda() && 3 * have <= 32 && !(x.requires_grad() && at::GradMode::is_enabled());
+    Tensor weight = ForGroup(conv.weight, group, thin ? have : in, group * conv.weight.size(0), type);
+    if (thin) {
+      Tensor columns = Columns(x.reshape({-1, have, x.size(2), x.size(3)}), 32, type);
+      return ConvRelu(columns, ColumnsOf(weight, 32), bias, {1, 0});
+    }
+    return ConvRelu(Input(x, group, in, type), weight, bias, {1, 1});
   }
 
   Tensor Pool(const Step& step, const Tensor& x) const {
@@ -220,7 +226,7 @@ struct Runner {
     Conv &before = At<Conv>(step.begin + 2), &last = At<Conv>(step.begin + 4);
     int64_t group = At<TGrow>(step.begin + 1).frames, phases = At<Function>(step.begin).factor == 2 ? 4 : 1;
     int64_t c = before.weight.size(0), o = last.weight.size(0), out = group * phases * o, filled = Filled(out, x);
-    Tensor y = ConvRelu(x.to(type).contiguous(kLast), Grown(step), {}, 1, phases == 4 ? c : 0);
+    Tensor y = ConvRelu(x.to(type).contiguous(kLast), Grown(step), {}, {1, 1}, phases == 4 ? c : 0);
     Tensor one = phases == 4 ? PhasesOf(last.weight) : last.weight;
     Tensor weight = ForGroup(one, group, group * phases * c, filled, type);
     y = at::conv2d(y, weight, FilledTo(last.bias, group * phases, filled, type), 1, phases == 4 ? 0 : 1);

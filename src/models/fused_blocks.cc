@@ -29,18 +29,19 @@ struct ConvGradients {
 };
 
 ConvGradients ConvBackward(const Tensor& g, const Tensor& x, const Tensor& w, bool need_x, bool need_w, bool need_b,
-                           int64_t padding = 1) {
+                           at::IntArrayRef padding = {1, 1}) {
   auto [dx, dw, db] =
       at::convolution_backward(g, x, w, need_b ? at::OptionalIntArrayRef({w.size(0)}) : at::OptionalIntArrayRef(),
-                               {1, 1}, {padding, padding}, {1, 1}, false, {0, 0}, 1, {need_x, need_w, need_b});
+                               {1, 1}, padding, {1, 1}, false, {0, 0}, 1, {need_x, need_w, need_b});
   return {dx, dw, db};
 }
 
-Tensor ConvBiasRelu(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t padding = 1) {
+Tensor ConvBiasRelu(const Tensor& x, const Tensor& w, const Tensor& bias, at::IntArrayRef padding = {1, 1}) {
   if (x.is_cuda() && at::globalContext().userEnabledCuDNN()) {
-    return at::cudnn_convolution_relu(x, w, bias, {1, 1}, {padding, padding}, {1, 1}, 1);
+    return at::cudnn_convolution_relu(x, w, bias.defined() ? std::optional(bias) : std::nullopt, {1, 1}, padding,
+                                      {1, 1}, 1);
   }
-  return at::conv2d(x, w, bias, 1, padding).relu_();
+  return at::conv2d(x, w, bias, {1, 1}, padding).relu_();
 }
 
 // (rows of any number, a) in memory as weights (o, i, k, k) whose channels are innermost.
@@ -51,11 +52,17 @@ Tensor AsRows(const Tensor& weight, at::ScalarType type) {  // its inverse
   return weight.permute({0, 2, 3, 1}).to(type).contiguous();
 }
 
+// Merging rounds once more; not in a type of few bits.
+Tensor Wide(const Tensor& parameter) {
+  return at::isReducedFloatingType(parameter.scalar_type()) ? parameter.to(at::kFloat) : parameter;
+}
+
 struct PoolMerging : torch::autograd::Function<PoolMerging> {
   static Tensor forward(AutogradContext* ctx, const Tensor& pool, const Tensor& conv, at::ScalarType type) {
     int64_t o = conv.size(0), k = conv.size(1);
-    Tensor rows = conv.view({o, k, 9}).transpose(1, 2).reshape({o * 9, k});
-    Tensor columns = pool.view({k, -1});
+    Tensor rows = Wide(conv).reshape({o, k, 9}).transpose(1, 2).reshape({o * 9, k});
+    Tensor columns = Wide(pool).reshape({k, -1});
+    ctx->saved_data["type"] = conv.scalar_type();
     ctx->save_for_backward({rows, columns});
     return AsWeight(at::mm(rows, columns).to(type), o, 3);
   }
@@ -67,7 +74,8 @@ struct PoolMerging : torch::autograd::Function<PoolMerging> {
     Tensor g = AsRows(gradients[0], rows.scalar_type()).view({o * 9, -1});
     Tensor pool = at::mm(rows.t(), g).view({k, -1, 1, 1});
     Tensor conv = at::mm(g, columns.t()).view({o, 9, k}).transpose(1, 2).contiguous().view({o, k, 3, 3});
-    return {pool, conv, Tensor()};
+    at::ScalarType type = ctx->saved_data["type"].toScalarType();
+    return {pool.to(type), conv.to(type), Tensor()};
   }
 };
 
@@ -110,10 +118,12 @@ struct GrowMerging : torch::autograd::Function<GrowMerging> {
   static Tensor forward(AutogradContext* ctx, const Tensor& grow, const Tensor& conv, int64_t factor,
                         at::ScalarType type) {
     int64_t o = conv.size(0), c = conv.size(1), frames = grow.size(0) / c;
-    Tensor rows = factor == 2 ? at::mm(conv.view({o * c, 9}), Taps(EnlargingTaps, conv)).view({o, c, 4, 4})
-                              : conv.view({o, c, 1, 9});
+    Tensor wide = Wide(conv);
+    Tensor rows = factor == 2 ? at::mm(wide.reshape({o * c, 9}), Taps(EnlargingTaps, wide)).view({o, c, 4, 4})
+                              : wide.reshape({o, c, 1, 9});
+    ctx->saved_data["type"] = conv.scalar_type();
     rows = rows.permute({2, 0, 3, 1}).reshape({-1, c});  // [phase][o][taps], c
-    Tensor columns = grow.view({frames, c, -1});
+    Tensor columns = Wide(grow).reshape({frames, c, -1});
     ctx->save_for_backward({rows, columns});
     ctx->saved_data["factor"] = factor;
     Tensor merged = at::bmm(rows.expand({frames, -1, -1}), columns).to(type);
@@ -135,7 +145,8 @@ struct GrowMerging : torch::autograd::Function<GrowMerging> {
     } else {
       conv = conv.view({-1, 9, c}).transpose(1, 2).contiguous().view({-1, c, 3, 3});
     }
-    return {grow, conv, Tensor(), Tensor()};
+    at::ScalarType type = ctx->saved_data["type"].toScalarType();
+    return {grow.to(type), conv.to(type), Tensor(), Tensor()};
   }
 };
 
@@ -166,11 +177,11 @@ struct Grouping : torch::autograd::Function<Grouping> {
 
 struct ConvReluFunction : torch::autograd::Function<ConvReluFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                        int64_t padding, int64_t clear) {
+                        at::IntArrayRef padding, int64_t clear) {
     Tensor y = ConvBiasRelu(x, weight, bias ? bias->to(x.scalar_type()) : Tensor(), padding);
     if (clear > 0) ClearEdges(y, clear);
     ctx->save_for_backward({x, weight, y});
-    ctx->saved_data["padding"] = padding;
+    ctx->saved_data["padding"] = padding.vec();
     if (bias) ctx->saved_data["bias"] = bias->scalar_type();
     return y;
   }
@@ -183,13 +194,13 @@ struct ConvReluFunction : torch::autograd::Function<ConvReluFunction> {
     if (biased) sums = SumsFor(y, y.size(1), 1);
     if (sums.defined()) {
       Shape shape{.frames = y.size(0), .channels = y.size(1), .height = y.size(2), .width = y.size(3)};
-      g = Collect({.direct = g, .active = y}, shape, {}, sums);
+      g = Collect({.direct = g, .active = y}, shape, {}, sums[0]);
     } else {
       g = at::threshold_backward(g, y, 0);
     }
     ConvGradients d = ConvBackward(g, x, weight, ctx->needs_input_grad(0), ctx->needs_input_grad(1),
-                                   biased && !sums.defined(), ctx->saved_data["padding"].toInt());
-    Tensor bias = sums.defined() ? sums.sum({0, 1}) : d.bias;
+                                   biased && !sums.defined(), ctx->saved_data["padding"].toIntVector());
+    Tensor bias = sums.defined() ? TotalOf(sums, y)[0] : d.bias;
     if (biased) bias = bias.to(ctx->saved_data["bias"].toScalarType());
     return {d.input, d.weight, bias, Tensor(), Tensor()};
   }
@@ -308,7 +319,7 @@ struct Blocks : torch::autograd::Function<Blocks> {
         input = Collect(meeting, shape, layout);
       }
     }
-    Tensor biases = own && learn ? sums.sum(1) : Tensor();  // one kernel for all of them
+    Tensor biases = own && learn ? TotalOf(sums, y) : Tensor();  // one kernel for all of them
     return WithParameters(ctx, std::move(input), std::move(narrow), biases);
   }
 
@@ -353,15 +364,34 @@ Tensor MergeGrow(const Tensor& grow, const Tensor& conv, int64_t factor, at::Sca
 
 Tensor PhasesOf(const Tensor& conv) {
   int64_t o = conv.size(0), c = conv.size(1);
-  Tensor all = at::mm(conv.reshape({o * c, 9}), Taps(PhaseTaps, conv)).view({o, c, 4, 2, 2, 4});
+  Tensor wide = Wide(conv);
+  Tensor all = at::mm(wide.reshape({o * c, 9}), Taps(PhaseTaps, wide)).view({o, c, 4, 2, 2, 4});
   return all.permute({2, 0, 5, 1, 3, 4}).reshape({4 * o, 4 * c, 2, 2});
+}
+
+Tensor ColumnsOf(const Tensor& conv, int64_t channels) {
+  Tensor side = conv.permute({0, 3, 1, 2}).flatten(1, 2).unsqueeze(3);  // (o, 3 * i, 3, 1)
+  return at::constant_pad_nd(side, {0, 0, 0, 0, 0, channels - side.size(1)}).contiguous(kLast);
+}
+
+Tensor Columns(const Tensor& x, int64_t channels, at::ScalarType type) {
+  int64_t c = x.size(1), w = x.size(3);
+  Tensor out = at::empty({x.size(0), channels, x.size(2), w}, x.options().dtype(type), kLast);
+  if (channels > 3 * c) out.narrow(1, 3 * c, channels - 3 * c).zero_();
+  for (int64_t tap = 0; tap < 3; ++tap) {
+    Tensor to = out.narrow(1, tap * c, c);
+    int64_t from = tap - 1, lost = from == 0 ? 0 : 1;
+    to.narrow(3, std::max<int64_t>(0, -from), w - lost).copy_(x.narrow(3, std::max<int64_t>(0, from), w - lost));
+    if (lost > 0) to.select(3, from < 0 ? 0 : w - 1).zero_();
+  }
+  return out;
 }
 
 Tensor ForGroup(const Tensor& conv, int64_t frames, int64_t in, int64_t out, at::ScalarType type) {
   return Grouping::apply(conv, frames, in, out, type);
 }
 
-Tensor ConvRelu(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t padding, int64_t clear) {
+Tensor ConvRelu(const Tensor& x, const Tensor& weight, const Tensor& bias, at::IntArrayRef padding, int64_t clear) {
   return ConvReluFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, padding, clear);
 }
 

@@ -29,9 +29,15 @@ at::Tensor PhasesOf(const at::Tensor& conv);
 // The same weight for each of `frames` frames side by side, filled up with zeros to `in` and `out` channels.
 at::Tensor ForGroup(const at::Tensor& conv, int64_t frames, int64_t in, int64_t out, at::ScalarType type);
 
+// A 3x3 on few channels as a 3x1 (padding {1, 0}) on three times as many, each pixel beside its neighbours, filled up
+// with zeros to `channels`: tensor cores multiply at least 16 at a time, whether they are there or not. No gradient for
+// x.
+at::Tensor ColumnsOf(const at::Tensor& conv, int64_t channels);
+at::Tensor Columns(const at::Tensor& x, int64_t channels, at::ScalarType type);
+
 // relu(conv(x) + bias); weight from above, in x's type; bias: a parameter or undefined. clear > 0: the output is
 // `phases` of that many channels, edges cleared.
-at::Tensor ConvRelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t padding,
+at::Tensor ConvRelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::IntArrayRef padding,
                     int64_t clear = 0);
 
 // Memory blocks one after another, from z (layout) to frames grouped by out_group. memories: of each block, to be read

@@ -119,6 +119,8 @@ at::Tensor SumsFor(const at::Tensor& like, int64_t channels, int64_t count) {
   return at::empty({count, kernels::SumBlocks(), channels}, like.options().dtype(at::kFloat).requires_grad(false));
 }
 
+at::Tensor TotalOf(const at::Tensor& sums, const at::Tensor& like) { return kernels::Total(sums, like); }
+
 void ClearEdges(const at::Tensor& phases, int64_t channels) {
   at::Tensor parts = phases.unflatten(1, {-1, 2, 2, channels});
   for (int a = 0; a < 2; ++a) {

@@ -54,10 +54,11 @@ struct Arriving {
   int64_t active_group = 1;
   bool active_with_past = false;
 };
-// Into the layout, plus the sum per channel over all pixels when `sums` asks for it: a (rows, channels) float32 tensor
-// made by SumsFor whose column sums are the result. Undefined SumsFor: not offered here, take it from elsewhere.
+// Into the layout, plus the sum per channel over all pixels when `sums` asks for it: one of the `count` sets of
+// SumsFor, for TotalOf. Undefined SumsFor: not offered here, take it from elsewhere.
 at::Tensor Collect(const Arriving& from, const Shape& shape, Layout layout, const at::Tensor& sums = {});
 at::Tensor SumsFor(const at::Tensor& like, int64_t channels, int64_t count);
+at::Tensor TotalOf(const at::Tensor& sums, const at::Tensor& like);  // (count, channels)
 
 // The pixels of a phases tensor that belong to no frame become zero, in place.
 void ClearEdges(const at::Tensor& phases, int64_t channels);

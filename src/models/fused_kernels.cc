@@ -24,6 +24,7 @@ int64_t SumBlocks() { return 0; }
 void Epilogue(const at::Tensor&, Layout, const Shape&, const After&, const at::Tensor&, const at::Tensor&,
               const at::Tensor&, int64_t) {}
 void Collect(const Arriving&, const Shape&, Layout, const at::Tensor&, const at::Tensor&) {}
+at::Tensor Total(const at::Tensor&, const at::Tensor&) { return {}; }
 void Pack(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&) {}
 void Unpack(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&) {}
 
@@ -49,6 +50,7 @@ struct Libraries {
 
   Libraries() {
     std::string name = "libnvrtc.so." + std::to_string(CUDA_VERSION / 1000);
+    dlopen("libcaffe2_nvrtc.so", RTLD_NOW);  // beside torch's libraries; it knows where NVRTC is installed
     void* nvrtc = dlopen(name.c_str(), RTLD_NOW);
     if (nvrtc == nullptr) nvrtc = dlopen("libnvrtc.so", RTLD_NOW);
     void* driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -78,7 +80,7 @@ struct Libraries {
   }
 };
 
-enum Kernel { kEpilogue, kEpiloguePhases, kMaskSums, kCollect, kCollectPhases, kPack, kUnpack, kKernels };
+enum Kernel { kEpilogue, kEpiloguePhases, kMaskSums, kCollect, kCollectPhases, kTotal, kPack, kUnpack, kKernels };
 constexpr const char* kNames[] = {"epilogue", "epilogue_phases", "mask_sums", "collect", "collect_phases",
                                   "pack",     "unpack"};
 
@@ -161,12 +163,12 @@ Size SizeOf(const Shape& shape) {
 void* Address(const at::Tensor& x) { return x.defined() ? const_cast<void*>(x.const_data_ptr()) : nullptr; }
 
 void Launch(const at::Tensor& like, Kernel kernel, unsigned blocks, unsigned rows, unsigned threads,
-            std::vector<void*> arguments) {
+            std::vector<void*> arguments, unsigned thread_rows = 1) {
   c10::cuda::CUDAGuard guard(like.device());
   MakeCurrent(like.device());
   void* stream = at::cuda::getCurrentCUDAStream().stream();
-  int error = Libraries::Get().cuLaunchKernel(ModuleFor(like).functions[kernel], blocks, rows, 1, threads, 1, 1, 0,
-                                              stream, arguments.data(), nullptr);
+  int error = Libraries::Get().cuLaunchKernel(ModuleFor(like).functions[kernel], blocks, rows, 1, threads, thread_rows,
+                                              1, 0, stream, arguments.data(), nullptr);
   TORCH_CHECK(error == 0, "TAEHV's kernel ", kNames[kernel], " was not started: CUDA error ", error);
 }
 
@@ -235,6 +237,14 @@ void Collect(const Arriving& from, const Shape& shape, Layout layout, const at::
   }
   Launch(into, layout.phases ? kCollectPhases : kCollect, blocks, 1, threads,
          {&direct, &direct_group, &both, &active, &active_group, &past, &to, &group, &total, &size});
+}
+
+at::Tensor Total(const at::Tensor& sums, const at::Tensor& like) {
+  at::Tensor out = at::empty({sums.size(0), sums.size(2)}, sums.options());
+  void *from = Address(sums), *to = Address(out);
+  int blocks = int(sums.size(1)), channels = int(sums.size(2));
+  Launch(like, kTotal, unsigned(channels + 31) / 32, unsigned(sums.size(0)), 32, {&from, &to, &blocks, &channels}, 32);
+  return out;
 }
 
 void Pack(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& into) {

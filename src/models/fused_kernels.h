@@ -21,6 +21,8 @@ void Epilogue(const at::Tensor& z, Layout layout, const Shape& shape, const Afte
 // Sums are written as (blocks, channels) partial sums in float32, when defined; SumBlocks rows of them.
 int64_t SumBlocks();
 void Collect(const Arriving& from, const Shape& shape, Layout layout, const at::Tensor& into, const at::Tensor& sums);
+// (sets, blocks, channels) -> (sets, channels). `like` names the type whose kernels are loaded.
+at::Tensor Total(const at::Tensor& sums, const at::Tensor& like);
 
 // Parameters (float32, contiguous) into the compute type with channels innermost, and gradients back, all in one launch
 // per 32. Shapes of the pairs are equal.

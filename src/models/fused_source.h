@@ -198,6 +198,23 @@ extern "C" __global__ void __launch_bounds__(256, 4)
   CollectBody<true>(direct, sd, both, active, sa, past, out, so, sums, n);
 }
 
+// Sums over the blocks that wrote them, (sets, blocks, C) -> (sets, C), always in the same order.
+extern "C" __global__ void __launch_bounds__(1024) total(const float* sums, float* out, int blocks, int C) {
+  __shared__ float part[32][33];
+  int c = blockIdx.x * 32 + threadIdx.x, lane = threadIdx.y;
+  const float* from = sums + (i64)blockIdx.y * blocks * C;
+  float sum = 0;
+  if (c < C) {
+#pragma unroll 4
+    for (int b = lane; b < blocks; b += 32) sum += from[(i64)b * C + c];
+  }
+  part[lane][threadIdx.x] = sum;
+  __syncthreads();
+  if (lane > 0 || c >= C) return;
+  for (int i = 1; i < 32; ++i) sum += part[i][threadIdx.x];
+  out[(i64)blockIdx.y * C + c] = sum;
+}
+
 // (out, in, taps) in memory <-> (out, taps, in); one row of blocks per tensor.
 struct Item { void* wide; void* narrow; int in, taps, count, unused; };
 struct Items { Item item[32]; };

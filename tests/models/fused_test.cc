@@ -228,6 +228,12 @@ TEST(Fused, MergedWeightsAreTheLayersOneAfterAnother) {
   EXPECT_LT(Difference(found, at::conv2d(expected, last, {}, 1, 1)), 1e-14);
 }
 
+TEST(Fused, AThinConvolutionMayReadNeighboursAsChannels) {
+  at::Tensor x = Noise({2, 5, 6, 4}), conv = Noise({3, 5, 3, 3}, at::kDouble, 2);
+  at::Tensor found = at::conv2d(fused::Columns(x, 16, at::kDouble), fused::ColumnsOf(conv, 16), {}, {1, 1}, {1, 0});
+  EXPECT_LT(Difference(found, at::conv2d(x, conv, {}, 1, 1)), 1e-14);
+}
+
 TEST(Fused, GradientsOfMergedWeightsAreNumerically) {
   at::Tensor grow = (Noise({2 * 3, 2, 1, 1}) - 0.5).requires_grad_();
   at::Tensor conv = (Noise({2, 3, 3, 3}, at::kDouble, 2) - 0.5).requires_grad_(),
