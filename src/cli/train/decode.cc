@@ -98,7 +98,7 @@ Status Decode(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(Plan(options, **input, config, &shape));
   auto output = CreateFrames(options.output, shape, options.out);
   if (!output.ok()) return output.status();
-  MediaProgress progress(shape.count, true);
+  MediaProgress progress(shape.count);
   const bool bytes = !IsTensorName(options.output) || options.out.dtype == Dtype::kU8;
   const int64_t piece_frames = model->PieceOf(options, shape);
   const int64_t latents = static_cast<int64_t>((*input)->shape().count);

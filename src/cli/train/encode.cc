@@ -37,7 +37,7 @@ Status Encode(const MediaOptions& options, nlohmann::json* summary) {
   }
   auto output = CreateLatents(options.output, latents, options.out);
   if (!output.ok()) return output.status();
-  MediaProgress progress(shape.count, shape.count_certain);
+  MediaProgress progress(shape.count);
   MediaPipe pipe(input->get(), model->PieceOf(options, shape), options.max_frames);
   pipe.WriteTo(output->get());
   models::EncoderStream encoder(&model->taehv());

@@ -60,6 +60,8 @@ void Declare(CLI::App& app, MediaOptions* options) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--precision", options->precision, "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}));
+  app.add_option("--execution", options->execution, "fast, or reference: upstream's operations one by one")
+      ->check(CLI::IsMember({"fast", "reference"}));
   app.add_option("--chunk", options->chunk, "frames in memory at a time (default: by the size of the frames)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--max-frames", options->max_frames, "stop after this many")
@@ -111,6 +113,7 @@ Result<MediaModel> MediaModel::Load(const MediaOptions& options) {
   if (options.precision == "fp16" || (options.precision == "auto" && cuda)) model.type_ = at::kHalf;
   if (options.precision == "bf16") model.type_ = at::kBFloat16;
   model.taehv().to(model.device_, model.type_);
+  model.taehv().SetExecution(options.execution == "fast" ? models::Execution::kFast : models::Execution::kReference);
   return model;
 }
 
@@ -130,7 +133,9 @@ at::Tensor MediaModel::Take(const at::Tensor& frames) const {
   const at::NoGradGuard no_grad;
   at::Tensor x = frames.to(device_);
   x = x.scalar_type() == at::kByte ? x.to(at::kFloat).div_(255) : x.clamp(0, 1);
-  x = x.to(type_).contiguous();
+  x = x.to(type_);
+  // Pictures come with their channels last, which GPUs like. On the CPU every kind of file must give the same bits.
+  if (!device_.is_cuda()) x = x.contiguous();
   const int64_t multiple = config().SpaceDown();
   const int64_t down = RoundUp(x.size(3), multiple) - x.size(3);
   const int64_t right = RoundUp(x.size(4), multiple) - x.size(4);
@@ -168,7 +173,7 @@ int64_t MediaModel::Complete(int64_t frames) const {
   return all;
 }
 
-MediaProgress::MediaProgress(uint64_t total, bool) : line_({.unit = "frame", .total = total, .fd = 2}), began_(Now()) {}
+MediaProgress::MediaProgress(uint64_t total) : line_({.unit = "frame", .total = total, .fd = 2}), began_(Now()) {}
 
 void MediaProgress::Done(int64_t frames) {
   frames_ += static_cast<uint64_t>(frames);
@@ -201,6 +206,7 @@ void Summarize(const MediaOptions& options, const MediaModel& model, const Media
   if (model.loaded().step) all["step"] = *model.loaded().step;
   all["device"] = model.device().str();
   all["precision"] = model.precision();
+  all["execution"] = options.execution;
   all["notes"] = notes;
   for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
 }

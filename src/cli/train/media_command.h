@@ -22,7 +22,7 @@ namespace lockstep::cli {
 
 struct MediaOptions {
   std::string command, weights, variant, input, output;
-  std::string device = "auto", precision = "auto", dtype = "f32";
+  std::string device = "auto", precision = "auto", execution = "fast", dtype = "f32";
   std::string fps;
   int64_t chunk = 0;        // frames; 0: chosen
   uint64_t max_frames = 0;  // 0: all
@@ -64,7 +64,7 @@ class MediaModel {
 // Counts frames on stderr; the summary's clock.
 class MediaProgress {
  public:
-  MediaProgress(uint64_t total, bool certain);
+  explicit MediaProgress(uint64_t total);  // 0: unknown
   void Done(int64_t frames);
   void End() { line_.Finish(); }
   uint64_t frames() const { return frames_; }

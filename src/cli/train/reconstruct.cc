@@ -133,7 +133,7 @@ Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
   }
   auto output = CreateFrames(options.output, shape, options.out);
   if (!output.ok()) return output.status();
-  MediaProgress progress(shape.count, shape.count_certain);
+  MediaProgress progress(shape.count);
   const bool bytes = !IsTensorName(options.output) || options.out.dtype == Dtype::kU8;
   MediaPipe pipe(input->get(), model->PieceOf(options, shape), options.max_frames);
   pipe.WriteTo(output->get());
