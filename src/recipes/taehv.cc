@@ -28,6 +28,7 @@ Status TaehvRecipe::Build(const engine::Config& config, uint64_t seed) {
   clip_ = config.data.source;
   seed_ = seed;
   model_ = std::make_shared<models::Taehv>(shape_, seed);
+  model_->SetExecution(settings_.execution);
   const bool small = shrunk_ || shape_.name == "taehv-small";
   if (settings_.start == "identity" || (settings_.start == "auto" && small)) {
     model_->StartNearIdentity();
@@ -100,6 +101,12 @@ Status TaehvRecipe::Start(at::Device device) {
 
 Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
   Result<engine::Sources> sources = Recipe::Open(config);
+  if (sources.ok() && !settings_.teacher.write.empty()) {
+    kept_latents_ = std::make_unique<LatentsFolder>(settings_.teacher.write, sources->train);
+    if (sources->validation) {
+      kept_validation_latents_ = std::make_unique<LatentsFolder>(settings_.teacher.write, sources->validation);
+    }
+  }
   if (!sources.ok() || settings_.teacher.kind != "latents") return sources;
   const std::vector<int64_t> shape = {shape_.Latents(config.data.source.frames), shape_.latent,
                                       config.data.source.height / shape_.SpaceDown(),
@@ -113,7 +120,8 @@ Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
   return sources;
 }
 
-Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places) {
+Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places,
+                               LatentsFolder* folder) {
   if (teacher_ == nullptr) return Status::Ok();  // none, or they came with the sample
   if (batch->count() == 0) {
     batch->fields["latents"] = at::empty({0, shape_.Latents(clip_.frames), shape_.latent,
@@ -127,11 +135,11 @@ Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const 
   Result<at::Tensor> latents = teacher_->Encode(Frames(*batch), keys);
   if (!latents.ok()) return latents.status();
   batch->fields["latents"] = *latents;
-  return Status::Ok();
+  return folder == nullptr ? Status::Ok() : folder->Keep(batch->ids, *latents, (*batch)["frames"]);
 }
 
 Status TaehvRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) {
-  if (needs_latents()) LOCKSTEP_RETURN_IF_ERROR(AddLatents(batch, pass.step, batch->lanes));
+  if (needs_latents()) LOCKSTEP_RETURN_IF_ERROR(AddLatents(batch, pass.step, batch->lanes, kept_latents_.get()));
   if (adversarial_ <= 0) return Status::Ok();
   // Half of the fakes a batch shows are new and half are replayed: the first half of its places, as upstream does.
   const int64_t new_ones = static_cast<int64_t>(train_.batch) * groups_ / 2;
@@ -281,7 +289,7 @@ std::vector<std::string> TaehvRecipe::Parts() const {
 Status TaehvRecipe::PrepareValidation(engine::TensorBatch* batch) {
   std::vector<uint64_t> places;
   for (const data::SampleId& id : batch->ids) places.push_back(id.index);
-  return AddLatents(batch, ~uint64_t{0}, places);  // the same noise at every validation
+  return AddLatents(batch, ~uint64_t{0}, places, kept_validation_latents_.get());  // the same noise at every validation
 }
 
 // As the decoder is trained; but where the encoder learns too, both together are what is wanted.

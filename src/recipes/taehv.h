@@ -26,6 +26,7 @@ struct TaehvSettings {
   std::string model = "taehv";
   std::string start = "auto";
   std::string convert_from;  // weights of another variant to begin with
+  models::Execution execution = models::Execution::kFast;
   std::string mode = "joint";
   std::string train = "both";
   double reconstruction = 1, encoder = 0, adversarial = 0;
@@ -94,7 +95,8 @@ class TaehvRecipe : public engine::Recipe {
 
   Status CheckParts();
   Status CheckSeraena(const engine::Config& config);
-  Status AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places);
+  Status AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places,
+                    LatentsFolder* folder);
   Outputs Run(const engine::TensorBatch& batch);
   at::Tensor Reconstruct(const engine::TensorBatch& batch);
   at::Tensor ToPictures(const at::Tensor& frames) const;
@@ -112,6 +114,7 @@ class TaehvRecipe : public engine::Recipe {
 
   std::shared_ptr<models::Taehv> model_;
   std::unique_ptr<Teacher> teacher_;
+  std::unique_ptr<LatentsFolder> kept_latents_, kept_validation_latents_;  // with recipe.teacher.write
   std::shared_ptr<models::PatchDisc> disc_;
   models::SumOverRanks sum_;
   ReplayShape replay_shape_;

@@ -14,6 +14,9 @@ void TaehvSettings::Declare(ConfigReader& reader) {
       "start", &start, {"auto", "plain", "grey", "identity"},
       {.help = "first weights: PyTorch's, with grey output, or near identity; auto: identity for the small model"});
   reader.Field("convert_from", &convert_from, {.help = "weights of another variant: what fits is taken"});
+  reader.Enum("execution", &execution,
+              {{"fast", models::Execution::kFast}, {"reference", models::Execution::kReference}},
+              {.help = "reference: upstream's operations one by one"});
   reader.Choice("mode", &mode, {"joint", "distill"},
                 {.help = "decode the encoder's own latents, or learn both halves from a teacher's latents"});
   reader.Choice("train", &train, {"both", "encoder", "decoder"}, {.help = "the other half is frozen"});
@@ -93,12 +96,13 @@ Status TaehvRecipe::Check(engine::Config* config) {
     return Status(Code::kUsage, "recipe.convert_from and checkpoint.weights both say what to begin with", "give one");
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckParts());
-  if (settings_.teacher.kind == "latents" && config->data.augment) {
-    return Status(
-        Code::kUsage,
-        "recipe.teacher.kind: latents needs data.augment: false: latents on disk belong to the clips they were "
-        "made from, and augmentation cuts other clips in every epoch",
-        "set data.augment: false, or use a TorchScript teacher");
+  const bool kept = settings_.teacher.kind == "latents" || !settings_.teacher.write.empty();
+  if (kept && config->data.augment) {
+    return Status(Code::kUsage,
+                  fmt::format("recipe.teacher.{} needs data.augment: false: latents on disk belong to the clips they "
+                              "were made from, and augmentation cuts other clips in every epoch",
+                              settings_.teacher.write.empty() ? "kind: latents" : "write"),
+                  "set data.augment: false, or use a TorchScript teacher without them");
   }
   return adversarial_ > 0 ? CheckSeraena(*config) : Status::Ok();
 }

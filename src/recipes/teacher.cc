@@ -35,6 +35,14 @@ std::string FirstLine(const std::exception& error) {
   return last;
 }
 
+// Number of each sample among those of its video.
+std::vector<uint64_t> NumbersInVideo(const data::Source& source) {
+  std::map<std::string, uint64_t> seen;
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = 0; i < source.size(); ++i) numbers.push_back(seen[source.Origin(i)]++);
+  return numbers;
+}
+
 }  // namespace
 
 void Declare(ConfigReader& reader, TeacherConfig* config) {
@@ -56,7 +64,8 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
         {{"fp32", engine::Precision::kFp32}, {"bf16", engine::Precision::kBf16}, {"fp16", engine::Precision::kFp16}},
         {.help = "it is converted to this type"});
   } else {
-    for (const char* key : {"range", "layout", "precision"}) reader.Unused(key, "only a TorchScript file has it");
+    for (const char* key : {"range", "layout", "precision", "write"})
+      reader.Unused(key, "only a TorchScript file has it");
   }
 }
 
@@ -177,13 +186,6 @@ std::string LatentsPath(const std::string& folder, const std::string& origin, ui
   return fmt::format("{}.{}.safetensors", path, number);
 }
 
-std::vector<uint64_t> NumbersInVideo(const data::Source& source) {
-  std::map<std::string, uint64_t> seen;
-  std::vector<uint64_t> numbers;
-  for (uint64_t i = 0; i < source.size(); ++i) numbers.push_back(seen[source.Origin(i)]++);
-  return numbers;
-}
-
 Status WriteLatents(const std::string& path, const at::Tensor& latents, const at::Tensor& frames) {
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(std::filesystem::path(path).parent_path().string()));
   const at::Tensor values = latents.detach().to(at::kCPU, at::kFloat).contiguous();
@@ -278,6 +280,25 @@ Result<std::shared_ptr<const data::Source>> WithLatents(std::shared_ptr<const da
                   "docs/formats/latents.md says how the files are named");
   }
   return std::shared_ptr<const data::Source>(with);
+}
+
+LatentsFolder::LatentsFolder(std::string folder, std::shared_ptr<const data::Source> source)
+    : folder_(std::move(folder)), source_(std::move(source)), numbers_(NumbersInVideo(*source_)) {
+  done_.assign(numbers_.size(), false);
+}
+
+Status LatentsFolder::Keep(const std::vector<data::SampleId>& ids, const at::Tensor& latents,
+                           const at::Tensor& frames) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t index = ids[i].index;
+    if (done_[index]) continue;
+    done_[index] = true;
+    const std::string path = LatentsPath(folder_, source_->Origin(index), numbers_[index]);
+    if (std::error_code error; std::filesystem::is_regular_file(path, error)) continue;
+    const auto at = static_cast<int64_t>(i);
+    LOCKSTEP_RETURN_IF_ERROR(WriteLatents(path, latents[at], frames[at]).Context("recipe.teacher.write"));
+  }
+  return Status::Ok();
 }
 
 }  // namespace lockstep::recipes

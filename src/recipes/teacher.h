@@ -14,6 +14,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "data/sampler.h"
 #include "data/source.h"
 #include "engine/precision.h"
 #include "models/taehv.h"
@@ -26,6 +27,7 @@ struct TeacherConfig {
   std::array<double, 2> range = {0, 1};  // of the values it takes: black and white
   std::string layout = "NTCHW";          // of what it takes and gives; or NCTHW
   engine::Precision precision = engine::Precision::kFp32;
+  std::string write;  // folder its latents are kept in
 };
 void Declare(ConfigReader& reader, TeacherConfig* config);
 
@@ -58,9 +60,21 @@ Result<std::shared_ptr<const data::Source>> WithLatents(std::shared_ptr<const da
 
 // The file of clip `number` of a video.
 std::string LatentsPath(const std::string& folder, const std::string& origin, uint64_t number);
-// Number of each sample among those of its video.
-std::vector<uint64_t> NumbersInVideo(const data::Source& source);
 // `latents` [count, channels, height, width]; `frames` (U8 [T, 3, H, W]) leave their checksum, which reading compares.
 Status WriteLatents(const std::string& path, const at::Tensor& latents, const at::Tensor& frames);
+
+// Keeps the latents of the clips of one source, each written once.
+class LatentsFolder {
+ public:
+  LatentsFolder(std::string folder, std::shared_ptr<const data::Source> source);
+  // `latents` and `frames` of samples `ids`.
+  Status Keep(const std::vector<data::SampleId>& ids, const at::Tensor& latents, const at::Tensor& frames);
+
+ private:
+  std::string folder_;
+  std::shared_ptr<const data::Source> source_;
+  std::vector<uint64_t> numbers_;
+  std::vector<bool> done_;
+};
 
 }  // namespace lockstep::recipes
