@@ -163,7 +163,7 @@ void Reconstruction::Give(const at::Tensor& decoded) {
   waiting_ = waiting_.narrow(0, count, waiting_.size(0) - count).clone();
 }
 
-Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& config, bool time) {
+Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& config, Scaling scaling) {
   const torch::NoGradGuard no_grad;
   const int64_t count = frames.size(0), height = frames.size(2), width = frames.size(3);
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
@@ -171,7 +171,7 @@ Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& conf
   result.budget = ceil_div(count, config.TimeDown()) * config.latent * ceil_div(height, config.SpaceDown()) *
                   ceil_div(width, config.SpaceDown());
   std::vector<int64_t> places;
-  for (int64_t t = 0; t < count; t += time ? config.TimeDown() : 1) places.push_back(t);
+  for (int64_t t = 0; t < count; t += scaling == Scaling::kTime ? config.TimeDown() : 1) places.push_back(t);
   if (places.back() != count - 1) places.push_back(count - 1);
   result.kept = static_cast<int64_t>(places.size());
   const double scale = std::min(
@@ -179,10 +179,15 @@ Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& conf
   const auto smaller = [scale](int64_t size) {
     return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(size) * scale + 1e-9));
   };
-  result.height = smaller(height);
-  // The width may use what rounding the height left over.
-  result.width = std::clamp<int64_t>(result.budget / (result.kept * 3 * result.height), 1, width);
-  result.width = std::min(result.width, smaller(width) + 1);
+  if (scaling == Scaling::kGrid) {
+    result.height = ceil_div(height, config.SpaceDown());
+    result.width = ceil_div(width, config.SpaceDown());
+  } else {
+    result.height = smaller(height);
+    // The width may use what rounding the height left over.
+    result.width = std::clamp<int64_t>(result.budget / (result.kept * 3 * result.height), 1, width);
+    result.width = std::min(result.width, smaller(width) + 1);
+  }
   result.values = result.kept * 3 * result.height * result.width;
   const at::Tensor kept =
       frames.index_select(0, at::tensor(places, at::TensorOptions(at::kLong).device(frames.device())));

@@ -94,15 +94,17 @@ class Reconstruction {
 // How many frames must go in so that at least `frames` come out, trimmed: an odd number of latents for CogVideoX.
 int64_t FramesIn(const models::TaehvConfig& config, int64_t frames);
 
-// Bicubic down and up with no more stored values than the latents have. Two ways: `time` false: every frame smaller;
-// true: every TimeDown()-th frame (and the last) less small, the others interpolated between their neighbours.
+// Bicubic down and up, what needs no network. kGrid: every frame at the latents' height and width. kSpace and kTime: no
+// more stored values than the latents have; every frame smaller, or every TimeDown()-th frame (and the last) less small
+// and the others interpolated between their neighbours.
+enum class Scaling { kGrid, kSpace, kTime };
 struct Bicubic {
   at::Tensor frames;               // (frames, 3, height, width) as they come back
   int64_t kept = 0;                // frames stored
   int64_t height = 0, width = 0;   // of a stored frame
   int64_t values = 0, budget = 0;  // stored, and what the latents of these frames have
 };
-Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& config, bool time);
+Bicubic ScaleDownAndUp(const at::Tensor& frames, const models::TaehvConfig& config, Scaling scaling);
 
 struct Summary {
   int64_t count = 0;  // of finite values; the rest is left out

@@ -118,7 +118,7 @@ class Eval(harness.Case):
         table = harness.lockstep("eval", "taehv", "--weights", str(run), "--baseline", "--picture", str(picture), "--worst", "2",
                                  env=train.ONE_THREAD)
         self.assertEqual(table.returncode, 0, table.stderr)
-        for text in ("step-4 (taehv-small, step 4", "PSNR", "SSIM", "tPSNR", "flicker", "bicubic", "mean", "p10", "overall, 4 clips"):
+        for text in ("step-4 (taehv-small, step 4", "PSNR", "SSIM", "tPSNR", "flicker", "bicubic down and up", "mean", "p10", "overall, 4 clips"):
             self.assertIn(text, table.stdout)
         self.assertRegex(table.stderr, r"clip 4/4")
         with Image.open(picture) as image:
@@ -133,7 +133,9 @@ class Eval(harness.Case):
             self.assertEqual(again["step"], 4)
             self.assertIn(f"{again['overall']['psnr']['mean']:.2f}", table.stdout)
             for one in again["clips"]:
-                self.assertIn(one["baseline"]["way"], ("time", "space"))
+                self.assertIn(one["baseline"]["values"]["way"], ("time", "space"))
+                self.assertGreater(one["baseline"]["grid"]["psnr"], 0)
+            self.assertGreater(again["baseline"]["values"]["psnr"]["mean"], again["baseline"]["grid"]["psnr"]["mean"])
         # The same samples as the training's own validation, which compares all of five frames too: the same scores.
         lines = harness.read_jsonl(run / "metrics" / "rank-0.jsonl")
         last = [line["scalars"] for line in lines if "val/psnr" in line["scalars"]][-1]

@@ -121,37 +121,52 @@ TEST(Reconstruction, EveryFrameOfAnyClipIsComparedWithItself) {
 }
 
 TEST(ScaleDownAndUp, StoresNoMoreThanTheLatentsAndUsesNearlyAll) {
-  for (const bool time : {false, true}) {
+  for (const Scaling way : {Scaling::kSpace, Scaling::kTime}) {
     for (int64_t count : {1, 2, 5, 12, 13, 49}) {
       for (const auto& [height, width] : {std::pair<int64_t, int64_t>{64, 64}, {48, 72}, {30, 21}}) {
-        const Bicubic bicubic = ScaleDownAndUp(Noise({count, 3, height, width}, 1), models::TaehvConfig(), time);
+        const Bicubic bicubic = ScaleDownAndUp(Noise({count, 3, height, width}, 1), models::TaehvConfig(), way);
         EXPECT_EQ(bicubic.frames.sizes(), (std::vector<int64_t>{count, 3, height, width}));
         EXPECT_EQ(bicubic.values, bicubic.kept * 3 * bicubic.height * bicubic.width);
         EXPECT_LE(bicubic.values, bicubic.budget);
         EXPECT_GT(static_cast<double>(bicubic.values), 0.6 * static_cast<double>(bicubic.budget))
-            << count << " " << height << " " << time;
+            << count << " " << height;
         EXPECT_GE(bicubic.frames.min().item<double>(), 0);
         EXPECT_LE(bicubic.frames.max().item<double>(), 1);
       }
     }
   }
   // 13 latents of 16 x 8 x 8 values for 49 frames of 64 x 64: 48 times fewer than 49 * 3 * 64 * 64, nearly.
-  const Bicubic spatial = ScaleDownAndUp(Noise({49, 3, 64, 64}, 1), models::TaehvConfig(), false);
+  const Bicubic spatial = ScaleDownAndUp(Noise({49, 3, 64, 64}, 1), models::TaehvConfig(), Scaling::kSpace);
   EXPECT_EQ(spatial.budget, 13 * 16 * 8 * 8);
   EXPECT_EQ(spatial.kept, 49);
-  EXPECT_EQ(ScaleDownAndUp(Noise({49, 3, 64, 64}, 1), models::TaehvConfig(), true).kept, 13);
+  EXPECT_EQ(ScaleDownAndUp(Noise({49, 3, 64, 64}, 1), models::TaehvConfig(), Scaling::kTime).kept, 13);
+}
+
+TEST(ScaleDownAndUp, TheGridIsTheLatentsHeightAndWidth) {
+  models::TaehvConfig config;
+  const Bicubic one = ScaleDownAndUp(Noise({5, 3, 64, 90}, 1), config, Scaling::kGrid);
+  EXPECT_EQ((std::vector<int64_t>{one.kept, one.height, one.width}), (std::vector<int64_t>{5, 8, 12}));
+  config.patch = 2;
+  const Bicubic two = ScaleDownAndUp(Noise({5, 3, 64, 90}, 1), config, Scaling::kGrid);
+  EXPECT_EQ((std::vector<int64_t>{two.kept, two.height, two.width}), (std::vector<int64_t>{5, 4, 6}));
 }
 
 TEST(ScaleDownAndUp, KeepsWhatItCanKeep) {
   const at::Tensor still = at::full({9, 3, 32, 32}, 0.4);
-  EXPECT_LT((ScaleDownAndUp(still, models::TaehvConfig(), false).frames - still).abs().max().item<double>(), 1e-5);
+  EXPECT_LT((ScaleDownAndUp(still, models::TaehvConfig(), Scaling::kSpace).frames - still).abs().max().item<double>(),
+            1e-5);
   // Motion that is linear in time is kept by the way over time, and noise in time is not.
   at::Tensor ramp = at::zeros({9, 3, 32, 32});
   for (int t = 0; t < 9; ++t) ramp[t].fill_(0.1 * t);
-  EXPECT_LT((ScaleDownAndUp(ramp, models::TaehvConfig(), true).frames - ramp).abs().max().item<double>(), 1e-5);
+  EXPECT_LT((ScaleDownAndUp(ramp, models::TaehvConfig(), Scaling::kTime).frames - ramp).abs().max().item<double>(),
+            1e-5);
   const at::Tensor flashes = Noise({9, 1, 1, 1}, 4).expand({9, 3, 32, 32}).contiguous();
-  EXPECT_LT((ScaleDownAndUp(flashes, models::TaehvConfig(), false).frames - flashes).abs().max().item<double>(), 1e-5);
-  EXPECT_GT((ScaleDownAndUp(flashes, models::TaehvConfig(), true).frames - flashes).abs().max().item<double>(), 0.1);
+  EXPECT_LT(
+      (ScaleDownAndUp(flashes, models::TaehvConfig(), Scaling::kSpace).frames - flashes).abs().max().item<double>(),
+      1e-5);
+  EXPECT_GT(
+      (ScaleDownAndUp(flashes, models::TaehvConfig(), Scaling::kTime).frames - flashes).abs().max().item<double>(),
+      0.1);
 }
 
 TEST(Summarize, IsNumPysMeanDeviationAndQuantiles) {

@@ -34,16 +34,17 @@ constexpr int64_t kWindow = 96;         // frames the baseline looks at together
 
 struct Asked {
   std::string recipe, weights, variant, config, picture;
-  std::string device = "auto", precision = "fp32";
+  std::string device = "auto", precision = "fp32", execution = "fast";
   std::vector<std::string> overrides, lpips;
   ClipChoice clips;
   int worst = 5;
   bool baseline = false, json = false, strict = false;
 };
 
+// What bicubic scaling gives: at the latents' height and width, and with as many stored values.
 struct Baseline {
-  ClipScores scores;
-  bool time = false;  // which of the two ways was better
+  ClipScores grid, values;
+  bool time = false;  // which of the two ways of storing as many values was better
 };
 
 struct Measured {
@@ -58,11 +59,11 @@ struct LeftOut {
   std::string name, why;
 };
 
-// Both ways of scaling beside each other; the better one counts, clip by clip.
+// All ways of scaling beside each other.
 class BaselineMeter {
  public:
   BaselineMeter(const models::TaehvConfig& config, const recipes::Lpips* lpips)
-      : config_(config), meters_{recipes::ClipMeter(lpips), recipes::ClipMeter(lpips)} {}
+      : config_(config), meters_(3, recipes::ClipMeter(lpips)) {}
 
   void Add(const at::Tensor& target) {
     waiting_.push_back(target);
@@ -71,16 +72,16 @@ class BaselineMeter {
   }
   Baseline Finish() {
     if (count_ > 0) Measure(count_);
-    const ClipScores space = meters_[0].Finish(), time = meters_[1].Finish();
-    return time.psnr > space.psnr ? Baseline{time, true} : Baseline{space, false};
+    const ClipScores grid = meters_[0].Finish(), space = meters_[1].Finish(), time = meters_[2].Finish();
+    return time.psnr > space.psnr ? Baseline{grid, time, true} : Baseline{grid, space, false};
   }
 
  private:
   void Measure(int64_t frames) {
     const at::Tensor all = at::cat(waiting_);
     const at::Tensor window = all.narrow(0, 0, frames);
-    for (const bool time : {false, true}) {
-      meters_[time ? 1 : 0].Add(recipes::ScaleDownAndUp(window, config_, time).frames, window);
+    for (const auto way : {recipes::Scaling::kGrid, recipes::Scaling::kSpace, recipes::Scaling::kTime}) {
+      meters_[static_cast<size_t>(way)].Add(recipes::ScaleDownAndUp(window, config_, way).frames, window);
     }
     count_ -= frames;
     waiting_.clear();
@@ -88,7 +89,7 @@ class BaselineMeter {
   }
 
   const models::TaehvConfig& config_;
-  std::array<recipes::ClipMeter, 2> meters_;
+  std::vector<recipes::ClipMeter> meters_;  // by Scaling
   std::vector<at::Tensor> waiting_;
   int64_t count_ = 0;
 };
@@ -142,6 +143,7 @@ class Evaluation {
                                               : engine::Precision::kFp32;
     loaded_.model->to(device_);
     loaded_.model->eval();
+    loaded_.model->SetExecution(asked_.execution == "fast" ? models::Execution::kFast : models::Execution::kReference);
     if (!asked_.lpips.empty()) {
       Result<recipes::Lpips> lpips = recipes::Lpips::Load(asked_.lpips);
       if (!lpips.ok()) return lpips.status();
@@ -251,13 +253,17 @@ class Evaluation {
     return worst;
   }
 
-  // Frames are kept for the worst clips only.
+  // Frames are kept for the worst clips only; the newest clip joins them, the best of them leaves.
   void ForgetPictures() {
     if (asked_.picture.empty()) return;
-    const std::vector<const Measured*> worst = Worst(static_cast<size_t>(asked_.worst));
-    for (Measured& clip : measured_) {
-      if (std::find(worst.begin(), worst.end(), &clip) == worst.end()) clip.strip = Strip();
+    pictured_.push_back(measured_.size() - 1);
+    if (pictured_.size() <= static_cast<size_t>(asked_.worst)) return;
+    auto best = pictured_.begin();
+    for (auto it = best; it != pictured_.end(); ++it) {
+      if (measured_[*it].scores.psnr >= measured_[*best].scores.psnr) best = it;
     }
+    measured_[*best].strip = Strip();
+    pictured_.erase(best);
   }
 
   Status WritePicture() {
@@ -273,11 +279,15 @@ class Evaluation {
     return WriteFileAtomic(asked_.picture, *png);
   }
 
-  std::vector<double> Values(const Metric& metric, bool baseline) const {
+  // Whose scores are summed up.
+  using Of = const ClipScores& (*)(const Measured& clip);
+  static const ClipScores& OfModel(const Measured& clip) { return clip.scores; }
+  static const ClipScores& OfGrid(const Measured& clip) { return clip.baseline->grid; }
+  static const ClipScores& OfValues(const Measured& clip) { return clip.baseline->values; }
+
+  std::vector<double> Values(const Metric& metric, Of of) const {
     std::vector<double> values;
-    for (const Measured& clip : measured_) {
-      values.push_back((baseline ? clip.baseline->scores : clip.scores).*metric.value);
-    }
+    for (const Measured& clip : measured_) values.push_back(of(clip).*metric.value);
     return values;
   }
 
@@ -294,11 +304,11 @@ class Evaluation {
     return json;
   }
 
-  ordered_json Overall(bool baseline) const {
+  ordered_json Overall(Of of) const {
     ordered_json json = ordered_json::object();
     for (const Metric& metric : recipes::Metrics()) {
       if (!Shown(metric)) continue;
-      const recipes::Summary s = recipes::Summarize(Values(metric, baseline));
+      const recipes::Summary s = recipes::Summarize(Values(metric, of));
       json[metric.name] = {{"mean", Number(s.mean)}, {"std", Number(s.std)}, {"min", Number(s.min)},
                            {"p10", Number(s.p10)},   {"p90", Number(s.p90)}, {"max", Number(s.max)},
                            {"count", s.count}};
@@ -318,16 +328,16 @@ class Evaluation {
                          {"data", clips_->Describe()},
                          {"frames", frames_},
                          {"seconds", seconds_},
-                         {"overall", Overall(false)}};
-    if (asked_.baseline) json["baseline"] = Overall(true);
+                         {"overall", Overall(OfModel)}};
+    if (asked_.baseline) json["baseline"] = {{"grid", Overall(OfGrid)}, {"values", Overall(OfValues)}};
     json["clips"] = ordered_json::array();
     for (const Measured& clip : measured_) {
       ordered_json one = {
           {"name", clip.name}, {"frames", clip.scores.frames}, {"height", clip.height}, {"width", clip.width}};
       one.update(Scores(clip.scores));
       if (clip.baseline) {
-        one["baseline"] = Scores(clip.baseline->scores);
-        one["baseline"]["way"] = clip.baseline->time ? "time" : "space";
+        one["baseline"] = {{"grid", Scores(clip.baseline->grid)}, {"values", Scores(clip.baseline->values)}};
+        one["baseline"]["values"]["way"] = clip.baseline->time ? "time" : "space";
       }
       json["clips"].push_back(std::move(one));
     }
@@ -353,15 +363,16 @@ class Evaluation {
       if (Shown(metric)) line += Cell(metric, clip.scores.*metric.value);
     }
     if (clip.baseline) {
-      line += fmt::format("{:>9.2f} {}", clip.baseline->scores.psnr, clip.baseline->time ? "time" : "space");
+      line += fmt::format("{:>9.2f}{:>9.2f} {}", clip.baseline->grid.psnr, clip.baseline->values.psnr,
+                          clip.baseline->time ? "time" : "space");
     }
     fmt::print("{}\n", line);
   }
 
-  void PrintOverall(const char* title, bool baseline, size_t width) const {
+  void PrintOverall(const std::string& title, Of of, size_t width) const {
     fmt::print("\n{}\n", title);
     std::vector<recipes::Summary> columns;
-    for (const Metric& metric : recipes::Metrics()) columns.push_back(recipes::Summarize(Values(metric, baseline)));
+    for (const Metric& metric : recipes::Metrics()) columns.push_back(recipes::Summarize(Values(metric, of)));
     const std::pair<const char*, double recipes::Summary::*> rows[] = {
         {"mean", &recipes::Summary::mean}, {"std", &recipes::Summary::std}, {"min", &recipes::Summary::min},
         {"p10", &recipes::Summary::p10},   {"p90", &recipes::Summary::p90}, {"max", &recipes::Summary::max}};
@@ -387,7 +398,7 @@ class Evaluation {
     for (const Metric& metric : recipes::Metrics()) {
       if (Shown(metric)) head += fmt::format("{:>9}", metric.title);
     }
-    fmt::print("{}{}\n", head, asked_.baseline ? "  bicubic" : "");
+    fmt::print("{}{}\n", head, asked_.baseline ? "     grid   values" : "");
     if (measured_.size() <= kMostRows) {
       for (const Measured& clip : measured_) PrintRow(clip, width);
     } else {
@@ -395,9 +406,11 @@ class Evaluation {
       fmt::print("the worst {} of {}; --json has all\n", std::min<size_t>(asked_.worst, measured_.size()),
                  measured_.size());
     }
-    PrintOverall(fmt::format("overall, {} clip{}", measured_.size(), measured_.size() == 1 ? "" : "s").c_str(), false,
-                 width);
-    if (asked_.baseline) PrintOverall("bicubic down and up, no more stored values than the latents", true, width);
+    PrintOverall(fmt::format("overall, {} clip{}", measured_.size(), measured_.size() == 1 ? "" : "s"), OfModel, width);
+    if (asked_.baseline) {
+      PrintOverall("bicubic down and up: every frame at the latents' height and width", OfGrid, width);
+      PrintOverall("bicubic down and up: as many stored values as the latents", OfValues, width);
+    }
     if (!left_out_.empty()) {
       fmt::print("\nleft out: {} of {}\n", left_out_.size(), clips_->size());
       for (const LeftOut& clip : left_out_) fmt::print("  {}\n", clip.why);
@@ -412,6 +425,7 @@ class Evaluation {
   std::optional<recipes::Lpips> lpips_;
   std::unique_ptr<ClipSet> clips_;
   std::vector<Measured> measured_;
+  std::vector<size_t> pictured_;  // into measured_
   std::vector<LeftOut> left_out_;
   int64_t frames_ = 0;
   double seconds_ = 0;
@@ -441,11 +455,14 @@ int EvalMain(int argc, char** argv) {
   height->needs(width);
   width->needs(height);
   app.add_option("--lpips", asked.lpips, "AlexNet's and LPIPS' weights, one file or two")->expected(1)->take_all();
-  app.add_flag("--baseline", asked.baseline, "also measure bicubic down-and-up scaling to as many stored values");
+  app.add_flag("--baseline", asked.baseline,
+               "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
   app.add_option("--picture", asked.picture, "PNG of the worst clips: input, output, error");
   app.add_option("--worst", asked.worst, "how many clips are worst (default 5)")->check(CLI::Range(1, 1000));
   app.add_option("--device", asked.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--precision", asked.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--execution", asked.execution, "fast, or reference: upstream's operations one by one")
+      ->check(CLI::IsMember({"fast", "reference"}));
   app.add_flag("--strict", asked.strict, "an unreadable clip is an error, not left out");
   app.add_flag("--json", asked.json, "one JSON document instead of the table");
   app.footer(
