@@ -29,7 +29,7 @@ class Publication {
 
  private:
   Publication(std::string path, bool folder, bool overwrite);
-  static Result<Publication> Make(const std::string& path, bool folder, bool overwrite);
+  static Result<Publication> Make(const std::string& given, bool folder, bool overwrite);
   Status CheckPlace() const;
 
   std::string path_, temporary_;

@@ -84,7 +84,7 @@ double PsnrOf(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
 
 class VideoStreamTest : public testing::Test {
  protected:
-  Status WritePattern(const std::string& name, VideoWriterOptions options, int frames,
+  Status WritePattern(const std::string& name, const VideoWriterOptions& options, int frames,
                       const std::vector<double>& seconds = {}) {
     auto writer = VideoWriter::Create(dir_ / name, options);
     if (!writer.ok()) return writer.status();
