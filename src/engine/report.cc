@@ -30,11 +30,16 @@ double ResidentBytes() {
   return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-std::optional<double> DevicePeakBytes(at::Device device) {
+struct DevicePeak {
+  double used = 0, reserved = 0;  // bytes
+};
+
+std::optional<DevicePeak> DevicePeakBytes(at::Device device) {
 #ifdef LOCKSTEP_CUDA
   if (device.is_cuda()) {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-    return static_cast<double>(stats.allocated_bytes[0].peak);
+    return DevicePeak{static_cast<double>(stats.allocated_bytes[0].peak),
+                      static_cast<double>(stats.reserved_bytes[0].peak)};
   }
 #endif
   (void)device;
@@ -124,8 +129,12 @@ void Report::Step(const StepFacts& facts) {
     Set("rank/time/comm_exposed", step, facts.comm_seconds);
     Set("rank/time/save", step, facts.save_seconds);
     if (facts.recorded) Set("rank/recorded", step, *facts.recorded ? 1 : 0);
+    if (facts.fallbacks > 0) Set("rank/fallback/graph", step, static_cast<double>(facts.fallbacks));
     Set("rank/memory/host", step, ResidentBytes());
-    if (const auto device = DevicePeakBytes(options_.device)) Set("rank/memory/device", step, *device);
+    if (const auto device = DevicePeakBytes(options_.device)) {
+      Set("rank/memory/device", step, device->used);
+      Set("rank/memory/device_reserved", step, device->reserved);
+    }
     Set("rank/comm/shm_bytes", step, static_cast<double>(facts.traffic.shm_bytes - last_traffic_.shm_bytes));
     Set("rank/comm/tcp_bytes", step, static_cast<double>(facts.traffic.tcp_bytes - last_traffic_.tcp_bytes));
     last_traffic_ = facts.traffic;

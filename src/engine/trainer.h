@@ -102,15 +102,19 @@ class Trainer {
   ParallelStrategy::Backward OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
                                      Status* failure);
   Status Update(Learner& learner, double weight, bool averages);
-  Status Meet(Totals* totals);
   Status Judge(const Totals& totals, const Status& failure);
-  Status Settle(Pending pending, const std::vector<double>& sums, const double* numbers);
+  std::optional<std::vector<double>> OldestNumbers();
+  // `sums` over all ranks, `numbers` of this one.
+  Status SettleOldest(const std::vector<double>& sums, const std::vector<double>& numbers);
   Status SettleAll();
   Status Save(bool now);
   Status Validate();
   Status BroadcastBuffers();
 
-  // Recorded steps (trainer_recorded.cc).
+  // Recorded steps (trainer_recorded.cc). Until they are warm, libraries choose their algorithms and the allocator its
+  // sizes.
+  static constexpr uint64_t kWarmUpSteps = 3;
+  bool warming_up() const { return steps_here_ < kWarmUpSteps; }
   bool Records(const TensorBatch& batch) const;
   bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
   bool ReplayUpdate(Learner& learner, bool averages);
@@ -153,6 +157,7 @@ class Trainer {
   TensorBatch inputs_;           // what recorded passes read
   uint64_t steps_here_ = 0;      // since the start of this process
   uint64_t recorded_steps_ = 0;  // of them, replayed
+  uint64_t fallbacks_ = 0;       // of them, not replayed although wanted
 };
 
 // The device of a rank: "auto" takes the GPU of its local rank where there are any. More ranks than GPUs is an error

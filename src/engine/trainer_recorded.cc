@@ -9,9 +9,6 @@
 namespace lockstep::engine {
 namespace {
 
-// Until then libraries choose their algorithms and the allocator its sizes.
-constexpr uint64_t kWarmUpSteps = 3;
-
 bool SameShapes(const TensorBatch& a, const TensorBatch& b) {
   if (a.fields.size() != b.fields.size()) return false;
   for (const auto& [name, tensor] : a.fields) {
@@ -42,7 +39,7 @@ void Trainer::StartRecording() {
 }
 
 bool Trainer::Records(const TensorBatch& batch) const {
-  if (!recorder_ || steps_here_ < kWarmUpSteps || batch.count() == 0) return false;
+  if (!recorder_ || warming_up() || batch.count() == 0) return false;
   return inputs_.fields.empty() || SameShapes(inputs_, batch);
 }
 
@@ -107,7 +104,7 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
 
 bool Trainer::ReplayUpdate(Learner& learner, bool averages) {
   // An average of every n-th step makes two kinds of update.
-  if (!recorder_ || steps_here_ < kWarmUpSteps || inputs_.fields.empty()) return false;
+  if (!recorder_ || warming_up() || inputs_.fields.empty()) return false;
   const std::string key =
       fmt::format("{}update{}", IsCompanion(learner) ? "companion's " : "", averages ? " with average" : "");
   Section* section = Record(key, [&] {

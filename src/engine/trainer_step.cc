@@ -79,12 +79,15 @@ Status Trainer::Step() {
   totals.save_due = saving_.Due(at.step + 1) ? 1 : 0;
   totals.failed = failure.ok() ? 0 : 1;
   totals.bad_samples = static_cast<double>(bad_.size());
+  const std::optional<std::vector<double>> known = OldestNumbers();
+  if (known) totals.losses = SumsOf(known->data(), *learner_, companion_.get());
   const TimePoint meeting = Now();
-  LOCKSTEP_RETURN_IF_ERROR(Meet(&totals));
+  LOCKSTEP_RETURN_IF_ERROR(totals.SumOver(*ranks_));
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
   Pending pending;
   StepFacts& facts = pending.facts;
   facts.comm_seconds = SecondsSince(meeting);
+  if (queued_ && known) LOCKSTEP_RETURN_IF_ERROR(SettleOldest(totals.losses, *known));
   LOCKSTEP_RETURN_IF_ERROR(Judge(totals, failure));
   save_due_ = totals.save_due > 0;
 
@@ -101,44 +104,40 @@ Status Trainer::Step() {
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishParameters());
 
   ++at.step;
-  ++steps_here_;
   at.samples += static_cast<uint64_t>(totals.samples);
   at.sampler = sampler_->state();
   facts.step = at.step;
   facts.samples = static_cast<uint64_t>(totals.samples);
   facts.data_seconds = totals.data_seconds;
   facts.traffic = ranks_->tensors().traffic();
-  if (device_.is_cuda()) facts.recorded = recorded_steps_ > recorded_before;
+  if (device_.is_cuda()) {
+    facts.recorded = recorded_steps_ > recorded_before;
+    if (!*facts.recorded && config_.train.graph != "off" && !warming_up()) ++fallbacks_;
+    facts.fallbacks = fallbacks_;
+  }
   facts.seconds = SecondsSince(start);
+  ++steps_here_;
   LOCKSTEP_RETURN_IF_ERROR(report_->Samples(at.step, used_));
   std::vector<at::Tensor> numbers = {learner_->Numbers()};
   if (companion_) numbers.push_back(companion_->Numbers());
   readback_->Push(numbers);
   pending_.push_back(std::move(pending));
   if (queued_) return Status::Ok();
-  const std::vector<double> now = readback_->Take();
-  Pending mine = std::move(pending_.front());
-  pending_.pop_front();
-  return Settle(std::move(mine), totals.losses, now.data());
+  return SettleOldest(totals.losses, readback_->Take());
 }
 
-// The end of the passes: what happened where, and the losses of this step, or of an older one where they come later.
-Status Trainer::Meet(Totals* totals) {
+// The losses the ranks tell each other: of this step, or where they come later, of an older one. With this step queued
+// behind it, waiting for the one before last costs the device nothing.
+std::optional<std::vector<double>> Trainer::OldestNumbers() {
   if (!queued_) {
     std::vector<at::Tensor> numbers = {learner_->Numbers()};
     if (companion_) numbers.push_back(companion_->Numbers());
     const at::Tensor all = at::cat(numbers);
-    totals->losses = SumsOf(static_cast<const double*>(all.const_data_ptr()), *learner_, companion_.get());
-    return totals->SumOver(*ranks_);
+    const auto* first = static_cast<const double*>(all.const_data_ptr());
+    return std::vector<double>(first, first + all.numel());
   }
-  // With this step queued behind it, waiting for the one before last costs the device nothing.
-  if (readback_->size() < 2) return totals->SumOver(*ranks_);
-  const std::vector<double> numbers = readback_->Take();
-  totals->losses = SumsOf(numbers.data(), *learner_, companion_.get());
-  LOCKSTEP_RETURN_IF_ERROR(totals->SumOver(*ranks_));
-  Pending oldest = std::move(pending_.front());
-  pending_.pop_front();
-  return Settle(std::move(oldest), totals->losses, numbers.data());
+  if (readback_->size() < 2) return std::nullopt;
+  return readback_->Take();
 }
 
 Status Trainer::SettleAll() {
@@ -146,26 +145,26 @@ Status Trainer::SettleAll() {
     const std::vector<double> numbers = readback_->Take();
     std::vector<double> sums = SumsOf(numbers.data(), *learner_, companion_.get());
     LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&sums));
-    Pending oldest = std::move(pending_.front());
-    pending_.pop_front();
-    LOCKSTEP_RETURN_IF_ERROR(Settle(std::move(oldest), sums, numbers.data()));
+    LOCKSTEP_RETURN_IF_ERROR(SettleOldest(sums, numbers));
   }
   return Status::Ok();
 }
 
 // What the numbers of a step mean. The same on every rank; an error here ends the run everywhere.
-Status Trainer::Settle(Pending pending, const std::vector<double>& sums, const double* numbers) {
+Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<double>& numbers) {
+  Pending pending = std::move(pending_.front());
+  pending_.pop_front();
   StepFacts& facts = pending.facts;
   Position& at = state_.position;
   const bool weighs = pending.weight > 0;
-  const Learner::Outcome outcome = learner_->Read(numbers);
+  const Learner::Outcome outcome = learner_->Read(numbers.data());
   const bool applied = pending.updated && outcome.applied;
   if (pending.updated) learner_->Settle(outcome, pending.averaged);
   facts.loss = weighs ? sums[0] / pending.weight : std::nan("");
   for (size_t i = 0; i < part_names_.size(); ++i)
     facts.parts.emplace_back(part_names_[i], sums[1 + i] / pending.weight);
   if (companion_) {
-    const Learner::Outcome second = companion_->Read(numbers + learner_->numbers());
+    const Learner::Outcome second = companion_->Read(numbers.data() + learner_->numbers());
     if (pending.companion_weight > 0) companion_->Settle(second, false);
     const std::string name = recipe_->companion()->name;
     facts.parts.emplace_back(name + "/loss", sums[1 + part_names_.size()] / pending.companion_weight);

@@ -7,6 +7,10 @@
 #include "engine/toy_adversary.h"
 #include "engine/train_on.h"
 
+#ifdef LOCKSTEP_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
 namespace lockstep::engine {
 namespace {
 
@@ -55,6 +59,7 @@ Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
   done.status = trainer.Setup();
   if (!done.status.ok()) return done;
   done.status = trainer.Run().status();
+  c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   done.weights = trainer.flat().values().cpu();
   done.loss = trainer.last_loss().value_or(-1);
   done.recorded = trainer.recorded_steps();
@@ -141,6 +146,29 @@ TEST(Recorded, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
   const Done refused = Train(job);
   EXPECT_FALSE(refused.status.ok());
   EXPECT_NE(refused.status.message().find("not recorded"), std::string::npos) << refused.status.message();
+}
+
+// Any wait of the host for the device inside torch is an error here; the control shows that it would be.
+TEST(Recorded, NoStepWaitsForTheDeviceRecordedOrNot) {
+  for (const char* graph : {"auto", "off"}) {
+    Job job = LongJob();
+    job.config.train.graph = graph;
+    job.config.train.precision = Precision::kFp16;
+    job.make = [] { return std::make_unique<Adversary>(); };
+    job.prepare = [](Toy& toy, int) {
+      static_cast<Adversary&>(toy).after_prepare = [] {
+        c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+      };
+    };
+    const Done done = Train(job);
+    EXPECT_TRUE(done.status.ok()) << done.status.ToString();
+    // The control: a loss that reads a value back does not get away with it.
+    job.prepare = [&, prepare = job.prepare](Toy& toy, int rank) {
+      prepare(toy, rank);
+      static_cast<Adversary&>(toy).factor = -1;
+    };
+    EXPECT_FALSE(Train(job).status.ok());
+  }
 }
 
 TEST(Recorded, ResumesExactly) {

@@ -1,6 +1,10 @@
 // A toy with a companion: a critic that learns to tell the main model's outputs from the truth, and pulls it.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -35,7 +39,8 @@ class Adversary : public Toy {
       data::Random random(pass.step * 1000 + batch->lanes[static_cast<size_t>(i)]);
       sign[i][0] = random.Chance(0.5) ? 1.0 : -1.0;
     }
-    batch->fields["sign"] = sign.to((*batch)["x"].device());
+    batch->fields["sign"] = sign.to((*batch)["x"].device(), /*non_blocking=*/true);
+    if (after_prepare) after_prepare();
     return Status::Ok();
   }
   Loss ComputeCompanionLoss(const Pass& pass, const TensorBatch& batch) override {
@@ -49,6 +54,7 @@ class Adversary : public Toy {
   Loss ComputeLoss(const TensorBatch& batch) override {
     if (batch.count() == 0) return {};
     const at::Tensor out = kept.defined() ? std::exchange(kept, {}) : Out(batch);
+    if (factor < 0) EXPECT_TRUE(std::isfinite(out.sum().item<double>()));  // waits for the device
     const at::Tensor pull = critic->layer->forward(out).mean();
     return {at::mse_loss(out, batch["y"]) - 0.01 * pull, static_cast<double>(batch.count()), {pull}};
   }
@@ -58,6 +64,7 @@ class Adversary : public Toy {
   std::vector<std::string> Parts() const override { return {"pull"}; }
   at::Tensor Out(const TensorBatch& batch) { return net->second->forward(at::tanh(net->first->forward(batch["x"]))); }
   std::shared_ptr<Critic> critic;
+  std::function<void()> after_prepare;
   at::Tensor kept;  // the main model's output, for its own loss
 };
 

@@ -14,10 +14,15 @@ from beds import netns, train
 
 STEPS_PER_KILL = 10
 KILLS_PER_RUN = 5
+# What is trained, in turn: the plain recipe, and one with a discriminator, its replay buffer and an average of the weights.
+KINDS = ({}, {
+    "data.frames": 8, "recipe.loss.adversarial": 0.5, "recipe.seraena.frames": 4, "recipe.seraena.replay": 64, "train.ema.decay": 0.9,
+    "train.ema.every": 2, "train.ema.warmup": "linear",
+})
 
 
-def start(host, name, ranks, steps, *flags):
-    sets = {"train.steps": steps, "checkpoint.every": 3}
+def start(host, name, ranks, kind, steps, *flags):
+    sets = {"train.steps": steps, "checkpoint.every": 3, **KINDS[kind]}
     with open(os.path.join(host.folder, f"{name}.out"), "wb") as out:
         return host.popen([harness.PROGRAM, *train.command("--backoff", "20ms", *flags, ranks=ranks, name=name, sets=sets)],
                           env=harness.clean_env(train.ONE_THREAD), stdout=out, stderr=subprocess.STDOUT)
@@ -32,9 +37,9 @@ def wait(condition, seconds=120):
     return True
 
 
-def one_run(host, name, ranks, steps, kills, rng, reference):
+def one_run(host, name, ranks, kind, steps, kills, rng, reference):
     """Words about what went wrong, empty when nothing did; and the steps from which the attempts went on."""
-    job = start(host, name, ranks, steps, "--max-restarts", kills)
+    job = start(host, name, ranks, kind, steps, "--max-restarts", kills)
     run = pathlib.Path(host.folder) / "runs" / name
     problem = ""
     for attempt in range(kills):
@@ -52,10 +57,10 @@ def one_run(host, name, ranks, steps, kills, rng, reference):
             problem = f"attempt {attempt} had ended before it could be killed"
             break
     try:
-        code = job.wait(180)
+        code = job.wait(300)
     except subprocess.TimeoutExpired:
         job.kill()
-        code = "none within 180 s"
+        code = "none within 300 s"
     resumed = []
     for attempt in range(1, kills + 1):
         found = re.search(r"resuming from \S+ at step (\d+)", train.rank_log(run, 0, attempt))
@@ -80,14 +85,15 @@ def kills(times, rng, row, left_on):
         number = 0
         steps = STEPS_PER_KILL * (min(times, KILLS_PER_RUN) + 1)
         while row.times < times:
-            ranks = 2 + number % 2
-            if ranks not in references:
-                if start(host, f"whole-{ranks}", ranks, steps).wait(180) != 0:
-                    row.add("the run that nobody touched failed: " + (pathlib.Path(host.folder) / f"whole-{ranks}.out").read_text()[-500:])
+            ranks, kind = 2 + number % 2, number // 2 % len(KINDS)
+            whole = f"whole-{ranks}-{kind}"
+            if whole not in references:
+                if start(host, whole, ranks, kind, steps).wait(300) != 0:
+                    row.add("the run that nobody touched failed: " + (pathlib.Path(host.folder) / f"{whole}.out").read_text()[-500:])
                     return row
-                references[ranks] = train.last(pathlib.Path(host.folder) / "runs" / f"whole-{ranks}")
+                references[whole] = train.last(pathlib.Path(host.folder) / "runs" / whole)
             count = min(KILLS_PER_RUN, times - row.times)
-            problem, began = one_run(host, f"killed-{number}", ranks, steps, count, rng, references[ranks])
+            problem, began = one_run(host, f"killed-{number}", ranks, kind, steps, count, rng, references[whole])
             problem = problem or left_on(host)
             resumed += began
             for _ in range(count):
