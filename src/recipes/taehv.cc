@@ -198,7 +198,8 @@ at::Tensor TaehvRecipe::ToFrames(const at::Tensor& pictures, int64_t clips) cons
 
 // No latent belongs to one group of frames: each group gets the mean over time.
 at::Tensor TaehvRecipe::ContextOf(const at::Tensor& latents) const {
-  return latents.detach().to(at::kFloat).mean(1).repeat_interleave(groups_, 0);
+  const at::Tensor mean = latents.detach().to(at::kFloat).mean(1, /*keepdim=*/true);
+  return mean.expand({-1, groups_, -1, -1, -1}).flatten(0, 1);
 }
 
 engine::Loss TaehvRecipe::ComputeCompanionLoss(const engine::Pass& pass, const engine::TensorBatch& batch) {

@@ -168,8 +168,8 @@ Status TaehvRecipe::CheckSeraena(const engine::Config& config) {
 void TaehvRecipe::Shrink(engine::Config* config) {
   shrunk_ = true;
   settings_.seraena.replay = std::min<uint64_t>(settings_.seraena.replay, 512);
-  if (settings_.teacher.kind == "latents") return;  // they are of clips of this size
-  const int multiple = 16;                          // keeps SSIM's window and every variant's stride inside
+  if (has_teacher()) return;  // its latents, or the sizes it was traced with, are of clips like these
+  const int multiple = 16;    // keeps SSIM's window and every variant's stride inside
   config->data.source.height = std::min(config->data.source.height, multiple * 2);
   config->data.source.width = std::min(config->data.source.width, multiple * 2);
 }

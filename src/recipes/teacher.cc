@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
 #include <cmath>
@@ -138,6 +139,8 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
   const at::NoGradGuard no_grad;
   const engine::AutocastGuard plain(device_.type(), engine::Precision::kFp32);
   const bool time_second = config_.layout == "NTCHW";
+  // TorchScript rewrites what it has run a few times; a resumed run would then not have the bits of the first steps.
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   try {
     at::Tensor x = frames.mul(config_.range[1] - config_.range[0]).add(config_.range[0]);
     x = x.to(engine::ComputeType(config_.precision));
@@ -165,7 +168,9 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
     }
     TORCH_CHECK(static_cast<int64_t>(noise.size()) == mean.size(0), "it gave latents of ", mean.size(0), " clips for ",
                 noise.size());
-    return mean + deviation * at::stack(noise).to(mean.device());
+    at::Tensor together = at::stack(noise);
+    if (mean.is_cuda()) together = together.pin_memory();  // or the copy would wait for the device
+    return mean + deviation * together.to(mean.device(), /*non_blocking=*/true);
   } catch (const std::exception& error) {
     return Status(
         Code::kUsage,

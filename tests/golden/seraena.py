@@ -215,11 +215,12 @@ def teacher_latents():
     return torch.randn(CLIPS, FRAMES // 4, 16, SIDE // 8, SIDE // 8, generator=torch.Generator().manual_seed(9)) * 0.7
 
 
-def modes(measure_noise):
+def modes(measure_noise, names):
     tensors = {"frames": pictures_of_clips(), "latents": teacher_latents()}
     doc = {"seed": SEED, "batch": CLIPS, "frames": FRAMES, "side": SIDE, "replay": ROOM * CLIPS, "lr": 3e-4, "betas": [0.9, 0.95], "epsilon": EPSILON,
            "weight_decay": 1e-2, "cases": {}}
-    for name, (mode, weights, group, half) in MODES.items():
+    for name in names:
+        mode, weights, group, half = MODES[name]
         truth, ends = train(mode, weights, group, half, torch.float64)
         noise = {}
         for nudge in (0.0, 1e-7, -1e-7) if measure_noise else ():  # a pixel that just reaches its limit or not makes one run a poor measure
@@ -272,25 +273,80 @@ def looks(measure_noise):
     return {"seraena.json": doc, "seraena.safetensors": tensors}
 
 
+def against_upstream(path):
+    """Largest differences from upstream's own seraena.py (github.com/madebyollin/seraena, never part of this tree), for docs/taehv.md."""
+    import importlib.util
+    import random
+
+    spec = importlib.util.spec_from_file_location("upstream_seraena", path)
+    upstream = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(upstream)
+    for name, (images, channels, count, height, width, low, wide) in SHAPES.items():
+        torch.manual_seed(5)
+        theirs = upstream.Seraena(images, channels, use_amp=False)
+        torch.manual_seed(5)
+        ours = Discriminator(images, channels)
+        same = all(torch.equal(a, b) for a, b in zip(theirs.disc.state_dict().values(), ours.state_dict().values(), strict=True))
+        assert list(theirs.disc.state_dict()) == list(ours.state_dict())
+        optimizer = torch.optim.AdamW(ours.parameters(), 3e-4, betas=(0.9, 0.99))
+        count -= count % 2
+        worst = {"loss": 0.0, "corrected": 0.0}
+        kept = []
+        for step in range(5):
+            made = torch.Generator().manual_seed(step)
+            real, fake = (torch.rand(count, images, height, width, generator=made) for _ in range(2))
+            context = torch.randn(count, channels, low, wide, generator=made)
+            random.seed(step)
+            torch.manual_seed(step)
+            wanted, debug = theirs.step_and_make_correction_targets(real, fake, context)
+            random.seed(step)
+            torch.manual_seed(step)
+            kept += [(f, c) for f, c in zip(fake, context)]
+            old = [random.choice(kept) for _ in range(count // 2)]
+            shown = list(zip(fake, context))[:count // 2] + old
+            is_fake = torch.rand(count, 1, 1, 1).flatten() < 0.5
+            loss = discriminator_loss(ours, real, torch.stack([s[0] for s in shown]), context, torch.stack([s[1] for s in shown]), is_fake)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            corrected = fake + correction(ours, real, fake, context)
+            worst["loss"] = max(worst["loss"], abs(loss.item() - debug["disc_loss"]) / debug["disc_loss"])
+            worst["corrected"] = max(worst["corrected"], distance(corrected, wanted))
+        print(f"{name}: first weights {'equal' if same else 'DIFFER'}, 5 steps: loss {worst['loss']:.1e}, corrected {worst['corrected']:.1e}")
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--upstream", type=pathlib.Path, help="upstream's seraena.py, to compare with")
     parser.add_argument("--check", action="store_true", help="compare what is stored with what this machine computes")
     parser.add_argument("--data", type=pathlib.Path, default=HERE / "data")
+    parser.add_argument("topics", nargs="*", help=f"to check, of looks, {', '.join(MODES)}; default: all")
     args = parser.parse_args()
+    if args.topics and not args.check:
+        parser.error("topics are for --check; writing writes all")
     torch.set_num_threads(1)
+    if args.upstream:
+        return against_upstream(args.upstream)
+    names = [n for n in MODES if not args.topics or n in args.topics]
+    made = looks(not args.check) if not args.topics or "looks" in args.topics else {}
+    made |= modes(not args.check, names) if names else {}
     problems = []
-    for name, made in (looks(not args.check) | modes(not args.check)).items():
-        path = args.data / name
-        if name.endswith(".safetensors"):
-            made = {k: v.float().contiguous() for k, v in made.items()}
-            if args.check:
-                problems += differences(load_file(path), made, name, 1e-6)
-            else:
-                save_file(made, path)
-        elif args.check:
-            problems += differences(json.loads(path.read_text()), made, name, 1e-6)
+    for file, content in made.items():
+        path = args.data / file
+        tensors = file.endswith(".safetensors")
+        if tensors:
+            content = {k: v.float().contiguous() for k, v in content.items()}
+        if args.check:
+            stored = load_file(path) if tensors else json.loads(path.read_text())
+            if tensors:  # of the topics asked for
+                stored = {k: v for k, v in stored.items() if "." not in k or k.split(".")[0] in (*names, *SHAPES)}
+            elif "cases" in content:
+                stored["cases"] = {n: stored["cases"][n] for n in names}
+            problems += differences(stored, content, file, 1e-6)
+        elif tensors:
+            save_file(content, path)
         else:
-            path.write_text(json.dumps(made, indent=1) + "\n")
+            path.write_text(json.dumps(content, indent=1) + "\n")
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -3,6 +3,8 @@
 #include "models/seraena.h"
 
 #include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+#include <stdlib.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -72,6 +74,21 @@ TEST_P(SeraenaParity, LossGradientsStatisticsScoresAndCorrectionArePyTorchs) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, SeraenaParity, testing::Values("author", "odd"),
                          [](const auto& info) { return std::string(info.param); });
+
+class SeraenaGoldens : public testing::TestWithParam<const char*> {};
+
+TEST_P(SeraenaGoldens, AreWhatTheirScriptComputes) {
+  const char* python = getenv("LOCKSTEP_PYTHON");
+  const std::string program = python != nullptr ? python : LOCKSTEP_SOURCE_DIR "/.venv/bin/python";
+  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/golden/seraena.py";
+  EXPECT_EQ(system(fmt::format("'{}' '{}' --check {}", program, script, GetParam()).c_str()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Topics, SeraenaGoldens,
+                         testing::Values("looks", "joint joint_encoder distill", "distill_adversarial"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, std::string(info.param).find(' '));
+                         });
 
 // Adds tensors of several threads up, in the order of the ranks.
 class Meeting {
