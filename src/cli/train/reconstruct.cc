@@ -52,7 +52,7 @@ class Reconstruction {
  private:
   Status Decode(const at::Tensor& latents) { return latents.defined() ? Out(decoder_.Push(latents)) : Status::Ok(); }
 
-  Status Out(at::Tensor frames) {
+  Status Out(const at::Tensor& frames) {
     if (!frames.defined()) return Status::Ok();
     const int64_t skip = std::min(warm_up_, frames.size(1));
     warm_up_ -= skip;
