@@ -1,6 +1,7 @@
 #include "models/seraena.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -168,6 +169,8 @@ at::Tensor PatchDisc::Forward(const at::Tensor& images, const at::Tensor& contex
   at::Tensor x = at::cat({images.mul(2).sub(1),
                           at::upsample_nearest2d(context.to(images.scalar_type()), {images.size(2), images.size(3)})},
                          1);
+  // Half precision convolutions of GPUs want channels last, and would turn every layer's input round.
+  if (x.is_cuda() && at::autocast::is_autocast_enabled(at::kCUDA)) x = x.contiguous(at::MemoryFormat::ChannelsLast);
   std::vector<at::Tensor> scores;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = at::relu(blocks_[i]->norm->Forward(blocks_[i]->conv->Forward(x), sum_, defer_));

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/safetensors.h"
+#include "models/taehv_file.h"
 #include "recipes/taehv_bed.h"
 
 namespace lockstep::recipes {
@@ -249,6 +250,30 @@ TEST(TaehvRules, AreSaidBeforeAnythingStarts) {
             }).find("needs data.augment: false"),
             std::string::npos);
   EXPECT_NE(refused([](Settings& s, Config&) { s.model = "taehv-smal"; }).find("taehv-small"), std::string::npos);
+}
+
+// ---- beginning with another variant's weights
+
+TEST(TaehvConversion, TakesWhatFitsAndKeepsTheRest) {
+  const Result<TempDir> folder = TempDir::Create();
+  const std::string file = folder->path() + "/wide.safetensors";
+  models::Taehv other(*models::FindTaehv("taehv"), 5);
+  ASSERT_TRUE(models::ExportTaehv(other, file).ok());
+  engine::Config config = TaehvJob().config;
+  TaehvRecipe recipe;
+  recipe.settings().model = "taehv1_5";
+  recipe.settings().convert_from = file;
+  ASSERT_TRUE(recipe.Check(&config).ok());
+  const Status built = recipe.Build(config, 9);
+  ASSERT_TRUE(built.ok()) << built.ToString();
+  const auto mine = Weights(recipe.model()), theirs = Weights(other),
+             fresh = Weights(models::Taehv(*models::FindTaehv("taehv1_5"), 9));
+  EXPECT_TRUE(at::equal(mine.at("decoder.4.conv.0.weight"), theirs.at("decoder.4.conv.0.weight")));
+  EXPECT_TRUE(at::equal(mine.at("encoder.0.weight"), fresh.at("encoder.0.weight"))) << "12 channels instead of 3";
+  recipe.settings().convert_from = folder->path() + "/none.safetensors";
+  EXPECT_NE(recipe.Build(config, 9).ToString().find("none.safetensors"), std::string::npos);
+  config.checkpoint.weights = file;
+  EXPECT_FALSE(recipe.Check(&config).ok()) << "two beginnings";
 }
 
 TEST(TaehvRules, DistillBringsTheAuthorsSettings) {
