@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ double PeakGib(const at::Device& device) {
 void Profile(const at::Device& device, const std::function<void()>& work, int times) {
   namespace profiler = torch::autograd::profiler;
   profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);
-  std::set<profiler::ActivityType> activities{profiler::ActivityType::CUDA};
+  std::set<profiler::ActivityType> activities{device.is_cuda() ? profiler::ActivityType::CUDA
+                                                               : profiler::ActivityType::CPU};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities);
   for (int i = 0; i < times; ++i) work();
@@ -51,7 +53,7 @@ void Profile(const at::Device& device, const std::function<void()>& work, int ti
   std::map<std::string, std::pair<int, double>> kernels;
   double total = 0;
   for (const auto& event : result->events()) {
-    if (event.deviceType() != at::kCUDA) continue;
+    if (event.deviceType() != device.type()) continue;
     auto& [count, us] = kernels[event.name()];
     ++count;
     us += double(event.durationNs()) / 1e3;
@@ -59,7 +61,7 @@ void Profile(const at::Device& device, const std::function<void()>& work, int ti
   }
   std::vector<std::pair<std::string, std::pair<int, double>>> rows(kernels.begin(), kernels.end());
   std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.second > b.second.second; });
-  fmt::print("device busy {:.2f} ms per step\n", total / times / 1e3);
+  if (device.is_cuda()) fmt::print("device busy {:.2f} ms per step\n", total / times / 1e3);
   for (size_t i = 0; i < std::min<size_t>(rows.size(), 45); ++i) {
     const auto& [name, sum] = rows[i];
     fmt::print("{:5.1f}% {:8.0f} us x{:5.0f}  {}\n", 100 * sum.second / total, sum.second / times,
@@ -86,7 +88,11 @@ int main(int argc, char** argv) {
 #ifdef LOCKSTEP_CUDA
   if (device.is_cuda()) c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(false, 0));
 #endif
-  if (device.is_cpu()) at::set_num_threads(2);
+  int threads = 2;
+  for (const std::string& arg : args) {
+    if (arg.starts_with("threads=")) threads = std::stoi(arg.substr(8));
+  }
+  if (device.is_cpu()) at::set_num_threads(threads);
   at::globalContext().setBenchmarkCuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);
   models::Taehv model(*models::FindTaehv("taehv"), 7);
@@ -147,20 +153,23 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 3; ++i) work();
     Wait(device);
   }
-  std::vector<double> ms;
+  std::vector<double> ms, cpu;
   for (int i = 0; i < repetitions; ++i) {
     auto start = std::chrono::steady_clock::now();
+    std::clock_t used = std::clock();
     work();
     Wait(device);
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    cpu.push_back(1e3 * double(std::clock() - used) / CLOCKS_PER_SEC);
   }
   std::sort(ms.begin(), ms.end());
+  std::sort(cpu.begin(), cpu.end());
   double median = ms[ms.size() / 2];
   fmt::print(
       "{{\"what\": \"{}\", \"execution\": \"{}\", \"precision\": \"{}\", \"size\": \"{}x{}x{}x{}\", \"ms\": {:.2f}, "
-      "\"fastest_ms\": {:.2f}, \"frames_per_s\": {:.1f}, \"peak_gib\": {:.2f}}}\n",
-      args[0], args[3], args[2], args[4], args[5], args[6], args[7], median, ms[0],
+      "\"fastest_ms\": {:.2f}, \"cpu_ms\": {:.2f}, \"frames_per_s\": {:.1f}, \"peak_gib\": {:.2f}}}\n",
+      args[0], args[3], args[2], args[4], args[5], args[6], args[7], median, ms[0], cpu[cpu.size() / 2],
       1e3 * double(frames.size(0) * frames.size(1)) / median, PeakGib(device));
-  if (profile && device.is_cuda()) Profile(device, work, 3);
+  if (profile) Profile(device, work, 3);
   return 0;
 }

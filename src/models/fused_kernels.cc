@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -81,8 +82,9 @@ struct Libraries {
 };
 
 enum Kernel { kEpilogue, kEpiloguePhases, kMaskSums, kCollect, kCollectPhases, kTotal, kPack, kUnpack, kKernels };
-constexpr const char* kNames[] = {"epilogue", "epilogue_phases", "mask_sums", "collect", "collect_phases",
-                                  "pack",     "unpack"};
+constexpr const char* kNames[] = {"epilogue",       "epilogue_phases", "mask_sums", "collect",
+                                  "collect_phases", "total",           "pack",      "unpack"};
+static_assert(std::size(kNames) == kKernels);
 
 struct Module {
   std::array<void*, kKernels> functions{};

@@ -9,6 +9,7 @@
 
 #include "models/fused_blocks.h"
 #include "models/fused_frames.h"
+#include "models/fused_kernels.h"
 #include "models/taehv.h"
 #include "models/taehv_stream.h"
 
@@ -276,6 +277,9 @@ TEST(Fused, GradientsOfLayoutsAreTheirTransposes) {
 // The kernels against the ATen operators they replace; needs the device.
 TEST(Fused, OnAGpuTheKernelsGiveTheSameNumbers) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(fused::kernels::Usable(at::zeros({1, 8, 2, 2}, at::TensorOptions(at::kCUDA).dtype(type)), 8));
+  }
   at::globalContext().setAllowTF32CuDNN(false);
   at::globalContext().setAllowTF32CuBLAS(false);
   for (std::string name : {"taehv", "taehv1_5", "taeltx_2", "taehv_super"}) {
