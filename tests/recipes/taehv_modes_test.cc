@@ -31,6 +31,7 @@ class TaehvMode : public testing::TestWithParam<const char*> {
     job.source = std::make_shared<ClipsInMemory>(tensors["frames"], tensors["latents"]);
     job.set = [this](TaehvSettings& settings) {
       settings.execution = execution;
+      settings.start = "grey";
       settings.mode = mode["mode"];
       settings.train = mode["train"];
       settings.teacher.kind = "latents";
