@@ -2,7 +2,7 @@
 """TAEHV's joint training step on two CPU cores in float32 against PyTorch: as upstream writes it, and channels-last with
 fused AdamW. Ours runs between the rounds as a program of its own (two threads too); medians over rounds.
 
-    python3 bench/cpu_taehv.py --ours build/release/bench/taehv_bench [--clips 2] [--frames 8] [--side 64] [--rounds 5]
+    python3 bench/cpu_taehv.py --ours build/release/bench/taehv_bench [--clips 2] [--frames 12] [--side 64] [--rounds 5]
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", required=True)
     parser.add_argument("--clips", type=int, default=2)
-    parser.add_argument("--frames", type=int, default=8)
+    parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

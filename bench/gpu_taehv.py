@@ -2,12 +2,12 @@
 """TAEHV on one GPU against PyTorch: the joint training step (encode, decode, MSE, backward, clip to norm 1, AdamW) and the
 reconstruction of 720p video. The model is the one of tests/golden/taehv.py, with upstream's vectorised layers.
 
-    python3 bench/gpu_taehv.py --ours build/release/bench/taehv_bench [--only step,reconstruct] [--rounds 5] [--json FILE]
+    python3 bench/gpu_taehv.py --ours build/release/bench/taehv_bench --trainer build/bin/lockstep [--only step,reconstruct] [--rounds 5] [--json FILE]
 
 PyTorch's ways: `upstream` eager autocast; `fused` the same with fused AdamW; `channels_last`; `compile` torch.compile;
 `compile_graphs` torch.compile(mode="reduce-overhead"); `graph` the whole eager step in one CUDA graph made by hand. All
 live in one process and take turns; a figure is the median over rounds of the mean of a few steps. Ours runs between the
-rounds as a program of its own. Memory is the peak while a way was built and first run, less what was there before.
+rounds: `lockstep train`, a training as users start it (gpu_train.py), and `lockstep`, the model's step alone. Memory is the peak while a way was built and first run, less what was there before.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import subprocess
 import time
 
 import gpu_peer
+import gpu_train
 import torch
 from torch.nn import functional as F
 
@@ -70,10 +71,12 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
 
     def run(self, times):
+        again = self.graph.replay if self.graph else self.step
+        again()  # a device that was idle is slow at first
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(times):
-            self.graph.replay() if self.graph else self.step()
+            again()
         torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - start) / times
 
@@ -95,16 +98,20 @@ def steps(arguments):
                 continue
             memory[way] = (torch.cuda.max_memory_allocated() - before) / 2**30
         measured = {way: [] for way in ways}
-        ours = []
-        for _ in range(arguments.rounds):
+        ours, trained = [], []
+        for turn in range(arguments.rounds):
             for way, step in ways.items():
                 measured[way].append(step.run(times))
+            if arguments.trainer:
+                trained.append(gpu_train.joint(arguments.trainer, shape, arguments.precision, f"{name}-{turn}"))
             if arguments.ours:
                 ours.append(program(arguments, "step", "fast", shape))
         for way, ms in measured.items():
             rows.append({"what": "step", "size": name, "way": way, "ms": statistics.median(ms), "from": min(ms), "to": max(ms), "peak_gib": memory[way]})
         if ours:
             rows.append(summary("step", name, "lockstep", ours))
+        if trained:
+            rows.append(summary("step", name, "lockstep train", trained))
         ways.clear()
     return rows
 
@@ -198,6 +205,7 @@ def reconstructions(arguments):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", help="the program taehv_bench")
+    parser.add_argument("--trainer", help="the program lockstep")
     parser.add_argument("--only", default="step,reconstruct")
     parser.add_argument("--sizes", default="small,large")
     parser.add_argument("--ways", default=",".join(WAYS))

@@ -34,7 +34,7 @@ double PeakGib(const at::Device& device) {
 #ifdef LOCKSTEP_CUDA
   if (device.is_cuda()) {
     auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-    return double(stats.reserved_bytes[0].peak) / (1 << 30);
+    return double(stats.allocated_bytes[0].peak) / (1 << 30);
   }
 #endif
   return 0 * double(device.index());
