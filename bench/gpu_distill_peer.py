@@ -80,7 +80,7 @@ def measure(teacher, tuned, steps, warm=10):
         total.item()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    return {"ms": round(1e3 * statistics.median(times[warm:]), 2), "gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)}
+    return {"ms": 1e3 * statistics.median(times[warm:]), "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
 
 
 if __name__ == "__main__":

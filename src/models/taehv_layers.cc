@@ -41,10 +41,18 @@ void Conv::PassOn(int64_t frames_in, int64_t frames_out) {
   Scale(0.3);
   int64_t out = weight.size(0) / frames_out, in = weight.size(1) / frames_in, middle = weight.size(2) / 2;
   int64_t merged = int64_t(shape.shuffle) * shape.shuffle;  // rows that become one channel of a larger picture
-  at::Tensor tap = weight.select(3, middle).select(2, middle);
+  // Convolutions without bias change the size of the picture: they begin as a soft filter, so that the net begins with
+  // means of pixels and slopes between them instead of single pixels and blocks.
+  bool resizes = shape.kernel == 3 && !shape.bias;
+  at::Tensor line = at::tensor({0.25, 0.5, 0.25}), taps = at::zeros({shape.kernel, shape.kernel});
+  if (resizes) {
+    taps = at::outer(line, line);
+  } else {
+    taps[middle][middle] = 1;
+  }
   for (int64_t row = 0; row < weight.size(0); ++row) {
     for (int64_t frame = 0; frame < frames_in; ++frame) {
-      tap[row][frame * in + row % out / merged % in] += 1.0 / double(frames_in);
+      weight[row][frame * in + row % out / merged % in] += taps / double(frames_in);
     }
   }
 }

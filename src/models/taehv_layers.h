@@ -65,7 +65,8 @@ struct Conv : Layer {
   at::Tensor Forward(const at::Tensor& x, const Flow& flow) override;
   void StartNearIdentity() override { PassOn(1, 1); }
   // Output channel c becomes input channel c (of all of them in turn, when there are fewer), averaged over the frames
-  // that are pooled, copied to those that are grown; what was drawn stays as a smaller part that tells channels apart.
+  // that are pooled, copied to those that are grown, softened where the size changes; what was drawn stays as a smaller
+  // part that tells channels apart.
   void PassOn(int64_t frames_in, int64_t frames_out);
   void Scale(double factor);  // the weight; the bias becomes zero
   at::Tensor weight, bias;    // bias undefined without one

@@ -108,7 +108,8 @@ class Taehv(nn.Module):
 
     @torch.no_grad()
     def start_near_identity(self):
-        """Dirac kernels plus 0.3 of the drawn weights on the main path; residual branches of unit gain that end small."""
+        """Dirac kernels (soft ones where the size changes) plus 0.3 of the drawn weights on the main path; residual branches of unit gain that end small."""
+        soft = torch.tensor([0.25, 0.5, 0.25])
         layers = [*self.encoder, *self.decoder]
         for layer, after in zip(layers, layers[2:] + [None, None]):
             if isinstance(layer, (Memory, WideMemory)):
@@ -129,7 +130,11 @@ class Taehv(nn.Module):
                 copy = torch.zeros(n_out, n_in)
                 for c in range(n_out):
                     copy[c, c // pixels % n_in] = 1 / pooled
-                conv.weight[:, :, middle, middle] += copy.repeat(grown, pooled)
+                copy = copy.repeat(grown, pooled)
+                if conv.kernel_size[0] == 3 and conv.bias is None:
+                    conv.weight += copy[:, :, None, None] * torch.outer(soft, soft)
+                else:
+                    conv.weight[:, :, middle, middle] += copy
 
     def encode(self, frames):
         if self.chunk:
