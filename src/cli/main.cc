@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"reconstruct", lockstep::cli::EngineMain, "a video through an autoencoder and back, any length"},
     {"encode", lockstep::cli::EngineMain, "a video to latents"},
     {"decode", lockstep::cli::EngineMain, "latents to a video"},
+    {"export", lockstep::cli::EngineMain, "trained weights as one file with upstream's names"},
     {"explain", lockstep::cli::ExplainMain, "show what `run` would make of this environment, and why"},
     {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
     {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},

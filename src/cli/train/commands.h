@@ -9,5 +9,6 @@ int EvalMain(int argc, char** argv);    // lockstep-train eval RECIPE ...
 int ReconstructMain(int argc, char** argv);
 int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
+int ExportMain(int argc, char** argv);
 
 }  // namespace lockstep::cli

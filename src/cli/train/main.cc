@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
      "--weights F INPUT OUTPUT: a video through an autoencoder and back"},
     {"encode", lockstep::cli::EncodeMain, "--weights F INPUT OUTPUT: a video to latents"},
     {"decode", lockstep::cli::DecodeMain, "--weights F INPUT OUTPUT: latents to a video"},
+    {"export", lockstep::cli::ExportMain, "--weights F OUTPUT: trained weights as one file with upstream's names"},
 };
 
 void Help(std::FILE* to) {
