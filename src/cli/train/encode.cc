@@ -12,21 +12,13 @@ namespace {
 
 Status Encode(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOutput(options.output, /*latents=*/true, options.out.overwrite));
-  InputOptions how{.cancelled = StopFlag()};
-  if (!options.fps.empty()) {
-    Result<data::Ratio> rate = ParseRate(options.fps);
-    if (!rate.ok()) return rate.status().Context("--fps");
-    how.rate = *rate;
-  }
-  auto input = OpenFrames(options.input, how);
-  if (!input.ok()) return input.status();
+  Result<AskedFrames> asked = OpenAsked(options);
+  if (!asked.ok()) return asked.status();
+  const std::unique_ptr<MediaInput>& input = asked->input;
+  const MediaShape& shape = asked->shape;
   Result<MediaModel> model = MediaModel::Load(options);
   if (!model.ok()) return model.status();
   const models::TaehvConfig& config = model->config();
-  MediaShape shape = (*input)->shape();
-  if (options.max_frames > 0 && (shape.count == 0 || shape.count > options.max_frames)) {
-    shape.count = options.max_frames;
-  }
   const auto complete = [&](int64_t frames) { return options.no_tail ? frames : model->Complete(frames); };
   MediaShape latents = shape;
   latents.channels = config.latent;
@@ -38,7 +30,7 @@ Status Encode(const MediaOptions& options, nlohmann::json* summary) {
   auto output = CreateLatents(options.output, latents, options.out);
   if (!output.ok()) return output.status();
   MediaProgress progress(shape.count);
-  MediaPipe pipe(input->get(), model->PieceOf(options, shape), options.max_frames);
+  MediaPipe pipe(input.get(), model->PieceOf(options, shape), options.max_frames);
   pipe.WriteTo(output->get());
   models::EncoderStream encoder(&model->taehv());
   int64_t made = 0;
@@ -77,7 +69,7 @@ Status Encode(const MediaOptions& options, nlohmann::json* summary) {
                                         {"rate", RateText(shape.rate)},
                                         {"pixel_aspect", RateText(shape.pixel_aspect)}}));
   progress.End();
-  std::vector<std::string> notes = (*input)->Notes();
+  std::vector<std::string> notes = input->Notes();
   if (!model->loaded().note.empty()) notes.push_back(model->loaded().note);
   if (!steady) {
     notes.push_back(

@@ -98,6 +98,23 @@ void Declare(CLI::App& app, MediaOptions* options) {
 
 }  // namespace
 
+Result<AskedFrames> OpenAsked(const MediaOptions& options) {
+  InputOptions how{.cancelled = StopFlag()};
+  if (!options.fps.empty()) {
+    Result<data::Ratio> rate = ParseRate(options.fps);
+    if (!rate.ok()) return rate.status().Context("--fps");
+    how.rate = *rate;
+  }
+  auto input = OpenFrames(options.input, how);
+  if (!input.ok()) return input.status();
+  AskedFrames asked{std::move(*input), {}};
+  asked.shape = asked.input->shape();
+  if (options.max_frames > 0 && (asked.shape.count == 0 || asked.shape.count > options.max_frames)) {
+    asked.shape.count = options.max_frames;
+  }
+  return asked;
+}
+
 Result<MediaModel> MediaModel::Load(const MediaOptions& options) {
   MediaModel model;
   Result<LoadedTaehv> loaded = LoadTaehv(options.weights, options.variant);

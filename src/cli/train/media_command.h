@@ -31,6 +31,13 @@ struct MediaOptions {
   bool no_tail = false;  // encode: no further latents for the last frames
 };
 
+// The frames a command reads, and their shape with --fps and --max-frames taken into account.
+struct AskedFrames {
+  std::unique_ptr<MediaInput> input;
+  MediaShape shape;
+};
+Result<AskedFrames> OpenAsked(const MediaOptions& options);
+
 class MediaModel {
  public:
   // Loads the weights and brings them to the device.

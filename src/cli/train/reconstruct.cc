@@ -110,14 +110,10 @@ class Reconstruction {
 
 Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOutput(options.output, /*latents=*/false, options.out.overwrite));
-  InputOptions how{.cancelled = StopFlag()};
-  if (!options.fps.empty()) {
-    Result<data::Ratio> rate = ParseRate(options.fps);
-    if (!rate.ok()) return rate.status().Context("--fps");
-    how.rate = *rate;
-  }
-  auto input = OpenFrames(options.input, how);
-  if (!input.ok()) return input.status();
+  Result<AskedFrames> asked = OpenAsked(options);
+  if (!asked.ok()) return asked.status();
+  const std::unique_ptr<MediaInput>& input = asked->input;
+  const MediaShape& shape = asked->shape;
   Result<MediaModel> model = MediaModel::Load(options);
   if (!model.ok()) return model.status();
   const models::TaehvConfig& config = model->config();
@@ -127,15 +123,11 @@ Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
         fmt::format("'{}': these weights give frames of another rate or size than they take", options.weights),
         "use `lockstep encode` and `lockstep decode`");
   }
-  MediaShape shape = (*input)->shape();
-  if (options.max_frames > 0 && (shape.count == 0 || shape.count > options.max_frames)) {
-    shape.count = options.max_frames;
-  }
   auto output = CreateFrames(options.output, shape, options.out);
   if (!output.ok()) return output.status();
   MediaProgress progress(shape.count);
   const bool bytes = !IsTensorName(options.output) || options.out.dtype == Dtype::kU8;
-  MediaPipe pipe(input->get(), model->PieceOf(options, shape), options.max_frames);
+  MediaPipe pipe(input.get(), model->PieceOf(options, shape), options.max_frames);
   pipe.WriteTo(output->get());
   Reconstruction work(*model, shape, bytes, &pipe, &progress);
   for (;;) {
@@ -147,7 +139,7 @@ Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(work.Finish());
   LOCKSTEP_RETURN_IF_ERROR(pipe.Finish({{"rate", RateText(shape.rate)}}));
   progress.End();
-  std::vector<std::string> notes = (*input)->Notes();
+  std::vector<std::string> notes = input->Notes();
   if (!model->loaded().note.empty()) notes.push_back(model->loaded().note);
   for (std::string& note : (*output)->Notes()) notes.push_back(std::move(note));
   Summarize(options, *model, shape, progress, notes, summary);
