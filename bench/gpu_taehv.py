@@ -41,7 +41,7 @@ class Step:
         self.frames = torch.rand(shape, device="cuda")
         self.loss = self.forward
         if way.startswith("compile"):
-            self.loss = torch.compile(self.forward, mode="reduce-overhead" if way == "compile_graphs" else None)
+            self.loss = torch.compile(self.forward, mode="reduce-overhead" if way == "compile_graphs" else None, dynamic=False)
         self.graph = None
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -81,9 +81,18 @@ class Step:
         return 1e3 * (time.perf_counter() - start) / times
 
 
+class Rows(list):
+    """Shown as they come: a job that is cut off leaves what it had."""
+
+    def append(self, row):
+        super().append(row)
+        print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
+
+
 def steps(arguments):
-    rows = []
+    rows = Rows()
     for name in arguments.sizes.split(","):
+        torch._dynamo.reset()  # else the second size is compiled for any size, slowly
         shape, ways, memory = SIZES[name], {}, {}
         times = 5 if name == "small" else 3
         for way in arguments.ways.split(","):
@@ -197,9 +206,13 @@ def reconstructions(arguments):
         if turn and arguments.ours:
             for way, more in (("whole", ()), ("pieces of 8", ("piece=8",)), ("pieces of 4", ("piece=4",))):
                 ours.setdefault(way, []).append(program(arguments, "reconstruct", "fast", shape, *more))
-    rows = [{"what": "reconstruct", "size": f"{arguments.frames}x720p", "way": way, "ms": statistics.median(times), "peak_gib": memory[way],
-             "frames_per_s": 1e3 * arguments.frames / statistics.median(times)} for way, times in measured.items()]
-    return rows + [summary("reconstruct", f"{arguments.frames}x720p", "lockstep " + way, runs) for way, runs in ours.items()]
+    rows = Rows()
+    for way, times in measured.items():
+        rows.append({"what": "reconstruct", "size": f"{arguments.frames}x720p", "way": way, "ms": statistics.median(times), "peak_gib": memory[way],
+                     "frames_per_s": 1e3 * arguments.frames / statistics.median(times)})
+    for way, runs in ours.items():
+        rows.append(summary("reconstruct", f"{arguments.frames}x720p", "lockstep " + way, runs))
+    return rows
 
 
 if __name__ == "__main__":
@@ -214,9 +227,7 @@ if __name__ == "__main__":
     parser.add_argument("--frames", type=int, default=24)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    found = (steps(arguments) if "step" in arguments.only else []) + (reconstructions(arguments) if "reconstruct" in arguments.only else [])
-    for row in found:
-        print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
+    found = (reconstructions(arguments) if "reconstruct" in arguments.only else []) + (steps(arguments) if "step" in arguments.only else [])
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(found, file, indent=1)

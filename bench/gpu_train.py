@@ -70,6 +70,7 @@ def main():
             peers = subprocess.run([sys.executable, str(HERE / "gpu_distill_peer.py"), teacher], check=True, capture_output=True, text=True)
             for way, row in {**json.loads(peers.stdout), "lockstep train": distill(options.lockstep, teacher, f"distill-{turn}")}.items():
                 rows.setdefault(way, []).append(row)
+                print(way, {key: round(value, 3) for key, value in row.items()}, flush=True)
         for way, got in rows.items():
             ms = [row["ms"] for row in got]
             memory = max(row["peak_gib"] for row in got)

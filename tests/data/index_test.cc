@@ -53,8 +53,8 @@ class IndexTest : public testing::Test {
 };
 
 TEST_F(IndexTest, ASourceFromTheIndexIsTheSourceOfTheRankThatMadeIt) {
-  const auto own = std::move(*OpenSource(config_));
-  const auto indexed = std::move(*OpenSource(Indexed()));
+  const auto own = *OpenSource(config_);
+  const auto indexed = *OpenSource(Indexed());
   ASSERT_EQ(indexed->size(), 6);
   EXPECT_EQ(indexed->Digest(), own->Digest());
   EXPECT_EQ(indexed->Describe(), own->Describe());
@@ -125,7 +125,7 @@ TEST_F(IndexTest, AVideoListedUnderSeveralNamesStaysOnOneSideOfTheSplit) {
   List(R"({"path": "v0"}, {"path": "v1"}, {"path": "./v0"}, {"path": "v1/../v0"}, {"path": "v2/"}, {"path": "v2"},
           {"full_path": ")" +
        (dir_ / "data/v1") + R"("})");
-  const auto source = std::move(*OpenSource(config_));
+  const auto source = *OpenSource(config_);
   ASSERT_EQ(source->size(), 7);
   EXPECT_EQ(source->Origin(2), "v0");
   EXPECT_EQ(source->Origin(3), "v0");
@@ -151,7 +151,7 @@ TEST_F(IndexTest, AWidthIsAWidthAndAHeightAHeight) {
   List(R"({"path": "wide"})");
   config_.height = 20;
   config_.width = 30;
-  const auto source = std::move(*OpenSource(config_));
+  const auto source = *OpenSource(config_);
   EXPECT_EQ(source->fields()[0].shape, (std::vector<int64_t>{3, 3, 20, 30}));
   const std::vector<std::byte> clip = Read(*source, {});
   for (int y = 0; y < 20; ++y) {
