@@ -46,7 +46,7 @@ TEST(ProgressText, SaysEverythingThatIsKnown) {
                          1000, 0.52),
             "step 120/1000 | loss 0.0123 | lr 1.00e-04 | 0.520 s/it | 61.5 samples/s | data wait 3% | ETA 7m38s");
   EXPECT_EQ(ProgressText({.step = 7}, 0, 0), "step 7");
-  EXPECT_EQ(ProgressText({.step = 50}, 100, 0.08, 0, "frame"), "frame 50/100 | 12.5 frames/s | ETA 4s");
+  EXPECT_EQ(ProgressText({.step = 50}, 100, 0.08, 0, "frame"), "frame 50/100 | 12.5 frames/s | ETA 4.0s");
   EXPECT_EQ(ProgressText({.step = 7, .loss = std::nan("")}, 0, 2.5), "step 7 | loss nan | 2.50 s/it");
   EXPECT_EQ(ProgressText({.step = 7, .loss = 1.5e-6}, 0, 0), "step 7 | loss 1.500e-06");
 }
