@@ -29,7 +29,6 @@ class Average {
   bool on() const { return config_.decay > 0; }
   // Whether an update belongs to optimizer step number `step` (1, 2, ...).
   bool Due(uint64_t step) const { return on() && step % config_.every == 0; }
-  bool EveryStep() const { return config_.every == 1; }
   void Update();
   // The same queued on a GPU, without waiting: nothing changes where `found_inf` is 1. The host's count follows with
   // Settle, and `set_updates` puts the device's right.

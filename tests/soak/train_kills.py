@@ -28,15 +28,6 @@ def start(host, name, ranks, kind, steps, *flags):
                           env=harness.clean_env(train.ONE_THREAD), stdout=out, stderr=subprocess.STDOUT)
 
 
-def wait(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
-
-
 def one_run(host, name, ranks, kind, steps, kills, rng, reference):
     """Words about what went wrong, empty when nothing did; and the steps from which the attempts went on."""
     job = start(host, name, ranks, kind, steps, "--max-restarts", kills)
@@ -46,8 +37,10 @@ def one_run(host, name, ranks, kind, steps, kills, rng, reference):
         # The kills share the run between them; within its part each comes at any step, and at any moment of it.
         low, high = STEPS_PER_KILL * attempt, STEPS_PER_KILL * (attempt + 1)
         target = rng.randrange(low + 1, high + 1)
-        if not wait(lambda a=attempt, t=target: train.steps_done(run, attempt=a) >= t or job.poll() is not None):
-            problem = f"attempt {attempt} did not reach step {target}"
+        try:
+            harness.wait_until(lambda a=attempt, t=target: train.steps_done(run, attempt=a) >= t or job.poll() is not None, 120, f"step {target}")
+        except harness.DeadlineError as late:
+            problem = f"attempt {attempt}: {late}"
             break
         time.sleep(rng.uniform(0, 0.1))
         pids = train.rank_pids(run, attempt)
