@@ -53,6 +53,8 @@ endfunction()
 # Third-party code is linked statically where Debian ships an archive: one file for any node.
 find_library(LOCKSTEP_YAML_LIB NAMES libyaml-cpp.a yaml-cpp REQUIRED)
 find_library(LOCKSTEP_CRYPTO_LIB NAMES libcrypto.a crypto REQUIRED)
+find_library(LOCKSTEP_HS_LIB NAMES libhs.a hs REQUIRED)
+find_library(LOCKSTEP_RE2_LIB NAMES libre2.a re2 REQUIRED)
 
 # lockstep_program(name MAIN file [FOLDER dir] [TORCH] USES folders...): FOLDER adds every other .cc of that folder.
 function(lockstep_program name)

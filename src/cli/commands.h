@@ -12,5 +12,14 @@ int RunsMain(int argc, char** argv);
 int LogsMain(int argc, char** argv);
 int WatchMain(int argc, char** argv);
 int StopMain(int argc, char** argv);
+int TuneMain(int argc, char** argv);
+int LintMain(int argc, char** argv);
+int SelftestMain(int argc, char** argv);
+int DoctorMain(int argc, char** argv);
+// The examinations of `doctor`.
+int DoctorHardwareMain(int argc, char** argv);
+int DoctorPreflightMain(int argc, char** argv);
+int DoctorDiagnoseMain(int argc, char** argv);
+int DoctorHangMain(int argc, char** argv);
 
 }  // namespace lockstep::cli

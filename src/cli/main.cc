@@ -31,6 +31,11 @@ constexpr Command kCommands[] = {
     {"logs", lockstep::cli::LogsMain, "show or follow the logs of a run"},
     {"watch", lockstep::cli::WatchMain, "step, speed, ETA, loss and memory of a run or a log file, refreshed"},
     {"stop", lockstep::cli::StopMain, "stop a run"},
+    {"doctor", lockstep::cli::DoctorMain,
+     "examine: hardware, preflight of all nodes, cause of a failure, where a hang is"},
+    {"tune", lockstep::cli::TuneMain, "NCCL, Gloo and torch settings from this hardware, each with its reason"},
+    {"lint", lockstep::cli::LintMain, "wrong, useless and harmful settings in an environment, script or manifest"},
+    {"selftest", lockstep::cli::SelftestMain, "collectives with known answers and their bandwidth, in stages"},
 };
 
 std::string Help() {

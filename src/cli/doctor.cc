@@ -1,0 +1,56 @@
+// `lockstep doctor <what>`: a table of examinations, one file each.
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/commands.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Examination {
+  const char* name;
+  int (*main)(int argc, char** argv);
+  const char* help;
+};
+
+constexpr Examination kExaminations[] = {
+    {"hardware", DoctorHardwareMain, "what is here: GPUs, InfiniBand, interfaces, NUMA, limits, libraries"},
+    {"preflight", DoctorPreflightMain, "is everything in place on one node or on all of them, in seconds"},
+    {"diagnose", DoctorDiagnoseMain, "why did a run fail: cause, rank, evidence, remedy"},
+    {"hang", DoctorHangMain, "where does every rank of a run stand, and which is not where the others are"},
+};
+
+std::string Help() {
+  std::string text = "usage: lockstep doctor WHAT [options]\n\n";
+  for (const Examination& row : kExaminations) text += fmt::format("  {:<13}{}\n", row.name, row.help);
+  text +=
+      "\nexamples:\n"
+      "  lockstep doctor hardware --json\n"
+      "  srun --ntasks-per-node 1 lockstep doctor preflight\n"
+      "  lockstep doctor diagnose runs/latest slurm-4711.out\n"
+      "\n`lockstep doctor WHAT --help` tells more about each.\n";
+  return text;
+}
+
+}  // namespace
+
+int DoctorMain(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name.empty() || name == "--help" || name == "-h") {
+    fmt::print(name.empty() ? stderr : stdout, "{}", Help());
+    return name.empty() ? 2 : 0;
+  }
+  std::vector<std::string> names;
+  for (const Examination& row : kExaminations) {
+    if (name == row.name) return row.main(argc - 1, argv + 1);
+    names.emplace_back(row.name);
+  }
+  fmt::print(stderr, "lockstep: doctor knows no '{}'{}\n  do: lockstep doctor --help lists what it examines\n", name,
+             DidYouMean(name, names));
+  return 2;
+}
+
+}  // namespace lockstep::cli
