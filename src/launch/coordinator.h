@@ -105,7 +105,6 @@ class Coordinator {
   void Tick();
   void TellWaiting();
   std::string MissingText() const;
-  std::string Label(int index) const;
   void Send(Seat& seat, const Json& message);
   void Broadcast(const Json& message);
 

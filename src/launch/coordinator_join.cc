@@ -7,6 +7,7 @@
 
 #include "launch/auth.h"
 #include "launch/coordinator.h"
+#include "launch/seat.h"
 
 namespace lockstep::launch {
 namespace {
@@ -74,60 +75,16 @@ void Coordinator::OnHello(uint64_t id, const Json& hello) {
   TakeSeat(id, std::move(*member));
 }
 
-// Everything that makes two launchers parts of different jobs, or of none.
 Status Coordinator::Admit(const Member& member) const {
-  const auto refuse = [](std::string what, std::string hint) {
-    return Status(Code::kRendezvous, std::move(what), std::move(hint));
-  };
-  const std::string us = fmt::format("pid {} on {}", self_.pid, self_.host);
-  const std::string them = fmt::format("pid {} on {}", member.pid, member.host);
-  if (member.version != self_.version) {
-    return refuse(
-        fmt::format("different versions: {} runs lockstep {}, {} runs {}", them, member.version, us, self_.version),
-        "install the same lockstep on every node");
-  }
-  if (member.job != self_.job) {
-    return refuse(
-        fmt::format("another job holds this port: {} is job '{}', {} is job '{}'", us, self_.job, them, member.job),
-        "give the second job another --master-port, or both the same --rdzv-id if they are one job");
-  }
-  if (member.level != self_.level) {
-    return refuse(
-        fmt::format("{} was started per {}, {} per {}", them, place::Name(member.level), us, place::Name(self_.level)),
-        "compare `lockstep explain` on both and settle it with --level");
-  }
-  if (member.count != self_.count) {
-    return refuse(fmt::format("the sizes differ: {} expects {} {}s, {} expects {}", them, member.count,
-                              SeatWord(self_.level), us, self_.count),
-                  "start every node with the same --nnodes");
-  }
-  if (member.index >= self_.count) {
-    return refuse(fmt::format("{} {} does not exist in a job of {}", SeatWord(self_.level), member.index, self_.count),
-                  "ranks count from 0");
-  }
-  if (member.index >= 0) {
-    auto taken = seats_.find(member.index);
-    if (taken != seats_.end()) {
-      return refuse(
-          fmt::format("{} {} is claimed twice: by pid {} on {} and by {}", SeatWord(self_.level), member.index,
-                      taken->second.member.pid, taken->second.member.host, them),
-          fmt::format("give each a --{} of its own", self_.level == place::Level::kNode ? "node-rank" : "rank"));
-    }
-  } else if (static_cast<int>(seats_.size()) >= self_.count) {
-    return refuse(fmt::format("the job is complete: {} {}s have joined already", seats_.size(), SeatWord(self_.level)),
-                  "start it with a larger --nnodes, or not at all");
-  }
-  for (const auto& [index, seat] : seats_) {
-    if (seat.member.world > 0 && member.world > 0 && seat.member.world != member.world) {
-      return refuse(
-          fmt::format("the numbers of ranks do not add up: {} has nproc {} in a world of {}, {} has nproc {} "
-                      "in a world of {}",
-                      them, member.nproc, member.world, seat.member.Who(), seat.member.nproc, seat.member.world),
-          "give every node the same --nproc-per-node");
-    }
-  }
+  std::vector<const Member*> seated;
+  seated.reserve(seats_.size());
+  for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
+  LOCKSTEP_RETURN_IF_ERROR(launch::Admit(self_, seated, member));
   if (state_ != State::kGathering) {
-    return refuse(fmt::format("the job of {} is already running without {}", us, them), "start all nodes together");
+    return Status(Code::kRendezvous,
+                  fmt::format("the job of pid {} on {} is already running without pid {} on {}", self_.pid, self_.host,
+                              member.pid, member.host),
+                  "start all nodes together");
   }
   return {};
 }
@@ -163,24 +120,8 @@ void Coordinator::TakeSeat(uint64_t id, Member member) {
   CheckGathered();
 }
 
-std::string Coordinator::Label(int index) const {
-  const auto i = static_cast<size_t>(index);
-  return i < options_.hosts.size() ? fmt::format("{} ({})", index, options_.hosts[i]) : std::to_string(index);
-}
-
 std::string Coordinator::MissingText() const {
-  std::vector<std::string> missing;
-  int more = 0;
-  for (int i = 0; i < self_.count; ++i) {
-    if (seats_.count(i) != 0) continue;
-    if (missing.size() < 16) {
-      missing.push_back(Label(i));
-    } else {
-      ++more;
-    }
-  }
-  return fmt::format("{} {}{}", missing.size() == 1 ? SeatWord(self_.level) : std::string(SeatWord(self_.level)) + "s",
-                     fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  return MissingSeats(self_, [this](int index) { return seats_.count(index) != 0; }, options_.hosts);
 }
 
 void Coordinator::TellWaiting() {

@@ -19,6 +19,7 @@
 #include "launch/link.h"
 #include "launch/ports.h"
 #include "launch/report.h"
+#include "launch/seat.h"
 
 namespace lockstep::launch {
 namespace {
@@ -36,40 +37,10 @@ void RaiseFileLimit(int members) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Member Describe(const LaunchPlan& plan) {
-  const place::Placement& p = plan.placement;
-  Member self;
-  self.level = p.level.value_or(place::Level::kNode);
-  if (self.level == place::Level::kNode) {
-    self.count = p.nnodes.value_or(1);
-    self.index = p.node_rank.value_or(self.count == 1 ? 0 : -1);
-    self.nproc = p.nproc_per_node.value_or(1);
-    // Nodes may differ where each counts its own GPUs; a number somebody wrote down must hold everywhere.
-    if (p.nproc_explicit) self.world = p.world_size.value_or(-1);
-  } else {
-    self.count = p.world_size.value_or(1);
-    self.index = p.rank.value_or(0);
-    self.nproc = 1;
-    self.world = self.count;
-    self.local_rank = p.local_rank.value_or(-1);
-    self.local_world = p.local_world_size.value_or(-1);
-    self.node_rank = p.node_rank.value_or(-1);
-  }
-  self.job = !plan.options.rdzv_id.empty() ? plan.options.rdzv_id : p.job_id;
-  self.host = plan.host;
-  self.boot_id = BootId();
-  self.version = LOCKSTEP_VERSION;
-  self.pid = getpid();
-  self.has_token = !plan.token.empty();
-  self.command.push_back(plan.options.program);
-  self.command.insert(self.command.end(), plan.options.args.begin(), plan.options.args.end());
-  return self;
-}
-
 class Launcher {
  public:
   Launcher(LaunchPlan plan, UniqueFd guardian)
-      : plan_(std::move(plan)), guardian_(std::move(guardian)), self_(Describe(plan_)) {}
+      : plan_(std::move(plan)), guardian_(std::move(guardian)), self_(DescribeMember(plan_)) {}
 
   int Run();
 
@@ -78,7 +49,6 @@ class Launcher {
   Status Host();
   void KeepLock();
   void FollowCoordinator();
-  Status FindSeatByAddress();
   void WatchSignals();
   void WatchControl();
   void OnSignal(int signal);
@@ -136,27 +106,9 @@ std::string Launcher::FirstLine() const {
                      self_.nproc == 1 ? "" : "s", self_.count, self_.count == 1 ? "" : "s", p.platform, p.nproc_source);
 }
 
-// A launcher that was given no node rank (torchrun's c10d style) is node 0 if the endpoint is an address of this
-// machine and nobody here holds the port yet.
-Status Launcher::FindSeatByAddress() {
-  if (self_.index >= 0) return {};
-  auto addresses = Resolve(LauncherHost(plan_), LauncherPort(plan_));
-  if (!addresses.ok()) return {};  // the link waits for DNS and says so
-  for (const Address& address : *addresses) {
-    if (!IsLocal(address)) continue;
-    auto listener = Listen(LauncherPort(plan_));
-    if (listener.ok()) {
-      listener_ = std::move(*listener);
-      self_.index = 0;
-    }
-    return {};
-  }
-  return {};
-}
-
 Status Launcher::Prepare() {
   RaiseFileLimit(self_.count + 4 * self_.nproc);
-  LOCKSTEP_RETURN_IF_ERROR(FindSeatByAddress());
+  FindSeatByAddress(plan_, &self_, &listener_);
   hosts_ = self_.index == 0;
   LogPumpOptions pump_options = LogPumpOptions::ForThisProcess(plan_.options.rotation);
   if (plan_.options.json) {  // stdout is for the one document
@@ -167,14 +119,8 @@ Status Launcher::Prepare() {
   if (hosts_) {
     const bool explicit_port = plan_.options.place.master_port.has_value();
     if ((self_.count > 1 || (explicit_port && *plan_.options.place.master_port > 0)) && !listener_) {
-      auto listener = Listen(LauncherPort(plan_), /*loopback_only=*/self_.count == 1);
-      if (!listener.ok()) {
-        const std::string owner = PortOwner(LauncherPort(plan_));
-        return Status(Code::kRendezvous,
-                      owner.empty() ? listener.status().message()
-                                    : fmt::format("port {} is in use by {}", LauncherPort(plan_), owner),
-                      "end that program, or choose another port with --master-port (on every node)");
-      }
+      auto listener = ListenForLaunchers(plan_, /*loopback_only=*/self_.count == 1);
+      if (!listener.ok()) return listener.status();
       listener_ = std::move(*listener);
     }
     const std::vector<std::string>& args = plan_.options.args;

@@ -79,6 +79,7 @@ struct RunOptions {
   bool json = false;
   bool exec = false;  // process level: replace this process by the program
   bool quiet = false;
+  std::string preflight;  // "standard" or "full": a gate before the start; empty: none
   ConsoleRanks console;
 
   std::string program;            // script, module or executable

@@ -1,0 +1,139 @@
+#include "launch/seat.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "base/sockets.h"
+#include "launch/ports.h"
+
+namespace lockstep::launch {
+
+Member DescribeMember(const LaunchPlan& plan) {
+  const place::Placement& p = plan.placement;
+  Member self;
+  self.level = p.level.value_or(place::Level::kNode);
+  if (self.level == place::Level::kNode) {
+    self.count = p.nnodes.value_or(1);
+    self.index = p.node_rank.value_or(self.count == 1 ? 0 : -1);
+    self.nproc = p.nproc_per_node.value_or(1);
+    // Nodes may differ where each counts its own GPUs; a number somebody wrote down must hold everywhere.
+    if (p.nproc_explicit) self.world = p.world_size.value_or(-1);
+  } else {
+    self.count = p.world_size.value_or(1);
+    self.index = p.rank.value_or(0);
+    self.nproc = 1;
+    self.world = self.count;
+    self.local_rank = p.local_rank.value_or(-1);
+    self.local_world = p.local_world_size.value_or(-1);
+    self.node_rank = p.node_rank.value_or(-1);
+  }
+  self.job = !plan.options.rdzv_id.empty() ? plan.options.rdzv_id : p.job_id;
+  self.host = plan.host;
+  self.boot_id = BootId();
+  self.version = LOCKSTEP_VERSION;
+  self.pid = getpid();
+  self.has_token = !plan.token.empty();
+  self.command.push_back(plan.options.program);
+  self.command.insert(self.command.end(), plan.options.args.begin(), plan.options.args.end());
+  return self;
+}
+
+void FindSeatByAddress(const LaunchPlan& plan, Member* self, UniqueFd* listener) {
+  if (self->index >= 0) return;
+  auto addresses = Resolve(LauncherHost(plan), LauncherPort(plan));
+  if (!addresses.ok()) return;  // the link waits for DNS and says so
+  for (const Address& address : *addresses) {
+    if (!IsLocal(address)) continue;
+    auto held = Listen(LauncherPort(plan));
+    if (held.ok()) {
+      *listener = std::move(*held);
+      self->index = 0;
+    }
+    return;
+  }
+}
+
+Result<UniqueFd> ListenForLaunchers(const LaunchPlan& plan, bool loopback_only) {
+  auto listener = Listen(LauncherPort(plan), loopback_only);
+  if (listener.ok()) return listener;
+  const std::string owner = PortOwner(LauncherPort(plan));
+  return Status(
+      Code::kRendezvous,
+      owner.empty() ? listener.status().message() : fmt::format("port {} is in use by {}", LauncherPort(plan), owner),
+      "end that program, or choose another port with --master-port (on every node)");
+}
+
+Status Admit(const Member& self, const std::vector<const Member*>& seated, const Member& member) {
+  const auto refuse = [](std::string what, std::string hint) {
+    return Status(Code::kRendezvous, std::move(what), std::move(hint));
+  };
+  const std::string us = fmt::format("pid {} on {}", self.pid, self.host);
+  const std::string them = fmt::format("pid {} on {}", member.pid, member.host);
+  if (member.version != self.version) {
+    return refuse(
+        fmt::format("different versions: {} runs lockstep {}, {} runs {}", them, member.version, us, self.version),
+        "install the same lockstep on every node");
+  }
+  if (member.job != self.job) {
+    return refuse(
+        fmt::format("another job holds this port: {} is job '{}', {} is job '{}'", us, self.job, them, member.job),
+        "give the second job another --master-port, or both the same --rdzv-id if they are one job");
+  }
+  if (member.level != self.level) {
+    return refuse(
+        fmt::format("{} was started per {}, {} per {}", them, place::Name(member.level), us, place::Name(self.level)),
+        "compare `lockstep explain` on both and settle it with --level");
+  }
+  if (member.count != self.count) {
+    return refuse(fmt::format("the sizes differ: {} expects {} {}s, {} expects {}", them, member.count,
+                              SeatWord(self.level), us, self.count),
+                  "start every node with the same --nnodes");
+  }
+  if (member.index >= self.count) {
+    return refuse(fmt::format("{} {} does not exist in a job of {}", SeatWord(self.level), member.index, self.count),
+                  "ranks count from 0");
+  }
+  if (member.index >= 0) {
+    for (const Member* taken : seated) {
+      if (taken->index != member.index) continue;
+      return refuse(
+          fmt::format("{} {} is claimed twice: by pid {} on {} and by {}", SeatWord(self.level), member.index,
+                      taken->pid, taken->host, them),
+          fmt::format("give each a --{} of its own", self.level == place::Level::kNode ? "node-rank" : "rank"));
+    }
+  } else if (static_cast<int>(seated.size()) >= self.count) {
+    return refuse(fmt::format("the job is complete: {} {}s have joined already", seated.size(), SeatWord(self.level)),
+                  "start it with a larger --nnodes, or not at all");
+  }
+  for (const Member* seat : seated) {
+    if (seat->world > 0 && member.world > 0 && seat->world != member.world) {
+      return refuse(fmt::format("the numbers of ranks do not add up: {} has nproc {} in a world of {}, {} has nproc {} "
+                                "in a world of {}",
+                                them, member.nproc, member.world, seat->Who(), seat->nproc, seat->world),
+                    "give every node the same --nproc-per-node");
+    }
+  }
+  return {};
+}
+
+std::string MissingSeats(const Member& self, const std::function<bool(int)>& seated,
+                         const std::vector<std::string>& hosts) {
+  std::vector<std::string> missing;
+  int more = 0;
+  for (int i = 0; i < self.count; ++i) {
+    if (seated(i)) continue;
+    if (missing.size() >= 16) {
+      ++more;
+    } else if (static_cast<size_t>(i) < hosts.size()) {
+      missing.push_back(fmt::format("{} ({})", i, hosts[static_cast<size_t>(i)]));
+    } else {
+      missing.push_back(std::to_string(i));
+    }
+  }
+  return fmt::format("{} {}{}", missing.size() == 1 ? SeatWord(self.level) : std::string(SeatWord(self.level)) + "s",
+                     fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,33 @@
+// The seat of a launcher: what it claims, who may join whom, who is missing, and where node 0 listens. The rules of the
+// job's rendezvous, used by everything that meets through it (the job itself, the preflight). Main thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/member.h"
+#include "launch/plan.h"
+
+namespace lockstep::launch {
+
+// What this launcher claims; index -1 where it was given none.
+Member DescribeMember(const LaunchPlan& plan);
+
+// A launcher that was given no node rank (torchrun's c10d style) is node 0 if the endpoint is an address of this
+// machine and nobody here holds the port yet; then `listener` holds it.
+void FindSeatByAddress(const LaunchPlan& plan, Member* self, UniqueFd* listener);
+
+// The port where the launchers meet, held by this process. A busy one is named with its owner.
+Result<UniqueFd> ListenForLaunchers(const LaunchPlan& plan, bool loopback_only);
+
+// Everything that makes two launchers parts of different jobs, or of none. `seated` are those who joined `self` so far,
+// `self` among them.
+Status Admit(const Member& self, const std::vector<const Member*>& seated, const Member& member);
+
+// "node 3 (gpu-7)", "nodes 1, 3, 5 and 12 more". `hosts` by seat, where the platform tells.
+std::string MissingSeats(const Member& self, const std::function<bool(int)>& seated,
+                         const std::vector<std::string>& hosts);
+
+}  // namespace lockstep::launch
