@@ -12,7 +12,6 @@ namespace lockstep::launch {
 namespace {
 
 constexpr Millis kTick{1000};
-constexpr Millis kHandshake{10000};   // a peer that has not introduced itself by then is dropped
 constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
 constexpr Millis kPatience{2000};     // a gang that meets within this time needs no words
@@ -31,13 +30,21 @@ Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Member self, Ev
 }
 
 Coordinator::~Coordinator() {
-  if (listener_) loop_.Unwatch(listener_.get());
   if (timer_ != 0) loop_.Cancel(timer_);
 }
 
 void Coordinator::Serve(UniqueFd listener) {
-  listener_ = std::move(listener);
-  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
+  reception_ =
+      std::make_unique<Reception>(loop_, options_.token, self_.version,
+                                  Reception::Events{[this](const Member& member) { return Admit(member); },
+                                                    [this](Member member, std::unique_ptr<Connection> connection) {
+                                                      TakeSeat(std::move(member), std::move(connection));
+                                                    },
+                                                    [this](const std::string& who, const Status& why) {
+                                                      events_.say(fmt::format("refused {}: {}", who, why.message()));
+                                                      events_.record("refused", {{"who", who}, {"why", why.message()}});
+                                                    }});
+  reception_->Serve(std::move(listener));
 }
 
 void Coordinator::Start(std::function<void(Json)> deliver) {
@@ -389,9 +396,7 @@ void Coordinator::Tick() {
   const Millis own_delay = late > Millis(500) ? late : Millis(0);
   last_tick_ = now;
   graveyard_.clear();
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    it = now - it->second.since > kHandshake ? pending_.erase(it) : std::next(it);
-  }
+  if (reception_) reception_->Expire();
   if (state_ == State::kFinished) return;
   std::vector<std::pair<int, std::string>> lost;
   for (auto& [index, seat] : seats_) {

@@ -18,6 +18,7 @@
 #include "launch/connection.h"
 #include "launch/member.h"
 #include "launch/outcome.h"
+#include "launch/reception.h"
 #include "launch/restart.h"
 
 namespace lockstep::launch {
@@ -76,17 +77,9 @@ class Coordinator {
     int rank_base = 0;  // first global rank of its workers
     int local_rank = 0, local_world = 1;
   };
-  struct Pending {
-    std::unique_ptr<Connection> connection;
-    std::string nonce;
-    TimePoint since = Now();
-  };
 
-  void Accept();
-  void OnHello(uint64_t id, const Json& hello);
   Status Admit(const Member& member) const;
-  void Refuse(uint64_t id, const std::string& who, const Status& why);
-  void TakeSeat(uint64_t id, Member member);
+  void TakeSeat(Member member, std::unique_ptr<Connection> connection);
   void OnMessage(int index, const Json& message);
   void OnClosed(int index, const std::string& why);
   void OnExit(Seat& seat, const Json& message);
@@ -113,9 +106,7 @@ class Coordinator {
   Member self_;
   Events events_;
   std::function<void(Json)> deliver_;
-  UniqueFd listener_;
-  std::map<uint64_t, Pending> pending_;
-  uint64_t next_pending_ = 1;
+  std::unique_ptr<Reception> reception_;
   std::map<int, Seat> seats_;
   State state_ = State::kGathering;
   TimePoint gather_start_ = Now();

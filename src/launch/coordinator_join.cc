@@ -1,19 +1,14 @@
 // The coordinator's first half: who may join, who is missing, which ranks each member gets.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 
-#include "launch/auth.h"
 #include "launch/coordinator.h"
 #include "launch/seat.h"
 
 namespace lockstep::launch {
 namespace {
-
-constexpr size_t kMaxPending = 8192;
-constexpr Millis kGoodbye{2000};  // for a refusal to reach its reader
 
 // Where two command lines differ first, in words.
 std::string CommandDifference(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
@@ -26,54 +21,6 @@ std::string CommandDifference(const std::vector<std::string>& ours, const std::v
 }
 
 }  // namespace
-
-void Coordinator::Accept() {
-  for (int i = 0; i < 256; ++i) {
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
-    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());  // the oldest stranger makes room
-    const uint64_t id = next_pending_++;
-    Pending pending;
-    pending.nonce = MakeNonce();
-    pending.connection = std::make_unique<Connection>(
-        loop_, std::move(fd),
-        Connection::Events{[this, id](const Json& message) { OnHello(id, message); },
-                           [this, id](const std::string&) { loop_.Post([this, id] { pending_.erase(id); }); }});
-    pending.connection->Send(
-        {{"type", "challenge"}, {"protocol", kProtocol}, {"version", self_.version}, {"nonce", pending.nonce}});
-    pending_.emplace(id, std::move(pending));
-  }
-}
-
-void Coordinator::OnHello(uint64_t id, const Json& hello) {
-  auto it = pending_.find(id);
-  if (it == pending_.end()) return;
-  const std::string peer = it->second.connection->peer();
-  if (Text(hello, "type") != "hello") {
-    loop_.Post([this, id] { pending_.erase(id); });
-    return;
-  }
-  const std::string nonce = Text(hello, "nonce");
-  const std::string claims = Text(hello, "claims");
-  if (!SameProof(Text(hello, "proof"), Proof(options_.token, {"client", it->second.nonce, nonce, claims}))) {
-    const bool peer_has = Flag(hello, "has_token");
-    const std::string found = options_.token.empty() ? "the other side has a token and this job has none"
-                              : peer_has             ? "the tokens differ"
-                                                     : "this job has a token and the other side gave none";
-    return Refuse(id, "a launcher at " + peer,
-                  Status(Code::kRendezvous, "job token refused: " + found,
-                         "give every node the same token (--token-file or LOCKSTEP_TOKEN)"));
-  }
-  const Json parsed = Json::parse(claims, nullptr, false);
-  auto member = Member::FromJson(parsed);
-  if (!member.ok()) return Refuse(id, "a launcher at " + peer, member.status());
-  const Status admitted = Admit(*member);
-  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted);
-  it->second.connection->Send(
-      {{"type", "welcome"}, {"proof", Proof(options_.token, {"server", nonce, it->second.nonce})}});
-  it->second.connection->set_limit(kFrameLimit);
-  TakeSeat(id, std::move(*member));
-}
 
 Status Coordinator::Admit(const Member& member) const {
   std::vector<const Member*> seated;
@@ -89,26 +36,16 @@ Status Coordinator::Admit(const Member& member) const {
   return {};
 }
 
-void Coordinator::Refuse(uint64_t id, const std::string& who, const Status& why) {
-  auto it = pending_.find(id);
-  if (it == pending_.end()) return;
-  events_.say(fmt::format("refused {}: {}", who, why.message()));
-  events_.record("refused", {{"who", who}, {"why", why.message()}});
-  it->second.connection->Send({{"type", "refuse"}, {"why", why.message()}, {"hint", why.hint()}});
-  it->second.connection->CloseAfterFlush(kGoodbye);
-}
-
-void Coordinator::TakeSeat(uint64_t id, Member member) {
+void Coordinator::TakeSeat(Member member, std::unique_ptr<Connection> connection) {
   if (member.index < 0) {
     member.index = 1;
     while (seats_.count(member.index) != 0) ++member.index;
   }
   const int index = member.index;
-  auto node = pending_.extract(id);
   Seat seat;
   seat.member = std::move(member);
   // The stranger's callbacks become the member's: same connection, new owner.
-  seat.connection = std::move(node.mapped().connection);
+  seat.connection = std::move(connection);
   seat.connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
                                [this, index](const std::string& why) { OnClosed(index, why); }});
   events_.record("node_joined", {{SeatWord(self_.level), index}, {"host", seat.member.host}, {"pid", seat.member.pid}});

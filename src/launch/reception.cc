@@ -1,0 +1,103 @@
+#include "launch/reception.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "launch/auth.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr size_t kMaxPending = 8192;
+constexpr Millis kHandshake{10000};  // a peer that has not introduced itself by then is dropped
+constexpr Millis kGoodbye{2000};     // for a refusal to reach its reader
+
+}  // namespace
+
+Reception::Reception(Loop& loop, std::string token, std::string version, Events events)
+    : loop_(loop), token_(std::move(token)), version_(std::move(version)), events_(std::move(events)) {}
+
+Reception::~Reception() {
+  *alive_ = false;
+  StopListening();
+}
+
+void Reception::Serve(UniqueFd listener) {
+  listener_ = std::move(listener);
+  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
+}
+
+void Reception::StopListening() {
+  if (!listener_) return;
+  loop_.Unwatch(listener_.get());
+  listener_.reset();
+}
+
+void Reception::Expire() {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    it = Now() - it->second.since > kHandshake ? pending_.erase(it) : std::next(it);
+  }
+}
+
+void Reception::Forget(uint64_t id) {
+  loop_.Post([this, id, alive = alive_] {
+    if (*alive) pending_.erase(id);
+  });
+}
+
+void Reception::Accept() {
+  for (int i = 0; i < 256; ++i) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());  // the oldest stranger makes room
+    const uint64_t id = next_pending_++;
+    Pending pending;
+    pending.nonce = MakeNonce();
+    pending.connection =
+        std::make_unique<Connection>(loop_, std::move(fd),
+                                     Connection::Events{[this, id](const Json& message) { OnHello(id, message); },
+                                                        [this, id](const std::string&) { Forget(id); }});
+    pending.connection->Send(
+        {{"type", "challenge"}, {"protocol", kProtocol}, {"version", version_}, {"nonce", pending.nonce}});
+    pending_.emplace(id, std::move(pending));
+  }
+}
+
+void Reception::OnHello(uint64_t id, const Json& hello) {
+  auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  const std::string peer = it->second.connection->peer();
+  if (Text(hello, "type") != "hello") {
+    return Forget(id);
+  }
+  const std::string nonce = Text(hello, "nonce");
+  const std::string claims = Text(hello, "claims");
+  if (!SameProof(Text(hello, "proof"), Proof(token_, {"client", it->second.nonce, nonce, claims}))) {
+    const bool peer_has = Flag(hello, "has_token");
+    const std::string found = token_.empty() ? "the other side has a token and this job has none"
+                              : peer_has     ? "the tokens differ"
+                                             : "this job has a token and the other side gave none";
+    return Refuse(id, "a launcher at " + peer,
+                  Status(Code::kRendezvous, "job token refused: " + found,
+                         "give every node the same token (--token-file or LOCKSTEP_TOKEN)"));
+  }
+  const Json parsed = Json::parse(claims, nullptr, false);
+  auto member = Member::FromJson(parsed);
+  if (!member.ok()) return Refuse(id, "a launcher at " + peer, member.status());
+  const Status admitted = events_.admit(*member);
+  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted);
+  it->second.connection->Send({{"type", "welcome"}, {"proof", Proof(token_, {"server", nonce, it->second.nonce})}});
+  it->second.connection->set_limit(kFrameLimit);
+  auto node = pending_.extract(id);
+  events_.seated(std::move(*member), std::move(node.mapped().connection));
+}
+
+void Reception::Refuse(uint64_t id, const std::string& who, const Status& why) {
+  auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  events_.refused(who, why);
+  it->second.connection->Send({{"type", "refuse"}, {"why", why.message()}, {"hint", why.hint()}});
+  it->second.connection->CloseAfterFlush(kGoodbye);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,56 @@
+// The door of a rendezvous: accepts connections, asks each for the token and its claims (docs/formats/rendezvous.md),
+// and hands over those that belong here; strangers are dropped after a while. Owned by a coordinator or a gathering;
+// lives on the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "base/loop.h"
+#include "launch/connection.h"
+#include "launch/member.h"
+
+namespace lockstep::launch {
+
+class Reception {
+ public:
+  struct Events {
+    std::function<Status(const Member&)> admit;
+    std::function<void(Member, std::unique_ptr<Connection>)> seated;  // set_events of the connection at once
+    std::function<void(const std::string& who, const Status& why)> refused;
+  };
+
+  Reception(Loop& loop, std::string token, std::string version, Events events);
+  ~Reception();
+
+  void Serve(UniqueFd listener);
+  // Frees the port; who is being asked stays until asked.
+  void StopListening();
+  // Drops those who have not introduced themselves in time. Call about once a second.
+  void Expire();
+
+ private:
+  struct Pending {
+    std::unique_ptr<Connection> connection;
+    std::string nonce;
+    TimePoint since = Now();
+  };
+  void Accept();
+  void Forget(uint64_t id);
+  void OnHello(uint64_t id, const Json& hello);
+  void Refuse(uint64_t id, const std::string& who, const Status& why);
+
+  Loop& loop_;
+  std::string token_, version_;
+  Events events_;
+  UniqueFd listener_;
+  std::map<uint64_t, Pending> pending_;
+  uint64_t next_pending_ = 1;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted and outlives this
+};
+
+}  // namespace lockstep::launch
