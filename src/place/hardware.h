@@ -26,6 +26,7 @@ struct GpuState {
   int index = -1;               // NVML's
   std::string name, uuid, pci;  // pci as /sys names it: "0000:3b:00.0"
   std::optional<uint64_t> memory_total, memory_used;
+  std::string pci_path;  // the bridges above it and itself, below /sys/devices; see PciDistance
   std::optional<int> numa;
   bool mig = false;
   std::vector<std::string> migs;
@@ -64,8 +65,12 @@ struct IbPort {
   std::string link_layer;      // "InfiniBand" | "Ethernet"
   std::optional<double> gbit;  // of the link
   std::optional<int> numa;
-  std::string pci;  // of the device, "0000:1a:00.0"; empty for virtual ones
+  std::string pci;       // of the device, "0000:1a:00.0"; empty for virtual ones
+  std::string pci_path;  // as of a GPU
+  std::string driver;    // "mlx5_core", "efa", "irdma", ...
+  std::string model;     // "MT4129"
   std::string fw;
+  std::string verbs;  // "/dev/infiniband/uverbs0"; empty: a program here cannot open it (no device node)
   std::optional<int> lid, sm_lid;
   std::vector<std::string> netdevs;
   std::vector<Gid> gids;  // those that are set
@@ -82,12 +87,14 @@ struct Interface {
   std::optional<int> mtu;
   std::optional<double> gbit;
   std::optional<int> numa;
+  std::string pci;
   std::string master;                  // the bond or bridge it belongs to
+  std::vector<std::string> lower;      // what it stands on: a bond's members, a VLAN's interface
   std::vector<std::string> addresses;  // "10.0.0.5/24", "fe80::1/64"
 };
 
 struct Route {
-  std::string destination;  // "10.0.0.0/16"; "default"
+  std::string destination;  // "10.0.0.0/16", "default" (IPv4), "::/0"
   std::string via;          // gateway; empty: on link
   std::string interface;
   std::string source;  // preferred source address; may be empty
@@ -111,15 +118,16 @@ struct Filesystem {
 struct Limits {
   std::optional<uint64_t> memlock, nofile, nofile_hard, nproc, stack, core;  // RLIM_INFINITY: UINT64_MAX
   std::optional<uint64_t> pids_max, pids_now;                                // of the cgroup
-  std::optional<uint64_t> memory_max, memory_now;                            // of the cgroup
-  std::optional<double> cpu_quota;                                           // cores
+  std::optional<uint64_t> memory_max, memory_now;  // of the cgroup; `now` without cache that can be given back
+  std::optional<double> cpu_quota;                 // cores
 };
 
 // A library the job's interpreter would load, found as the dynamic loader and PyTorch would find it.
 struct Library {
   std::string path;
   std::string version;   // "2.30.7"; read from the file, nothing is executed
-  std::string found_by;  // "LD_PRELOAD", "LD_LIBRARY_PATH", "pip package nvidia-nccl-cu13", "system"
+  std::string found_by;  // "LD_PRELOAD", "LD_LIBRARY_PATH", "rpath of libtorch_cuda.so", "built into libtorch_cuda.so"
+  std::string cuda;      // that it was built for, "13.0"; empty: none or unknown
 };
 
 struct Hardware {
@@ -130,6 +138,8 @@ struct Hardware {
   std::string cuda;            // newest CUDA the driver serves, "13.0"
   std::string gpu_source;      // "nvml", "/proc/driver/nvidia", "no driver"
   std::vector<GpuState> gpus;
+  int gpus_visible = 0;         // a CUDA program with the job's environment would see
+  std::string visible_because;  // "CUDA_VISIBLE_DEVICES=0,1"; empty: nothing restricts
   std::vector<IbPort> ib;
   std::vector<Interface> interfaces;
   std::vector<Route> routes;
@@ -141,7 +151,8 @@ struct Hardware {
   Limits limits;
   std::string clock_source;                // kernel's
   std::optional<bool> clock_synchronised;  // adjtimex
-  std::optional<double> clock_error;       // seconds, as the kernel estimates it
+  std::optional<double> clock_error;       // seconds at most, as the kernel says
+  std::string interpreter;                 // the job's Python; empty: none found
   std::optional<Library> nccl, torch;      // that the job would load
   std::string peermem;                   // "nvidia_peermem" when loaded, "dma-buf" where the kernel can; empty: neither
   bool imex_channel = false;             // /dev/nvidia-caps-imex-channels/channel0
@@ -153,15 +164,22 @@ struct HardwareOptions {
   Environment env;                   // the job's: CUDA_VISIBLE_DEVICES, LD_LIBRARY_PATH, LD_PRELOAD, VIRTUAL_ENV, ...
   std::string interpreter;           // whose libraries are looked for; empty: as `lockstep run` would choose it
   std::vector<std::string> folders;  // file systems to look at beside /dev/shm, /tmp and the working folder
-  std::string root;                  // "" but in tests: the folder under which /proc, /sys, /dev, /etc are looked up
+  // "" but in tests and for trees copied from elsewhere: the folder under which all paths are looked up. What system
+  // calls tell is then read from files of it: addresses from /proc/net/fib_trie, sizes from /statvfs.json.
+  std::string root;
   std::string nvml;  // another NVML library; empty: LOCKSTEP_NVML of this process, then libnvidia-ml.so.1
   bool gpus = true;  // false: do not start NVML
 };
 
 Hardware ScanHardware(const HardwareOptions& options);
 
-// The interface a packet to this address (numeric) would leave by, by longest prefix and then metric; null: no route.
+// The interface a packet to this address (numeric) would leave by, by longest prefix and then metric; for an address of
+// this machine the interface that has it. Null: no route. Policy routing is not followed.
 const Interface* RouteTo(const Hardware& here, const std::string& address);
+
+// How far apart two PCI devices are, from their pci_path: the number of bridges a packet crosses, 0 for one device;
+// nothing when they meet only in the CPU (other root ports) or one is unknown. Small is near: 2-4 is one switch.
+std::optional<int> PciDistance(const std::string& path, const std::string& other);
 
 // One document (`lockstep doctor hardware --json`); unknown values are null.
 nlohmann::json ToJson(const Hardware& here);

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "base/files.h"
 #include "base/text.h"
+#include "place/cgroups.h"
 #include "place/env_file.h"
 #include "place/gpus.h"
 #include "place/reader.h"
@@ -27,7 +29,12 @@ std::string Content(const std::string& path) {
   return text.ok() ? *text : "";
 }
 
-int AffinityCpus() {
+int AffinityCpus(const std::string& root) {
+  // Of the machine that the tree describes, where it says so.
+  if (!root.empty()) {
+    const auto count = CountList(LineValue(Content(root + "/proc/self/status"), "Cpus_allowed_list", ':'));
+    if (count) return *count;
+  }
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);
     if (!set) break;
@@ -38,42 +45,6 @@ int AffinityCpus() {
     if (failed == 0) return std::max(count, 1);
   }
   return 1;
-}
-
-// Whole CPUs granted by a quota, rounded up; INT_MAX for none.
-int QuotaCpus(const std::string& quota_text, const std::string& period_text) {
-  const std::string quota(Trim(quota_text)), period(Trim(period_text));
-  if (!IsDigits(quota) || !IsDigits(period)) return INT_MAX;  // "max" and -1 are no quota
-  const double q = std::strtod(quota.c_str(), nullptr), p = std::strtod(period.c_str(), nullptr);
-  if (p <= 0 || q <= 0 || q / p > 1e6) return INT_MAX;
-  return std::max(1, static_cast<int>((q + p - 1) / p));
-}
-
-// A quota anywhere above us binds us too. Inside a container the path of /proc/self/cgroup may lie outside what is
-// mounted; its parents, down to the mount itself, are looked at all the same.
-int CgroupCpus(const std::string& root) {
-  int cpus = INT_MAX;
-  for (const std::string& line : Split(Content(root + "/proc/self/cgroup"), '\n')) {
-    const std::vector<std::string> fields = Split(line, ':');
-    if (fields.size() < 3) continue;
-    const bool v2 = fields[1].empty();
-    const std::vector<std::string> controllers = Split(fields[1], ',');
-    if (!v2 && std::find(controllers.begin(), controllers.end(), "cpu") == controllers.end()) continue;
-    const std::string mount = root + (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + fields[1]);
-    std::string path = fields[2];
-    while (true) {
-      const std::string folder = mount + (path == "/" ? "" : path);
-      if (v2) {
-        const std::vector<std::string> max = Split(std::string(Trim(Content(folder + "/cpu.max"))), ' ');
-        if (max.size() == 2) cpus = std::min(cpus, QuotaCpus(max[0], max[1]));
-      } else {
-        cpus = std::min(cpus, QuotaCpus(Content(folder + "/cpu.cfs_quota_us"), Content(folder + "/cpu.cfs_period_us")));
-      }
-      if (path.empty() || path == "/") break;
-      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-    }
-  }
-  return cpus;
 }
 
 std::string HostName() {
@@ -123,7 +94,11 @@ Environment CurrentEnvironment() {
   return env;
 }
 
-int CountCpus(const std::string& root) { return std::max(1, std::min(AffinityCpus(), CgroupCpus(root))); }
+int CountCpus(const std::string& root) {
+  const int allowed = AffinityCpus(root);
+  const std::optional<double> quota = CpuQuota(SysTree(root));
+  return std::max(1, quota ? std::min(allowed, static_cast<int>(std::ceil(*quota))) : allowed);
+}
 
 std::vector<int> FindSiblingRanks(const Environment& env, const std::string& root) {
   std::vector<int> ranks;

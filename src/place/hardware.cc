@@ -1,0 +1,40 @@
+#include "place/hardware.h"
+
+#include <cstdlib>
+
+#include "base/text.h"
+#include "place/hardware_parts.h"
+
+namespace lockstep::place {
+
+Hardware ScanHardware(const HardwareOptions& options) {
+  const SysTree tree(options.root);
+  Hardware here;
+  ScanSystem(tree, options.env, &here);
+  ScanNuma(tree, &here);
+  ScanInfiniband(tree, &here);
+  ScanInterfaces(tree, &here);
+  ScanRoutes(tree, &here);
+  ScanLimits(tree, &here);
+  ScanFilesystems(tree, options.folders, &here);
+  if (options.gpus) {
+    const char* other = std::getenv("LOCKSTEP_NVML");
+    const std::string nvml = !options.nvml.empty() ? options.nvml : other ? other : "";
+    ScanGpus(tree, options.env, nvml, &here);
+    ScanXids(tree, &here);
+  }
+  ScanLibraries(tree, options.env, options.interpreter, &here);
+  return here;
+}
+
+std::optional<int> PciDistance(const std::string& path, const std::string& other) {
+  if (path.empty() || other.empty()) return std::nullopt;
+  const std::vector<std::string> a = Split(path, '/'), b = Split(other, '/');
+  size_t common = 0;
+  while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
+  // The first part is the host bridge: meeting there is meeting in the CPU.
+  if (common < 2) return std::nullopt;
+  return static_cast<int>(a.size() + b.size() - 2 * common);
+}
+
+}  // namespace lockstep::place

@@ -1,0 +1,38 @@
+// Names inside a binary: which variables a library was built to know, and the version it prints. The file is mapped and
+// searched; nothing is loaded or executed. Any thread.
+//
+//   Result<LibraryNames> names = NamesWithPrefix("/usr/lib/libnccl.so.2", {"NCCL_"});
+//   if (names.ok() && !names->Knows("NCCL_IB_TIMEUOT")) ...
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace lockstep::place {
+
+// Words of capitals, digits and underscores that begin with one of the prefixes. Sorted, each once.
+struct LibraryNames {
+  std::vector<std::string> whole;      // a string of its own: what getenv is called with
+  std::vector<std::string> mentioned;  // only inside longer text: messages
+
+  // A string of its own, or the tail of one: linkers let "NCCL_X" share the bytes of "TORCH_NCCL_X".
+  bool Knows(std::string_view name) const;
+
+  std::vector<std::string> tails;  // words that end in a prefixed name: "TORCH_NCCL_X" where NCCL_ was asked for
+};
+
+Result<LibraryNames> NamesWithPrefix(const std::string& path, const std::vector<std::string>& prefixes);
+
+// Whether the name is written in the instructions themselves: a compiler copies a short literal by moves of 8 bytes at
+// a time, and it is then nowhere as text.
+Result<bool> NameInCode(const std::string& path, std::string_view name);
+
+// The first text in the file's constants that follows `before` and is made of the characters a version has: "2.28.9"
+// after "NCCL version ". Digits must follow at once.
+std::optional<std::string> VersionAfter(const std::string& path, std::string_view before);
+
+}  // namespace lockstep::place
