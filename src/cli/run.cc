@@ -16,6 +16,7 @@
 #include "launch/fanout.h"
 #include "launch/launcher.h"
 #include "launch/torch_version.h"
+#include "launch/tuning.h"
 #include "launch/worker_env.h"
 #include "place/machine.h"
 
@@ -151,6 +152,12 @@ int RunMain(int argc, char** argv) {
   plan.token = std::move(*token);
 
   if (plan.options.dry_run) {
+    if (plan.options.tune != launch::Tune::kOff) {
+      launch::Tuning::Result tuned = launch::Tuning::Now(plan);
+      plan.options.tuned = std::move(tuned.apply);
+      plan.options.collect_nccl = tuned.collect_nccl;
+      plan.tuned = std::move(tuned.event);
+    }
     fmt::print("{}", launch::DescribePlan(plan, plan.options.json));
     return 0;
   }

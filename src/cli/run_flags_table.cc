@@ -60,6 +60,14 @@ Status NotEmpty(const std::string& text, std::string* slot) {
   return Status::Ok();
 }
 
+Status SetTune(const std::string& text, Draft* draft) {
+  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"off", "report", "apply"}));
+  draft->flags.options.tune = text == "off"      ? launch::Tune::kOff
+                              : text == "report" ? launch::Tune::kReport
+                                                 : launch::Tune::kApply;
+  return Status::Ok();
+}
+
 Status SetBackend(const std::string& text, Draft* draft) {
   if (text.starts_with("etcd")) {
     return Status(
@@ -500,6 +508,16 @@ return Status(Code::kUsage, fmt::format("'{}' is a Python entry point and cannot
      "without GPUs the CPUs are shared out evenly",
      "torchrun's name of --bind: node, socket, exclusive, core-complex.",
      SetNumaBinding},
+    {"--tune",
+     {},
+     "off|report|apply",
+     nullptr,
+     kMachine,
+     T::kOurs,
+     "",
+     "Settings of NCCL, Gloo and torch from this node's hardware: what is certain is set unless you set it. Default: "
+     "apply.",
+     SetTune},
     {"--virtual-local-rank",
      {},
      nullptr,

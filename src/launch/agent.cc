@@ -19,6 +19,7 @@ namespace {
 constexpr Millis kHoldSignalEnds{150};
 constexpr Millis kSecondPress{300};  // two SIGINT closer than this are one key press seen twice
 constexpr Millis kCoordinatorPatience{5000};
+constexpr Millis kTuningPatience{5000};
 constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
 
 bool MayBeOurs(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
@@ -124,6 +125,7 @@ Status Agent::StartRanks(const Json& message) {
     dir_ = own_.get();
   }
   LOCKSTEP_RETURN_IF_ERROR(dir_->MakeAttemptDirs(attempt_, node_));
+  ApplyTuning(message);
   const bool node_level = options_.level == place::Level::kNode;
   const int local_world = static_cast<int>(Number(message, "local_world", 1));
   std::vector<RankBinding> bindings;
@@ -187,6 +189,27 @@ Status Agent::StartRanks(const Json& message) {
     dir_->AppendEvent("rank_started", {{"attempt", attempt_}, {"node", node_}, {"rank", ranks_[i]}, {"pid", pids[i]}});
   }
   return {};
+}
+
+// Settled at the first attempt, and the same for every further one.
+void Agent::ApplyTuning(const Json& message) {
+  if (!options_.tuning || std::exchange(tuned_, true)) return;
+  auto tuned = options_.tuning->Settle(Text(message, "run_id"), static_cast<int>(Number(message, "nnodes", 1)),
+                                       static_cast<int>(Number(message, "local_world", 1)), kTuningPatience);
+  if (!tuned) {
+    events_.say(fmt::format("the machine could not be read in {} s (DNS?): going on without settings of our own",
+                            kTuningPatience.count() / 1000));
+    return;
+  }
+  options_.run.tuned = tuned->apply;
+  options_.run.collect_nccl = tuned->collect_nccl;
+  rdma_active_ = tuned->rdma_active;
+  if (!options_.run.quiet) {
+    for (const std::string& line : tuned->lines) events_.say("tune: " + line);
+  }
+  tuned->event["attempt"] = attempt_;
+  tuned->event["node"] = node_;
+  dir_->AppendEvent("tuned", std::move(tuned->event));
 }
 
 void Agent::Stop(int signal, Millis grace) { supervisor_.Stop(signal, grace); }

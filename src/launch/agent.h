@@ -16,6 +16,7 @@
 #include "launch/outcome.h"
 #include "launch/program.h"
 #include "launch/supervisor.h"
+#include "launch/tuning.h"
 #include "record/run_dir.h"
 
 namespace lockstep::launch {
@@ -28,7 +29,8 @@ struct AgentOptions {
   std::vector<std::string> gpu_pci;  // of the visible GPUs, for --bind
   place::Level level = place::Level::kNode;
   int nproc = 1;
-  std::string who;  // "node 1 (pid 4711 on gpu-7)"
+  std::string who;                 // "node 1 (pid 4711 on gpu-7)"
+  std::shared_ptr<Tuning> tuning;  // null: --tune off
 };
 
 class Agent {
@@ -55,6 +57,7 @@ class Agent {
  private:
   void Go(const Json& message);
   Status StartRanks(const Json& message);
+  void ApplyTuning(const Json& message);
   void Stop(int signal, Millis grace);
   void OnEnded(const Supervisor::Ended& ended);
   void OnGone(std::vector<pid_t> stuck);
@@ -88,6 +91,7 @@ class Agent {
   int stop_signal_ = 0;
   TimePoint stop_time_{};
   std::string lost_;
+  bool tuned_ = false, rdma_active_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -339,6 +339,7 @@ int Launcher::Run() {
   agent_options.level = self_.level;
   agent_options.nproc = self_.nproc;
   agent_options.who = self_.Who();
+  agent_options.tuning = Tuning::Start(plan_);
   agent_ =
       std::make_unique<Agent>(loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
                               Agent::Events{[this](const Json& message) {

@@ -40,6 +40,9 @@ struct ConsoleRanks {
   std::vector<int> ranks;  // global ranks, sorted; kListed only
 };
 
+// What to do with the settings derived from the machine (tuning.h).
+enum class Tune { kOff, kReport, kApply };
+
 struct RunOptions {
   place::Flags place;
 
@@ -81,6 +84,9 @@ struct RunOptions {
   bool quiet = false;
   std::string preflight;  // "standard" or "full": a gate before the start; empty: none
   ConsoleRanks console;
+  Tune tune = Tune::kApply;
+  std::vector<std::pair<std::string, std::string>> tuned;  // fills what nobody set; settled per node after the meeting
+  bool collect_nccl = false;  // NCCL's INIT and NET lines go to a file per rank beside its log
 
   std::string program;            // script, module or executable
   std::vector<std::string> args;  // its arguments, untouched

@@ -111,6 +111,7 @@ std::string EffectiveConfig(const LaunchPlan& plan) {
   yaml += fmt::format("  node_timeout: {}ms\n", o.node_timeout.count());
   yaml += fmt::format("  join_timeout: {}ms\n", o.join_timeout.count());
   yaml += fmt::format("  bind: {}\n", Name(o.bind));
+  yaml += fmt::format("  tune: {}\n", o.tune == Tune::kOff ? "off" : o.tune == Tune::kReport ? "report" : "apply");
   yaml += fmt::format("  log_rotate: {{bytes: {}, keep: {}}}\n", o.rotation.bytes, o.rotation.keep);
   yaml += fmt::format("  workdir: {}\n", quote(plan.program.workdir));
   yaml += fmt::format("  interpreter: {}\n", quote(plan.program.interpreter));
@@ -135,6 +136,7 @@ std::string DescribePlan(const LaunchPlan& plan, bool json) {
       {"max_restarts", plan.options.max_restarts},
       {"grace_seconds", plan.options.grace.count() / 1000.0},
       {"environment", SampleEnvironment(plan)},
+      {"tuned", plan.tuned},
       {"warnings", p.warnings}};
   if (json) return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::vector<std::string> quoted;
@@ -147,6 +149,20 @@ std::string DescribePlan(const LaunchPlan& plan, bool json) {
   text += "environment of the first rank, where it differs from this one:\n";
   for (const auto& [key, value] : document["environment"].items()) {
     text += fmt::format("  {}={}\n", key, value.get<std::string>());
+  }
+  if (plan.tuned.is_object()) {
+    for (const auto& [name, told] : plan.tuned["applied"].items()) {
+      text += fmt::format("tuned: {} because {}\n", name, told["because"].get<std::string>());
+    }
+    for (const auto& [name, told] : plan.tuned["suggested"].items()) {
+      text += fmt::format("not set: {}={} ({}): {}\n", name, told["value"].get<std::string>(),
+                          told["confidence"].get<std::string>(), told["because"].get<std::string>());
+    }
+    for (const auto& [name, told] : plan.tuned["user"].items()) {
+      text += fmt::format("yours: {}={} is kept; suggested: {}\n", name, Printable(told["value"].get<std::string>()),
+                          told["suggested"].get<std::string>());
+    }
+    for (const auto& warning : plan.tuned["warnings"]) text += "warning: " + warning.get<std::string>() + "\n";
   }
   for (const std::string& warning : p.warnings) text += "warning: " + warning + "\n";
   return text + "nothing was started (--dry-run)\n";

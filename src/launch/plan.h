@@ -2,6 +2,7 @@
 // it is done. Environment -> Placement -> LaunchPlan -> ranks.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct LaunchPlan {
   std::string host;
   int cpus = 1;
   std::vector<std::string> gpu_pci;
+  nlohmann::json tuned;  // what tuning.h settled, for --dry-run; null: not asked
 };
 
 // What would happen, for --dry-run: human text, or one JSON document.

@@ -1,0 +1,165 @@
+#include "launch/tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "base/sockets.h"
+#include "base/text.h"
+
+namespace lockstep::launch {
+namespace {
+
+// Programs that run another one in a file system of its own, where the run's log folder may not exist: NCCL would then
+// write to standard output.
+constexpr std::array<std::string_view, 11> kContainerRunners = {"apptainer", "singularity", "docker",  "podman",
+                                                                "nerdctl",   "enroot",      "shifter", "sarus",
+                                                                "ch-run",    "bwrap",       "chroot"};
+
+bool IsContainerRunner(const Program& program) {
+  if (program.argv.empty()) return false;
+  const std::string& path = program.argv[0];
+  const std::string_view name =
+      std::string_view(path).substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+  return std::find(kContainerRunners.begin(), kContainerRunners.end(), name) != kContainerRunners.end();
+}
+
+place::Environment RankEnvironment(const LaunchPlan& plan) {
+  place::Environment env = plan.env;
+  for (const auto& [name, value] : plan.program.env) {
+    if (value) {
+      env[name] = *value;
+    } else {
+      env.erase(name);
+    }
+  }
+  if (!plan.options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
+  for (const auto& [name, value] : plan.options.env) env[name] = value;
+  return env;
+}
+
+std::string MasterHost(const LaunchPlan& plan) {
+  const auto& master = plan.placement.master_addr;
+  return master && !master->empty() && !IsLoopbackName(*master) ? *master : LauncherHost(plan);
+}
+
+// Numeric, in the resolver's order, each once.
+std::vector<std::string> Numeric(const std::string& host) {
+  std::vector<std::string> out;
+  auto addresses = Resolve(host, 0);
+  if (!addresses.ok()) return out;
+  for (const Address& address : *addresses) {
+    if (std::find(out.begin(), out.end(), address.Host()) == out.end()) out.push_back(address.Host());
+  }
+  return out;
+}
+
+}  // namespace
+
+Tuning::Tuning(const LaunchPlan& plan)
+    : options_(plan.options),
+      env_(RankEnvironment(plan)),
+      interpreter_(plan.program.interpreter),
+      host_(plan.host),
+      master_(MasterHost(plan)),
+      gpus_(!plan.gpu_pci.empty()),
+      contained_(IsContainerRunner(plan.program)) {}
+
+std::shared_ptr<Tuning> Tuning::Start(const LaunchPlan& plan) {
+  if (plan.options.tune == Tune::kOff) return nullptr;
+  std::shared_ptr<Tuning> tuning(new Tuning(plan));
+  const bool alone = plan.placement.level != place::Level::kProcess && plan.placement.nnodes.value_or(1) == 1;
+  if (alone && !tuning->gpus_) {
+    tuning->read_ = true;  // nothing depends on the machine
+  } else {
+    std::thread([tuning] { tuning->Read(); }).detach();
+  }
+  return tuning;
+}
+
+Tuning::Result Tuning::Now(const LaunchPlan& plan) {
+  Tuning tuning(plan);
+  tuning.Read();
+  const place::Placement& p = plan.placement;
+  return tuning.Derive(
+      p.job_id, p.nnodes.value_or(1),
+      p.level == place::Level::kProcess ? p.local_world_size.value_or(1) : p.nproc_per_node.value_or(1));
+}
+
+void Tuning::Read() {
+  place::HardwareOptions options;
+  options.env = env_;
+  options.interpreter = interpreter_;
+  options.gpus = false;  // their number is known, and NVML takes its time
+  place::Hardware here = place::ScanHardware(options);
+  std::vector<std::string> own = Numeric(host_);
+  std::vector<std::string> all = Numeric(master_);
+  // One address of the master is enough, the first that leads out of this machine.
+  std::vector<std::string> peers;
+  for (const std::string& address : all) {
+    if (!IsLoopbackName(address) && peers.empty()) peers.push_back(address);
+  }
+  place::Environment conf = tune::ConfFileSettings(env_);
+  const std::lock_guard lock(mutex_);
+  here_ = std::move(here);
+  own_addresses_ = std::move(own);
+  peers_ = std::move(peers);
+  conf_ = std::move(conf);
+  read_ = true;
+  done_.notify_all();
+}
+
+std::optional<Tuning::Result> Tuning::Settle(const std::string& job_id, int nnodes, int local_world, Millis patience) {
+  std::unique_lock lock(mutex_);
+  if (!done_.wait_for(lock, patience, [this] { return read_; })) return std::nullopt;
+  return Derive(job_id, nnodes, local_world);
+}
+
+Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_world) const {
+  tune::JobShape job;
+  job.nnodes = nnodes;
+  job.nproc_per_node = local_world;
+  job.peers = peers_;
+  job.gpus = gpus_;
+  job.own_addresses = own_addresses_;
+  job.job_id = job_id;
+  place::Environment user = conf_;
+  for (const auto& [name, value] : env_) user[name] = value;
+
+  Result out;
+  out.settings = tune::Derive(here_, job, user);
+  out.rdma_active =
+      std::any_of(here_.ib.begin(), here_.ib.end(), [](const place::IbPort& port) { return port.active(); });
+  const bool apply = options_.tune == Tune::kApply;
+  nlohmann::json applied = nlohmann::json::object(), suggested = nlohmann::json::object(),
+                 yours = nlohmann::json::object();
+  for (const tune::Setting& setting : out.settings.set) {
+    const nlohmann::json told = {
+        {"value", setting.value}, {"because", setting.because}, {"confidence", Name(setting.confidence)}};
+    if (setting.user_value) {
+      yours[setting.name] = {{"value", *setting.user_value}, {"suggested", setting.value}};
+    } else if (apply && setting.applies()) {
+      out.apply.emplace_back(setting.name, setting.value);
+      applied[setting.name] = told;
+    } else {
+      suggested[setting.name] = told;
+      if (!apply && setting.applies())
+        out.lines.push_back(fmt::format("--tune apply would set {}={}", setting.name, setting.value));
+    }
+  }
+  const bool silent =
+      !user.contains("NCCL_DEBUG") && !user.contains("NCCL_DEBUG_FILE") && !user.contains("NCCL_DEBUG_SUBSYS");
+  out.collect_nccl = apply && gpus_ && silent && !contained_;
+  for (std::string& line : tune::StartLines(out.settings)) out.lines.push_back(std::move(line));
+  for (const std::string& warning : out.settings.warnings) out.lines.push_back("warning: " + warning);
+  out.event = {{"mode", apply ? "apply" : "report"},
+               {"applied", applied},
+               {"suggested", suggested},
+               {"user", yours},
+               {"warnings", out.settings.warnings}};
+  return out;
+}
+
+}  // namespace lockstep::launch
