@@ -1,109 +1,60 @@
 #include "place/gpus.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "base/files.h"
 #include "base/text.h"
+#include "place/nvml.h"
 #include "place/reader.h"
 
 namespace lockstep::place {
 namespace {
 
-// The part of NVML's interface used here, declared because its header is not everywhere; its ABI is stable.
-using NvmlReturn = int;  // 0 is success
-using NvmlDevice = void*;
-
-struct NvmlPci {
-  char legacy_bus_id[16];
-  unsigned domain, bus, device, device_id, subsystem_id;
-  char bus_id[32];
-};
-
-struct Nvml {
-  NvmlReturn (*init)();
-  NvmlReturn (*shutdown)();
-  NvmlReturn (*count)(unsigned*);
-  NvmlReturn (*device)(unsigned, NvmlDevice*);
-  NvmlReturn (*uuid)(NvmlDevice, char*, unsigned);
-  NvmlReturn (*pci)(NvmlDevice, void*);  // absent in very old drivers
-  // Absent in drivers that know no MIG.
-  NvmlReturn (*mig_mode)(NvmlDevice, unsigned*, unsigned*);
-  NvmlReturn (*mig_max)(NvmlDevice, unsigned*);
-  NvmlReturn (*mig_device)(NvmlDevice, unsigned, NvmlDevice*);
-};
-
-template <typename F>
-bool Load(void* library, const char* name, F* out) {
-  *out = reinterpret_cast<F>(dlsym(library, name));
-  return *out != nullptr;
-}
-
 std::string Uuid(const Nvml& nvml, NvmlDevice device) {
   char text[96] = {};
-  return nvml.uuid(device, text, sizeof text) == 0 ? std::string(text, strnlen(text, sizeof text)) : "";
+  return nvml.uuid(device, text, sizeof text) == kNvmlSuccess ? std::string(text, strnlen(text, sizeof text)) : "";
 }
 
 Gpu Describe(const Nvml& nvml, NvmlDevice device) {
   Gpu gpu;
   gpu.uuid = Uuid(nvml, device);
   NvmlPci pci{};
-  if (nvml.pci && nvml.pci(device, &pci) == 0) {
+  if (nvml.pci && nvml.pci(device, &pci) == kNvmlSuccess) {
     gpu.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
   }
   unsigned current = 0, pending = 0, slots = 0;
   if (!nvml.mig_mode || !nvml.mig_max || !nvml.mig_device) return gpu;
-  if (nvml.mig_mode(device, &current, &pending) != 0 || current != 1) return gpu;
+  if (nvml.mig_mode(device, &current, &pending) != kNvmlSuccess || current != 1) return gpu;
   gpu.mig = true;
-  if (nvml.mig_max(device, &slots) != 0) return gpu;
+  if (nvml.mig_max(device, &slots) != kNvmlSuccess) return gpu;
   for (unsigned i = 0; i < slots; ++i) {
     NvmlDevice mig = nullptr;
-    if (nvml.mig_device(device, i, &mig) == 0) gpu.migs.push_back(Uuid(nvml, mig));
+    if (nvml.mig_device(device, i, &mig) == kNvmlSuccess) gpu.migs.push_back(Uuid(nvml, mig));
   }
   return gpu;
 }
 
 // The GPUs by NVML, or nullopt with the reason in *why.
-std::optional<std::vector<Gpu>> AskNvml(const std::string& path, std::string* why) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* reason = dlerror();
-    *why = fmt::format("{} cannot be loaded ({})", path, reason ? reason : "unknown reason");
+std::optional<std::vector<Gpu>> AskNvml(const std::string& library, std::string* why) {
+  const std::unique_ptr<Nvml> nvml = Nvml::Open(library, why);
+  if (!nvml) return std::nullopt;
+  unsigned count = 0;
+  if (const NvmlReturn uncounted = nvml->count(&count); uncounted != kNvmlSuccess) {
+    *why = "NVML cannot count devices: " + NvmlError(uncounted);
     return std::nullopt;
   }
-  Nvml nvml{};
-  std::optional<std::vector<Gpu>> gpus;
-  if (!Load(library, "nvmlInit_v2", &nvml.init) || !Load(library, "nvmlShutdown", &nvml.shutdown) ||
-      !Load(library, "nvmlDeviceGetCount_v2", &nvml.count) ||
-      !Load(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device) ||
-      !Load(library, "nvmlDeviceGetUUID", &nvml.uuid)) {
-    *why = path + " lacks a function of NVML";
-  } else if (NvmlReturn failed = nvml.init(); failed != 0) {
-    *why = fmt::format("{} does not start (NVML error {})", path, failed);
-  } else {
-    Load(library, "nvmlDeviceGetPciInfo_v3", &nvml.pci);
-    Load(library, "nvmlDeviceGetMigMode", &nvml.mig_mode);
-    Load(library, "nvmlDeviceGetMaxMigDeviceCount", &nvml.mig_max);
-    Load(library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml.mig_device);
-    unsigned count = 0;
-    if (NvmlReturn uncounted = nvml.count(&count); uncounted != 0) {
-      *why = fmt::format("{} cannot count devices (NVML error {})", path, uncounted);
-    } else {
-      gpus.emplace();
-      for (unsigned i = 0; i < count; ++i) {
-        NvmlDevice device = nullptr;
-        // A device that fell off the bus, or is not this container's, is none that CUDA sees.
-        if (nvml.device(i, &device) == 0) gpus->push_back(Describe(nvml, device));
-      }
-    }
-    nvml.shutdown();
+  std::vector<Gpu> gpus;
+  for (unsigned i = 0; i < count; ++i) {
+    NvmlDevice device = nullptr;
+    // A device that fell off the bus, or is not this container's, is none that CUDA sees.
+    if (nvml->device(i, &device) == kNvmlSuccess) gpus.push_back(Describe(*nvml, device));
   }
-  dlclose(library);
   return gpus;
 }
 
@@ -130,6 +81,7 @@ std::optional<std::vector<Gpu>> AskKernel(const std::string& root) {
     gpu.pci = name;  // the folder is named by the bus id
     if (text.ok()) {
       gpu.uuid = Field(*text, "GPU UUID");
+      gpu.name = Field(*text, "Model");
       const std::string minor = Field(*text, "Device Minor");
       struct stat ignored;
       if (IsDigits(minor) && stat((root + "/dev/nvidia" + minor).c_str(), &ignored) != 0) continue;
@@ -203,7 +155,7 @@ GpuList FindGpus(const Environment& env, const std::string& library, const std::
     return list;
   }
   std::string why;
-  std::optional<std::vector<Gpu>> gpus = AskNvml(library.empty() ? "libnvidia-ml.so.1" : library, &why);
+  std::optional<std::vector<Gpu>> gpus = AskNvml(library, &why);
   if (gpus) {
     // "void" does not hide what NVML shows: device plugins that hand GPUs in through CDI set it too.
     list.gpus = std::move(*gpus);
@@ -214,12 +166,16 @@ GpuList FindGpus(const Environment& env, const std::string& library, const std::
     list.source = "NVIDIA_VISIBLE_DEVICES=void";
     return list;
   }
-  gpus = AskKernel(root);
+  list = GpusOfKernel(root);
+  if (list.source != "no driver") list.note = why;
+  return list;
+}
+
+GpuList GpusOfKernel(const std::string& root) {
+  GpuList list;
+  std::optional<std::vector<Gpu>> gpus = AskKernel(root);
   list.source = gpus ? "/proc/driver/nvidia" : "no driver";
-  if (gpus) {
-    list.note = why;
-    list.gpus = std::move(*gpus);
-  }
+  if (gpus) list.gpus = std::move(*gpus);
   return list;
 }
 

@@ -14,6 +14,7 @@ struct Gpu {
   bool mig = false;               // in MIG mode: only its MIG devices compute
   std::vector<std::string> migs;  // "MIG-..." of each
   std::string pci;                // "0000:3b:00.0", as /sys names it; empty when unknown
+  std::string name;               // "NVIDIA H800"; empty when unknown
 };
 
 struct GpuList {
@@ -24,6 +25,9 @@ struct GpuList {
 
 // `library` empty: libnvidia-ml.so.1. `root` is "" but in tests: the folder under which /proc and /dev are looked up.
 GpuList FindGpus(const Environment& env, const std::string& library, const std::string& root);
+
+// What the kernel module shows below /proc/driver/nvidia; source "no driver" where it is not loaded.
+GpuList GpusOfKernel(const std::string& root);
 
 struct Visible {
   int count = 0;

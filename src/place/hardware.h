@@ -24,6 +24,7 @@ struct GpuProcess {
 
 struct GpuState {
   int index = -1;               // NVML's
+  std::string error;            // why nothing more is known: "the GPU is lost ..."; CUDA does not see such a one
   std::string name, uuid, pci;  // pci as /sys names it: "0000:3b:00.0"
   std::optional<uint64_t> memory_total, memory_used;
   std::string pci_path;  // the bridges above it and itself, below /sys/devices; see PciDistance

@@ -19,7 +19,8 @@ void Fields(V& visit, auto& v, const GpuProcess*) {
 
 template <typename V>
 void Fields(V& visit, auto& v, const GpuState*) {
-  visit("index", v.index), visit("name", v.name), visit("uuid", v.uuid), visit("pci", v.pci);
+  visit("index", v.index), visit("error", v.error);
+  visit("name", v.name), visit("uuid", v.uuid), visit("pci", v.pci);
   visit("pci_path", v.pci_path), visit("numa", v.numa);
   visit("memory_total", v.memory_total), visit("memory_used", v.memory_used);
   visit("mig", v.mig), visit("migs", v.migs);

@@ -18,6 +18,14 @@ void ScanGpus(const SysTree& tree, const Environment& env, const std::string& nv
 void ScanXids(const SysTree& tree, Hardware* here);  // after ScanGpus
 void ScanLibraries(const SysTree& tree, const Environment& env, const std::string& interpreter, Hardware* here);
 
+// Lines about Xids, in their order. `pci` as /sys names it.
+struct XidLine {
+  std::string pci;
+  int xid = 0;
+  bool of_switch = false;  // SXid: of an NVSwitch
+};
+std::vector<XidLine> FindXids(std::string_view kernel_log);
+
 // A file of the network namespace of this thread: "route" is /proc/thread-self/net/route.
 std::string NetFile(const SysTree& tree, const std::string& name);
 
