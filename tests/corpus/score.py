@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""How often `lockstep doctor diagnose` is right on the labelled logs.
+
+    python3 tests/corpus/score.py --part dev              # totals, and every wrong one
+    python3 tests/corpus/score.py --part heldout          # totals only: nobody tunes on what is held out
+    python3 tests/corpus/score.py --part heldout --show   # the final look
+    python3 tests/corpus/score.py --part healthy
+    python3 tests/corpus/score.py --part dev --noise 1    # with noise mixed in, seed 1
+
+A failure is named right when its signature is among the accepted ones and the cause or the evidence holds one of the
+label's words; the rank when it is the label's (or one of several equal ones); the restart advice when it is accepted.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import noise  # noqa: E402
+
+PROGRAM = os.path.join(os.environ.get("LOCKSTEP_BIN", str(HERE.parents[1] / "build" / "bin")), "lockstep")
+
+
+def cases(part):
+    return sorted(p.parent for p in (HERE / part).glob("*/label.json"))
+
+
+def label(case):
+    return json.loads((case / "label.json").read_text())
+
+
+def diagnose(path, program=PROGRAM, timeout=60):
+    """The diagnosis as JSON; {"error": ...} when there is none."""
+    done = subprocess.run([program, "doctor", "diagnose", "--json", str(path)], capture_output=True, text=True, errors="replace", timeout=timeout)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        return {"error": f"exit code {done.returncode}: {done.stderr.strip()[:300]}", "verdict": "none"}
+
+
+def accepted(value, allowed):
+    """Whether a found rank or node is the label's; None stands for 'not known'."""
+    value = None if value in (-1, "") else value
+    return value in (allowed if isinstance(allowed, list) else [allowed])
+
+
+def judge(found, wanted):
+    """{"signature": bool, "rank": bool or None (not asked), "restart": ..., "node": ...}"""
+    if wanted["verdict"] == "healthy":
+        return {"healthy": found.get("verdict") == "healthy", "alarm": found.get("verdict") == "failure"}
+    words = " ".join([found.get("cause") or "", *[e.get("text", "") for e in found.get("evidence") or []]])
+    names = wanted["names"]
+    named = not names or any(n.lower() in words.lower() for n in names)
+    return {
+        "signature": found.get("verdict") == "failure" and found.get("signature") in wanted["signature"] and named,
+        "named": named,
+        "rank": None if wanted["rank"] is None else accepted(found.get("rank"), wanted["rank"]),
+        "node": None if wanted["node"] is None else accepted(found.get("node"), wanted["node"]),
+        "restart": found.get("restart") in wanted["restart"],
+    }
+
+
+def run(part, seed=None, program=PROGRAM):
+    """[(case name, label, diagnosis, judgement)] of a part."""
+    rows = []
+    for case in cases(part):
+        path = case / "log"
+        with tempfile.TemporaryDirectory(prefix="corpus-") as folder:
+            if seed is not None:
+                path = pathlib.Path(folder) / "log"
+                noise.copy(case / "log", path, f"{seed}/{case.name}")
+            found = diagnose(path, program)
+        wanted = label(case)
+        rows.append((case.name, wanted, found, judge(found, wanted)))
+    return rows
+
+
+def totals(rows):
+    """{"signature": (right, asked), ...}"""
+    out = {}
+    for key in ("signature", "rank", "node", "restart", "healthy", "alarm"):
+        asked = [row[3][key] for row in rows if row[3].get(key) is not None]
+        if asked:
+            out[key] = (sum(asked), len(asked))
+    return out
+
+
+def print_wrong(rows):
+    for name, wanted, found, result in rows:
+        if wanted["verdict"] == "healthy":
+            if not result["healthy"]:
+                print(f"  {'ALARM' if result['alarm'] else 'unknown'}  {name}: {found.get('signature')}: {found.get('cause') or found.get('error')}")
+            continue
+        bad = [key for key in ("signature", "rank", "restart") if result[key] is False]
+        if not bad:
+            continue
+        print(f"  {name}: wrong {', '.join(bad)}")
+        print(f"      wanted {'/'.join(wanted['signature'])} rank {wanted['rank']} restart {'/'.join(wanted['restart'])}: {wanted['what']}")
+        print(f"      found  {found.get('signature')} rank {found.get('rank')} restart {found.get('restart')} ({found.get('verdict')}, {found.get('confidence')}): "
+              f"{(found.get('cause') or found.get('error') or '')[:160]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--part", choices=["dev", "heldout", "healthy"], default="dev")
+    parser.add_argument("--noise", type=int, default=None, metavar="SEED")
+    parser.add_argument("--show", action="store_true", help="list wrong ones of the held-out part too")
+    parser.add_argument("--lockstep", default=PROGRAM)
+    args = parser.parse_args()
+    rows = run(args.part, args.noise, args.lockstep)
+    if not rows:
+        sys.exit(f"no cases in {HERE / args.part}")
+    for key, (right, asked) in totals(rows).items():
+        word = {"signature": "cause right", "rank": "rank right", "node": "node right", "restart": "restart right", "healthy": "called healthy", "alarm": "false alarms"}[key]
+        print(f"{args.part}{'' if args.noise is None else f', noise {args.noise}'}: {word:15} {right:4}/{asked:<4} {100.0 * right / asked:6.1f} %")
+    real = sum(row[1]["made"] == "real" for row in rows)
+    print(f"{args.part}: {len(rows)} logs, {real} really caused, {len(rows) - real} written after the form")
+    if args.part != "heldout" or args.show:
+        print_wrong(rows)
+
+
+if __name__ == "__main__":
+    main()
