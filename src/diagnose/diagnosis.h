@@ -6,7 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <iosfwd>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -55,6 +56,7 @@ struct Diagnosis {
   std::vector<EvidenceLine> evidence;
   std::vector<Consequence> consequences;
   std::vector<Alternative> alternatives;
+  std::vector<std::string> notes;  // what could not be read
 };
 
 // How a rank ended, where somebody knows it better than the logs do (a launcher).
@@ -69,9 +71,12 @@ struct KnownExit {
 
 struct DiagnoseOptions {
   std::vector<KnownExit> exits;
-  std::string signatures;      // a further table (same columns), empty: none
-  std::optional<int> attempt;  // of a run directory; absent: the last
-  bool follow_stdin = false;   // "-" among the paths reads standard input
+  std::string signatures;                       // a further table (same columns), empty: none
+  std::optional<int> attempt;                   // of a run directory; absent: the last
+  bool follow_stdin = false;                    // "-" among the paths reads standard input
+  std::map<std::string, double> clock_offsets;  // node -> seconds to add to its stamps
+  // Told now and then how many bytes are read and how many there are (0: not known).
+  std::function<void(uint64_t done, uint64_t total)> progress;
 };
 
 // Run directories, log files and folders of any launcher.

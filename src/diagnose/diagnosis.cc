@@ -1,0 +1,127 @@
+#include "diagnose/diagnosis.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <ctime>
+
+#include "base/fd.h"
+#include "base/files.h"
+#include "diagnose/findings.h"
+#include "diagnose/judge.h"
+#include "diagnose/log_reader.h"
+#include "diagnose/scanner.h"
+#include "diagnose/signatures.h"
+#include "diagnose/sources.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+int YearOf(time_t when) {
+  tm utc{};
+  return gmtime_r(&when, &utc) == nullptr ? 1970 : utc.tm_year + 1900;
+}
+
+// What a launcher knows better than the logs.
+void AddKnownExits(const DiagnoseOptions& options, Findings* findings, std::vector<LogSource>* logs) {
+  for (const KnownExit& known : options.exits) {
+    RankEnd end;
+    end.rank = known.rank;
+    end.node = known.node;
+    end.signal = known.signal;
+    if (known.signal == 0) end.code = known.code;
+    end.after_stop = known.after_stop;
+    end.time = known.time;
+    findings->AddEnd(std::move(end));
+    if (known.evidence.empty()) continue;
+    LogSource source;
+    source.path = fmt::format("rank {} (kernel)", known.rank);
+    source.rank = known.rank;
+    source.node = known.node;
+    source.text = known.evidence + "\n";
+    logs->push_back(std::move(source));
+  }
+}
+
+}  // namespace
+
+Result<Diagnosis> Diagnose(const std::vector<std::string>& paths, const DiagnoseOptions& options) {
+  Result<std::vector<Signature>> rows = LoadSignatures(options.signatures);
+  if (!rows.ok()) return rows.status();
+  Result<SourceSet> sources = FindSources(paths, options);
+  if (!sources.ok()) return sources.status();
+  Result<std::unique_ptr<Matcher>> matcher = CompilePatterns(*rows);
+  if (!matcher.ok()) return matcher.status();
+
+  Findings findings;
+  findings.outcome = sources->outcome;
+  findings.world = sources->world;
+  findings.notes = std::move(sources->notes);
+  // The launcher's own knowledge replaces what its events say.
+  if (options.exits.empty()) {
+    for (RankEnd& end : sources->ends) findings.AddEnd(std::move(end));
+  }
+  AddKnownExits(options, &findings, &sources->logs);
+
+  uint64_t total = 0, done = 0;
+  for (const LogSource& log : sources->logs) {
+    struct stat info{};
+    if (!log.text && !log.standard_input && stat(log.path.c_str(), &info) == 0)
+      total += static_cast<uint64_t>(info.st_size);
+    if (log.standard_input) total = 0;
+  }
+  Scanner scanner(**matcher, *rows, &findings);
+  size_t read = 0;
+  Status first_error;
+  for (const LogSource& log : sources->logs) {
+    const uint32_t index = static_cast<uint32_t>(findings.sources.size());
+    findings.sources.push_back(
+        {.path = log.path, .rank = log.rank, .node = log.node, .clock_offset = log.clock_offset});
+    Status status;
+    if (log.text) {
+      scanner.Begin(index, YearOf(time(nullptr)));
+      scanner.Feed(*log.text);
+      scanner.End();
+      ++read;
+      continue;
+    }
+    UniqueFd file;
+    time_t modified = time(nullptr);
+    int fd = STDIN_FILENO;
+    if (!log.standard_input) {
+      file = UniqueFd(::open(log.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+      if (!file) {
+        status = FileError("read", log.path, errno);
+      } else {
+        struct stat info{};
+        if (fstat(file.get(), &info) == 0) modified = info.st_mtime;
+        fd = file.get();
+      }
+    }
+    if (status.ok()) {
+      scanner.Begin(index, YearOf(modified));
+      status = ReadLog(fd, log.path, [&](std::string_view chunk) {
+        scanner.Feed(chunk);
+        findings.sources[index].bytes += chunk.size();
+        done += chunk.size();
+        if (options.progress) options.progress(done, total);
+      });
+      scanner.End();
+    }
+    if (status.ok()) {
+      ++read;
+    } else {
+      if (first_error.ok()) first_error = status;
+      findings.notes.push_back(status.hint().empty() ? status.message()
+                                                     : fmt::format("{} ({})", status.message(), status.hint()));
+    }
+  }
+  if (read == 0 && !first_error.ok()) return first_error;
+  std::vector<std::string> notes = std::move(findings.notes);
+  Diagnosis diagnosis = Judge(std::move(findings));
+  diagnosis.notes = std::move(notes);
+  return diagnosis;
+}
+
+}  // namespace lockstep::diagnose

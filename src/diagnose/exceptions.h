@@ -1,0 +1,29 @@
+// General rules for Python exceptions that no signature knows: what the class alone says, whether it is likely a
+// consequence of another rank's end, and whether trying again makes sense. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "diagnose/signatures.h"
+
+namespace lockstep::diagnose {
+
+struct ExceptionRule {
+  const char* type;  // class name without modules
+  Role role;
+  int weight;
+  Policy policy;
+  const char* cause;  // {m} is the message
+  const char* remedy;
+};
+
+// Never null: the last row speaks for every class.
+const ExceptionRule& RuleFor(std::string_view type, std::string_view message);
+
+// "torch.cuda.OutOfMemoryError" -> "OutOfMemoryError".
+std::string_view ClassName(std::string_view type);
+// "py-out-of-memory-error".
+std::string ExceptionId(std::string_view type);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,529 @@
+#include "diagnose/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "base/text.h"
+#include "diagnose/exceptions.h"
+#include "diagnose/rank_ends.h"
+#include "diagnose/waiting.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr int kDecisive = 8, kStrong = 4;
+constexpr size_t kMaxEvidence = 8, kMaxConsequences = 12, kMaxAlternatives = 4;
+
+// A finding as the judge sees it.
+struct Candidate {
+  const Finding* finding = nullptr;
+  bool soft = false;       // said as a warning, or the rank went on afterwards
+  bool recovered = false;  // the rank went on afterwards
+  bool from_end = false;   // made from how a rank ended: its place in the file says nothing about when
+};
+
+bool IsCause(const Finding& finding) { return finding.role == Role::kRoot || finding.role == Role::kKernel; }
+
+// Whether a is known to have come before b. Within a file by place, else by time.
+bool KnownEarlier(const Candidate& a, const Candidate& b) {
+  if (a.finding->source == b.finding->source && !a.from_end && !b.from_end) return a.finding->line < b.finding->line;
+  if (a.finding->time > 0 && b.finding->time > 0) return a.finding->time < b.finding->time;
+  return false;
+}
+
+class Court {
+ public:
+  explicit Court(Findings findings) : f_(std::move(findings)) {}
+
+  Diagnosis Decide() {
+    ResolveRanks();
+    AddEndFindings();
+    MakeCandidates();
+    const Candidate* chosen = Choose();
+    Diagnosis out;
+    if (chosen == nullptr) {
+      DecideWithoutCause(&out);
+      return out;
+    }
+    Describe(*chosen, &out);
+    return out;
+  }
+
+ private:
+  // A device number is a rank when there is one node.
+  void ResolveRanks() {
+    std::set<std::string> nodes;
+    for (const Stream& stream : f_.streams) {
+      if (!stream.node.empty()) nodes.insert(stream.node);
+    }
+    for (const RankEnd& end : f_.ends) {
+      if (!end.node.empty()) nodes.insert(end.node);
+    }
+    if (nodes.size() > 1) return;
+    for (Finding& finding : f_.all) {
+      if (finding.rank < 0) finding.rank = finding.local_rank;
+    }
+    for (RankEnd& end : f_.ends) {
+      if (end.rank < 0) end.rank = end.local_rank;
+    }
+  }
+
+  // The rank that ended first of those that were not told to.
+  const RankEnd* FirstEnd() const {
+    const RankEnd* best = nullptr;
+    for (const RankEnd& end : f_.ends) {
+      if (!end.failed() || end.after_stop) continue;
+      if (best == nullptr || (end.first && !best->first) ||
+          (end.first == best->first && end.time > 0 && best->time > 0 && end.time < best->time)) {
+        best = &end;
+      }
+    }
+    return best;
+  }
+
+  void AddEndFindings() {
+    for (const RankEnd& end : f_.ends) {
+      if (!end.failed()) continue;
+      Finding finding;
+      finding.source = end.source;
+      finding.line = end.line;
+      finding.rank = end.rank;
+      finding.node = end.node;
+      finding.time = end.time;
+      finding.text = end.text;
+      finding.role = end.after_stop ? Role::kTrigger : Role::kRoot;
+      if (end.signal != 0) {
+        finding.cause =
+            fmt::format("rank {} was ended by {}: {}", end.rank, SignalName(end.signal), SignalMeaning(end.signal));
+        switch (end.signal) {
+          case SIGKILL:
+            finding.id = "exit-sigkill";
+            finding.weight = 3;
+            finding.policy = Policy::kOnce;
+            finding.remedy =
+                "look at memory.events of the job's cgroup, dmesg or the pod's status; use fewer loader workers or ask "
+                "for more memory";
+            break;
+          case SIGSEGV:
+            finding.id = "exit-sigsegv";
+            finding.weight = 3;
+            finding.policy = Policy::kOnce;
+            finding.remedy =
+                "run with PYTHONFAULTHANDLER=1 for the Python stack; suspect extensions built for another torch or "
+                "CUDA";
+            break;
+          case SIGBUS:
+            finding.id = "exit-sigbus";
+            finding.weight = 3;
+            finding.policy = Policy::kFix;
+            finding.remedy = "enlarge /dev/shm; make sure no file that is mapped gets overwritten";
+            break;
+          default:
+            finding.id = fmt::format("signal-{}", end.signal);
+            finding.weight = end.signal == SIGABRT ? 2 : 3;
+            finding.policy = Policy::kOnce;
+            finding.remedy = "look at the last lines of that rank";
+        }
+        if (end.after_stop || end.signal == SIGTERM || end.signal == SIGINT) {
+          finding.weight = 1;
+          finding.role = Role::kTrigger;
+        }
+        if (end.first && finding.weight == 3) finding.weight = kStrong;
+      } else {
+        finding.id = fmt::format("exit-{}", *end.code);
+        finding.cause = end.rank >= 0
+                            ? fmt::format("rank {} ended with code {} and does not say why", end.rank, *end.code)
+                            : fmt::format("a rank ended with code {} and does not say why", *end.code);
+        finding.weight = 1;
+        finding.policy = Policy::kOnce;
+        finding.remedy = "look at the whole output of that rank, stderr included";
+        if (*end.code == 127 || *end.code == 126) {
+          finding.policy = Policy::kStop;
+          finding.remedy =
+              "code 127: the program was not found; 126: it may not be executed. Check the command and the environment";
+        }
+      }
+      if (finding.text.empty()) finding.text = finding.cause;
+      made_.push_back(std::move(finding));
+    }
+  }
+
+  void MakeCandidates() {
+    for (const Finding& finding : f_.all) {
+      if (finding.weight <= 0) continue;
+      Candidate candidate{.finding = &finding};
+      const Stream& stream = f_.streams[finding.stream];
+      candidate.recovered = stream.marks >= finding.marks + 2;
+      const bool quiet =
+          finding.level == Level::kWarning || finding.level == Level::kInfo || finding.level == Level::kDebug;
+      candidate.soft = candidate.recovered || (quiet && finding.weight < kDecisive);
+      if (finding.id == "num-nan") {
+        candidate.soft = stream.loss_finite;
+        candidate.recovered = candidate.soft;
+      }
+      candidates_.push_back(candidate);
+    }
+    for (const Finding& finding : made_) candidates_.push_back({.finding = &finding, .from_end = true});
+  }
+
+  // The better of two of the same kind when nothing is known about their order.
+  bool Preferable(const Candidate& a, const Candidate& b, int first_rank) const {
+    const bool a_first = first_rank >= 0 && a.finding->rank == first_rank;
+    const bool b_first = first_rank >= 0 && b.finding->rank == first_rank;
+    if (a_first != b_first) return a_first;
+    if (a.finding->weight != b.finding->weight) return a.finding->weight > b.finding->weight;
+    if (a.finding->traceback != b.finding->traceback) return a.finding->traceback;
+    const size_t a_votes = Votes(a.finding->id), b_votes = Votes(b.finding->id);
+    if (a_votes != b_votes) return a_votes < b_votes;
+    if (a.finding->source != b.finding->source) return a.finding->rank < b.finding->rank;
+    return a.finding->line < b.finding->line;
+  }
+
+  size_t Votes(const std::string& id) const {
+    std::set<std::pair<int, uint32_t>> voters;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.finding->id == id) voters.insert({candidate.finding->rank, candidate.finding->source});
+    }
+    return voters.size();
+  }
+
+  template <typename Keep>
+  const Candidate* Earliest(Keep keep) {
+    const RankEnd* first_end = FirstEnd();
+    const int first_rank = first_end == nullptr ? -1 : first_end->rank;
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (keep(candidate) && (best == nullptr || Preferable(candidate, *best, first_rank))) best = &candidate;
+    }
+    if (best == nullptr) return nullptr;
+    // Order is only partly known: move to what is known to be earlier, as long as there is something.
+    bool moved = true;
+    for (int i = 0; moved && i < 100; ++i) {
+      moved = false;
+      for (const Candidate& candidate : candidates_) {
+        if (&candidate != best && keep(candidate) && KnownEarlier(candidate, *best)) {
+          best = &candidate;
+          moved = true;
+        }
+      }
+    }
+    return best;
+  }
+
+  const Candidate* Choose() {
+    if (f_.outcome && *f_.outcome == "succeeded") return nullptr;
+    if (Finished()) return nullptr;
+    const Candidate* decisive =
+        Earliest([](const Candidate& c) { return !c.soft && IsCause(*c.finding) && c.finding->weight >= kDecisive; });
+    const Candidate* strong = Earliest([](const Candidate& c) {
+      return !c.soft && IsCause(*c.finding) && c.finding->weight >= kStrong && c.finding->weight < kDecisive;
+    });
+    if (decisive != nullptr) {
+      if (strong == nullptr) return decisive;
+      // A cause that is known to have come first stands; so does a program's own error against a scheduler that only
+      // cleared up afterwards.
+      const bool program = strong->finding->weight >= 5 && !strong->from_end;
+      if (program && KnownEarlier(*strong, *decisive)) return strong;
+      const bool cleared_up = decisive->finding->policy == Policy::kSame;
+      return program && cleared_up && strong->finding->traceback && !KnownEarlier(*decisive, *strong) ? strong
+                                                                                                      : decisive;
+    }
+    if (strong != nullptr) return strong;
+    if (const Candidate* weak = Earliest([](const Candidate& c) {
+          return !c.soft && IsCause(*c.finding) && c.finding->weight >= 2 && c.finding->weight < kStrong;
+        })) {
+      // Of waits and deaths the heavier first; a wait is explained by a death.
+      const RankEnd* first_end = FirstEnd();
+      for (const Candidate& candidate : candidates_) {
+        if (!candidate.soft && IsCause(*candidate.finding) && candidate.finding->weight < kStrong &&
+            candidate.finding->weight > weak->finding->weight) {
+          weak = &candidate;
+        }
+      }
+      if (first_end != nullptr && first_end->signal != 0 && !first_end->after_stop) {
+        for (const Candidate& candidate : candidates_) {
+          if (candidate.from_end && candidate.finding->rank == first_end->rank && candidate.finding->weight >= 2)
+            weak = &candidate;
+        }
+      }
+      if (weak->finding->id != "error-line") return weak;
+      const Candidate* known = BestLeft();
+      return known != nullptr && known->finding->weight > 1 && !known->from_end ? known : weak;
+    }
+    if (const Candidate* left = BestLeft()) return left;
+    // Something failed although everything that was found had been got over.
+    if (Failed()) return Earliest([](const Candidate& c) { return IsCause(*c.finding) && c.finding->weight >= 2; });
+    return nullptr;
+  }
+
+  // Consequences and triggers: better than nothing.
+  const Candidate* BestLeft() const {
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.soft) continue;
+      if (best == nullptr || candidate.finding->weight > best->finding->weight) best = &candidate;
+    }
+    return best;
+  }
+
+  bool Failed() const {
+    if (f_.outcome && *f_.outcome == "failed") return true;
+    for (const RankEnd& end : f_.ends) {
+      if (end.failed() && !end.after_stop) return true;
+    }
+    return false;
+  }
+
+  // Whether the run visibly came to its end: it says so, or its counter reached the total, and nothing worse than a
+  // cleaning-up noise came afterwards.
+  bool Finished() const {
+    if (Failed()) return false;
+    for (const Stream& stream : f_.streams) {
+      const bool counted = stream.total && stream.step && *stream.step >= *stream.total && stream.marks >= 2;
+      const uint64_t done = std::max(stream.finished_line, counted ? stream.last_mark_line : 0);
+      if (done == 0) continue;
+      bool quiet = true;
+      for (const Candidate& candidate : candidates_) {
+        if (candidate.soft || candidate.from_end) continue;
+        const bool cause = IsCause(*candidate.finding) && candidate.finding->weight >= 3;
+        if (cause && (candidate.finding->source != stream.source || candidate.finding->line > done)) quiet = false;
+        if (cause && candidate.finding->traceback && candidate.finding->line < done && stream.finished_line == 0 &&
+            !candidate.recovered) {
+          quiet = false;
+        }
+      }
+      if (quiet) return true;
+    }
+    return false;
+  }
+
+  void DecideWithoutCause(Diagnosis* out) const {
+    uint64_t marks = 0;
+    for (const Stream& stream : f_.streams) marks += stream.marks;
+    const bool succeeded = f_.outcome && *f_.outcome == "succeeded";
+    if (succeeded || Finished() || (marks >= 2 && !Failed())) {
+      out->verdict = Verdict::kHealthy;
+      out->cause = succeeded || Finished() ? "the run came to its end"
+                                           : "the run makes progress; nothing in the logs says that it failed";
+      out->confidence = succeeded ? 0.99 : Finished() ? 0.9 : 0.7;
+      for (const Stream& stream : f_.streams) {
+        if (stream.step && (!out->last_step || static_cast<int64_t>(*stream.step) > *out->last_step)) {
+          out->last_step = static_cast<int64_t>(*stream.step);
+        }
+      }
+      AddSoft(out);
+      return;
+    }
+    out->verdict = Verdict::kUnknown;
+    uint64_t lines = 0;
+    for (const SourceInfo& source : f_.sources) lines += source.lines;
+    out->cause =
+        lines == 0 ? "the logs are empty" : "nothing in the logs says what happened: no error, no progress, no end";
+    out->remedy = "give the logs of all ranks, stderr included, and those of the scheduler";
+    AddSoft(out);
+  }
+
+  // What was got over: told, not blamed.
+  void AddSoft(Diagnosis* out) const {
+    std::set<std::string> seen;
+    for (const Candidate& candidate : candidates_) {
+      if (out->consequences.size() >= 4) break;
+      if (candidate.from_end || candidate.finding->weight < 2 || !seen.insert(candidate.finding->id).second) continue;
+      out->consequences.push_back(
+          {.what = candidate.finding->cause,
+           .signature = candidate.finding->id,
+           .ranks = RanksOf(candidate.finding->id),
+           .why = candidate.recovered ? "the run went on afterwards" : "said as a warning, or when the run was over"});
+    }
+  }
+
+  std::vector<int> RanksOf(const std::string& id) const {
+    std::set<int> ranks;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.finding->id == id && candidate.finding->rank >= 0) ranks.insert(candidate.finding->rank);
+    }
+    return {ranks.begin(), ranks.end()};
+  }
+
+  EvidenceLine Line(const Finding& finding, uint64_t line, const std::string& text) const {
+    return {.file = f_.sources.empty() ? "" : f_.sources[finding.source].path,
+            .line = line,
+            .text = Printable(text, 300),
+            .rank = finding.rank,
+            .node = finding.node};
+  }
+
+  void Describe(const Candidate& chosen, Diagnosis* out) {
+    const Finding& finding = *chosen.finding;
+    out->verdict = Verdict::kFailure;
+    out->signature = finding.id;
+    out->cause = finding.cause;
+    out->remedy = finding.remedy;
+    out->rank = finding.rank;
+    out->node = finding.node;
+    const RankEnd* first_end = FirstEnd();
+    if (out->rank < 0 && first_end != nullptr && IsCause(finding)) {
+      out->rank = first_end->rank;
+      if (out->node.empty()) out->node = first_end->node;
+    }
+    if (out->node.empty() && out->rank >= 0) {
+      for (const RankEnd& end : f_.ends) {
+        if (end.rank == out->rank && !end.node.empty()) out->node = end.node;
+      }
+    }
+    SetRestart(finding, out);
+    SetConfidence(chosen, out);
+    AddEvidence(chosen, out);
+    AddConsequences(chosen, out);
+    AddAlternatives(chosen, out);
+    NameTheMissing(f_, finding, out);
+    for (const Stream& stream : f_.streams) {
+      const bool same = out->rank >= 0 ? stream.rank == out->rank : true;
+      if (same && stream.step && (!out->last_step || static_cast<int64_t>(*stream.step) > *out->last_step)) {
+        out->last_step = static_cast<int64_t>(*stream.step);
+      }
+    }
+    if (!out->last_step && f_.streams.size() > finding.stream && f_.streams[finding.stream].step) {
+      out->last_step = static_cast<int64_t>(*f_.streams[finding.stream].step);
+    }
+  }
+
+  void SetRestart(const Finding& finding, Diagnosis* out) const {
+    Policy policy = finding.policy;
+    // An exception nobody knows, after work was done: the data or the moment may have been the reason.
+    if (policy == Policy::kStop && finding.id.starts_with("py-") && finding.traceback && finding.marks > 0 &&
+        finding.id == ExceptionId(finding.exception)) {
+      policy = Policy::kOnce;
+    }
+    switch (policy) {
+      case Policy::kSame:
+      case Policy::kOnce:
+      case Policy::kWait:
+        out->restart = Restart::kYes;
+        break;
+      case Policy::kExclude:
+        out->restart = Restart::kYes;
+        out->exclude_node = true;
+        break;
+      case Policy::kFix:
+        out->restart = Restart::kAfterFix;
+        break;
+      case Policy::kStop:
+        out->restart = Restart::kNo;
+        break;
+      case Policy::kNone:
+        out->restart = Restart::kUndecided;
+    }
+  }
+
+  void SetConfidence(const Candidate& chosen, Diagnosis* out) const {
+    const Finding& finding = *chosen.finding;
+    double value = 0.4;
+    if (finding.weight >= kDecisive) {
+      value = 0.95;
+    } else if (finding.weight >= kStrong) {
+      value = finding.traceback ? 0.9 : 0.85;
+      if (chosen.from_end) value = 0.6;
+    } else if (IsCause(finding)) {
+      value = finding.weight >= 2 ? 0.5 : 0.3;
+    }
+    if (chosen.soft) value *= 0.5;
+    // Rivals whose order to this one is not known.
+    std::set<std::string> rivals;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.soft || !IsCause(*candidate.finding) || candidate.finding->id == finding.id) continue;
+      if (candidate.finding->weight >= kStrong && finding.weight < kDecisive && !KnownEarlier(chosen, candidate)) {
+        rivals.insert(candidate.finding->id);
+      }
+    }
+    value -= 0.1 * static_cast<double>(std::min<size_t>(rivals.size(), 4));
+    out->confidence = std::clamp(value, 0.05, 0.99);
+  }
+
+  void AddEvidence(const Candidate& chosen, Diagnosis* out) const {
+    const Finding& finding = *chosen.finding;
+    if (finding.line > 0) out->evidence.push_back(Line(finding, finding.line, finding.text));
+    if (finding.frame) {
+      const Frame& frame = *finding.frame;
+      out->evidence.push_back(Line(finding, finding.line,
+                                   fmt::format("at {}:{}{}{}", frame.file, frame.line,
+                                               frame.function.empty() ? "" : fmt::format(" in {}", frame.function),
+                                               frame.source.empty() ? "" : fmt::format(": {}", frame.source))));
+    }
+    for (const auto& [line, text] : finding.more) out->evidence.push_back(Line(finding, line, text));
+    for (const Candidate& candidate : candidates_) {
+      if (out->evidence.size() >= kMaxEvidence) break;
+      const Finding& other = *candidate.finding;
+      if (&other == &finding || other.line == 0 || other.line == finding.line) continue;
+      const bool same_rank = other.rank == out->rank && out->rank >= 0;
+      const bool supports =
+          (other.id == finding.id && other.rank != finding.rank) || (candidate.from_end && same_rank) ||
+          (same_rank && IsCause(other) && other.weight >= 3 && other.id != finding.id && !candidate.soft);
+      if (supports) out->evidence.push_back(Line(other, other.line, other.text));
+    }
+  }
+
+  void AddConsequences(const Candidate& chosen, Diagnosis* out) const {
+    std::set<std::string> seen = {chosen.finding->id};
+    for (const Candidate& candidate : candidates_) {
+      const Finding& finding = *candidate.finding;
+      if (out->consequences.size() >= kMaxConsequences) break;
+      if (candidate.from_end && finding.rank == out->rank) continue;
+      const bool later = KnownEarlier(chosen, candidate);
+      const char* why = nullptr;
+      if (candidate.recovered) {
+        why = "the run went on afterwards";
+      } else if (finding.role == Role::kConsequence) {
+        why = "says only that another process or connection was gone";
+      } else if (finding.role == Role::kTrigger) {
+        why = "reports the end, not its reason";
+      } else if (candidate.soft) {
+        why = "said as a warning";
+      } else if (finding.weight < kStrong && chosen.finding->weight >= kStrong) {
+        why = "a wait or a death that the cause explains";
+      } else if (later) {
+        why = "came later";
+      }
+      if (why == nullptr || !seen.insert(finding.id).second) continue;
+      out->consequences.push_back(
+          {.what = finding.cause, .signature = finding.id, .ranks = RanksOf(finding.id), .why = why});
+    }
+  }
+
+  void AddAlternatives(const Candidate& chosen, Diagnosis* out) const {
+    std::vector<const Candidate*> others;
+    std::set<std::string> seen = {chosen.finding->id};
+    for (const Candidate& candidate : candidates_) {
+      if (IsCause(*candidate.finding) && candidate.finding->weight >= 2 && seen.insert(candidate.finding->id).second) {
+        others.push_back(&candidate);
+      }
+    }
+    std::stable_sort(others.begin(), others.end(), [](const Candidate* a, const Candidate* b) {
+      return a->soft != b->soft ? !a->soft : a->finding->weight > b->finding->weight;
+    });
+    double left = std::min(0.5, 1 - out->confidence);
+    for (const Candidate* other : others) {
+      if (out->alternatives.size() >= kMaxAlternatives) break;
+      left /= 2;
+      out->alternatives.push_back({.signature = other->finding->id,
+                                   .cause = other->finding->cause,
+                                   .remedy = other->finding->remedy,
+                                   .confidence = std::max(0.01, left),
+                                   .rank = other->finding->rank,
+                                   .node = other->finding->node});
+    }
+  }
+
+  Findings f_;
+  std::vector<Finding> made_;  // from how ranks ended
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+Diagnosis Judge(Findings findings) { return Court(std::move(findings)).Decide(); }
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,204 @@
+#include "diagnose/rank_ends.h"
+
+#include <re2/re2.h>
+
+#include <charconv>
+#include <csignal>
+
+#include "base/text.h"
+#include "diagnose/time_stamp.h"
+
+namespace lockstep::diagnose {
+
+const char* const kEndLines =
+    R"((\bexitcode\s*:|\(exitcode|exit code|return code|exit status|exited on signal|: tasks? [\d,-]+: |^\s*(rank|host|time)\s+: )"
+    R"(|Root Cause \(first observed|-- Process \d+ terminated|non-zero exit|exited with|core dumped|terminated by signal))";
+
+namespace {
+
+struct SignalRow {
+  int number;
+  const char* name;
+  const char* text;  // as strsignal and the shells say it
+  const char* meaning;
+};
+
+constexpr SignalRow kSignals[] = {
+    {SIGHUP, "SIGHUP", "Hangup", "its terminal or session was closed"},
+    {SIGINT, "SIGINT", "Interrupt", "somebody pressed Ctrl-C"},
+    {SIGQUIT, "SIGQUIT", "Quit", "somebody asked for a core dump"},
+    {SIGILL, "SIGILL", "Illegal instruction", "a library is built for a newer processor"},
+    {SIGTRAP, "SIGTRAP", "Trace/breakpoint trap", "native code hit a trap"},
+    {SIGABRT, "SIGABRT", "Aborted", "native code gave up: an assertion, an uncaught C++ exception or NCCL's watchdog"},
+    {SIGBUS, "SIGBUS", "Bus error", "memory behind a mapping is missing: /dev/shm is full, or a mapped file was cut"},
+    {SIGFPE, "SIGFPE", "Floating point exception", "native code divided by zero"},
+    {SIGKILL, "SIGKILL", "Killed", "killed from outside; most often the kernel, for lack of memory"},
+    {SIGSEGV, "SIGSEGV", "Segmentation fault", "native code read or wrote memory that is not there"},
+    {SIGPIPE, "SIGPIPE", "Broken pipe", "it wrote to a pipe nobody reads"},
+    {SIGTERM, "SIGTERM", "Terminated", "it was asked to end: by a launcher, a scheduler or a person"},
+    {SIGUSR1, "SIGUSR1", "User defined signal 1", "a scheduler's warning it did not handle"},
+    {SIGUSR2, "SIGUSR2", "User defined signal 2", "a scheduler's warning it did not handle"},
+    {SIGXCPU, "SIGXCPU", "CPU time limit exceeded", "it used more processor time than allowed"},
+    {SIGXFSZ, "SIGXFSZ", "File size limit exceeded", "it wrote a larger file than allowed"},
+    {SIGSYS, "SIGSYS", "Bad system call", "a sandbox forbids a system call"},
+};
+
+bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+
+re2::StringPiece Piece(std::string_view text) { return {text.data(), text.size()}; }
+
+// An exit code above 128 is a shell's word for a signal.
+void SetCode(RankEnd* end, int code) {
+  if (code < 0) {
+    end->signal = -code;
+  } else if (code > 128 && code <= 128 + 64 && SignalName(code - 128)[0] != '?') {
+    end->signal = code - 128;
+  } else {
+    end->code = code;
+  }
+  end->after_stop = end->after_stop || end->signal == SIGTERM;
+}
+
+}  // namespace
+
+int SignalOfText(std::string_view text) {
+  for (const SignalRow& row : kSignals) {
+    if (Has(text, row.name) || Has(text, row.text)) return row.number;
+  }
+  return 0;
+}
+
+const char* SignalName(int signal) {
+  for (const SignalRow& row : kSignals) {
+    if (row.number == signal) return row.name;
+  }
+  return "?";
+}
+
+const char* SignalMeaning(int signal) {
+  for (const SignalRow& row : kSignals) {
+    if (row.number == signal) return row.meaning;
+  }
+  return "a signal ended it";
+}
+
+std::vector<int> ReadRanges(std::string_view text) {
+  std::vector<int> numbers;
+  for (const std::string& part : Split(text, ',')) {
+    int from = 0, to = 0;
+    auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), from);
+    if (error != std::errc()) continue;
+    to = from;
+    if (end != part.data() + part.size() && *end == '-') std::from_chars(end + 1, part.data() + part.size(), to);
+    for (int i = from; i <= to && i >= 0 && numbers.size() < 4096; ++i) numbers.push_back(i);
+  }
+  return numbers;
+}
+
+int RankEndReader::TakeSpawned() {
+  const int rank = spawned_;
+  spawned_ = -1;
+  return rank;
+}
+
+std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
+  // Compiled once: immutable afterwards.
+  static const RE2 row(R"(^\s*(rank|host|time|exitcode)\s*: (\S+)(?: \(local_rank: (\d+)\))?)");
+  static const RE2 elastic(R"(failed \(exitcode: (-?\d+)\) local_rank: (\d+))");
+  static const RE2 srun(R"(srun: error: (\S+): tasks? ([\d,-]+): (.+))");
+  static const RE2 mpi_signal(R"(process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+))");
+  static const RE2 mpi_code(R"(Exit code:\s+(\d+))");
+  static const RE2 spawn(R"(-- Process (\d+) terminated with)");
+  static const RE2 spawn_exit(R"(process (\d+) terminated with (?:exit code (\d+)|signal (\w+)))");
+  static const RE2 code_word(R"(Exited with exit code (\d+))");
+
+  std::vector<RankEnd> ends;
+  std::string word, value;
+  int number = 0, local = -1;
+  if (Has(text, "Root Cause (first observed")) {
+    root_ = true;
+    pending_ = RankEnd();
+    return ends;
+  }
+  if (RE2::PartialMatch(Piece(text), spawn, &number)) {
+    spawned_ = number;
+    return ends;
+  }
+  if (RE2::PartialMatch(Piece(text), elastic, &number, &local)) {
+    RankEnd end;
+    end.local_rank = local;
+    SetCode(&end, number);
+    end.time = time;
+    end.text = text;
+    ends.push_back(std::move(end));
+    return ends;
+  }
+  std::string local_text;
+  if (RE2::PartialMatch(Piece(text), row, &word, &value, &local_text)) {
+    if (word == "time") {
+      pending_ = RankEnd();
+      if (auto at = ParseTime(value)) pending_.time = *at;
+    } else if (word == "host") {
+      pending_.node = value;
+    } else if (word == "rank") {
+      std::from_chars(value.data(), value.data() + value.size(), pending_.rank);
+      if (!local_text.empty())
+        std::from_chars(local_text.data(), local_text.data() + local_text.size(), pending_.local_rank);
+    } else if (pending_.rank >= 0) {
+      std::from_chars(value.data(), value.data() + value.size(), number);
+      SetCode(&pending_, number);
+      pending_.first = root_;
+      pending_.text = Trim(text);
+      ends.push_back(pending_);
+      pending_ = RankEnd();
+      root_ = false;
+    }
+    return ends;
+  }
+  std::string node, list, how;
+  if (RE2::PartialMatch(Piece(text), srun, &node, &list, &how)) {
+    for (int rank : ReadRanges(list)) {
+      RankEnd end;
+      end.rank = rank;
+      end.node = node;
+      if (RE2::PartialMatch(how, code_word, &number)) {
+        SetCode(&end, number);
+      } else {
+        end.signal = SignalOfText(how);
+        if (end.signal == 0 && Has(how, "Out Of Memory")) end.signal = SIGKILL;
+        end.after_stop = end.signal == SIGTERM;
+      }
+      end.time = time;
+      end.text = text;
+      if (end.failed()) ends.push_back(std::move(end));
+    }
+    return ends;
+  }
+  if (RE2::PartialMatch(Piece(text), mpi_signal, &local, &node, &number)) {
+    RankEnd end;
+    end.rank = local;
+    end.node = node;
+    end.signal = number;
+    end.after_stop = number == SIGTERM;
+    end.text = text;
+    ends.push_back(std::move(end));
+    return ends;
+  }
+  std::string code, signal;
+  if (RE2::PartialMatch(Piece(text), spawn_exit, &number, &code, &signal)) {
+    RankEnd end;
+    end.rank = number;
+    int parsed = 0;
+    if (!code.empty()) {
+      std::from_chars(code.data(), code.data() + code.size(), parsed);
+      SetCode(&end, parsed);
+    } else {
+      end.signal = SignalOfText(signal);
+    }
+    end.text = text;
+    if (end.failed()) ends.push_back(std::move(end));
+  }
+  return ends;
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,60 @@
+#include "diagnose/waiting.h"
+
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lockstep::diagnose {
+
+void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out) {
+  if (cause.id != "pt-wd-timeout" && cause.id != "pt-store-wait" && cause.id != "gloo-timeout" && cause.id != "hang")
+    return;
+  static const RE2 sequence(R"(SeqNum=(\d+), OpType=(\w+))");
+  std::map<int, int64_t> reached;  // rank -> collective it waits in
+  std::string operation;
+  for (const Finding& finding : findings.all) {
+    if (finding.id != cause.id || finding.rank < 0) continue;
+    int64_t number = 0;
+    RE2::PartialMatch(finding.text, sequence, &number, &operation);
+    auto [at, fresh] = reached.try_emplace(finding.rank, number);
+    if (!fresh) at->second = std::min(at->second, number);
+  }
+  int world = findings.world;
+  std::set<int> known;
+  for (const Stream& stream : findings.streams) known.insert(stream.rank);
+  for (const RankEnd& end : findings.ends) known.insert(end.rank);
+  known.erase(-1);
+  if (world == 0 && !known.empty()) world = *known.rbegin() + 1;
+  std::vector<int> missing;
+  for (int rank = 0; rank < world; ++rank) {
+    if (!reached.contains(rank)) missing.push_back(rank);
+  }
+  int behind = -1;
+  if (reached.size() >= 2) {
+    auto lowest =
+        std::min_element(reached.begin(), reached.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    auto highest =
+        std::max_element(reached.begin(), reached.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const auto at_lowest =
+        std::count_if(reached.begin(), reached.end(), [&](auto& a) { return a.second == lowest->second; });
+    if (lowest->second < highest->second && at_lowest == 1) behind = lowest->first;
+  }
+  if (!reached.empty() && !missing.empty() && missing.size() * 2 < static_cast<size_t>(world)) {
+    out->rank = missing[0];
+    out->node.clear();
+    out->cause += missing.size() == 1
+                      ? fmt::format("; {} ranks report it, rank {} does not: it never came", reached.size(), missing[0])
+                      : fmt::format("; {} ranks report it, ranks {} do not", reached.size(), fmt::join(missing, ", "));
+    out->confidence = std::max(out->confidence, 0.6);
+  } else if (behind >= 0) {
+    out->rank = behind;
+    out->node.clear();
+    out->cause += fmt::format("; rank {} is behind the others (collective {})", behind, reached[behind]);
+    out->confidence = std::max(out->confidence, 0.6);
+  }
+}
+
+}  // namespace lockstep::diagnose
