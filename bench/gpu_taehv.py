@@ -4,15 +4,18 @@ reconstruction of 720p video. The model is the one of tests/golden/taehv.py, wit
 
     python3 bench/gpu_taehv.py --ours build/release/bench/taehv_bench --trainer build/bin/lockstep [--only step,reconstruct] [--rounds 5] [--json FILE]
 
-PyTorch's ways: `upstream` eager autocast; `fused` the same with fused AdamW; `channels_last`; `compile` torch.compile;
-`compile_graphs` torch.compile(mode="reduce-overhead"); `graph` the whole eager step in one CUDA graph made by hand. All
-live in one process and take turns; a figure is the median over rounds of the mean of a few steps. Ours runs between the
-rounds: `lockstep train`, a training as users start it (gpu_train.py), and `lockstep`, the model's step alone. Memory is the peak while a way was built and first run, less what was there before.
+PyTorch's ways: `upstream` eager autocast; `fused` the same with fused AdamW; `channels_last`; `graph` the whole eager step
+in one CUDA graph made by hand; `compile` torch.compile; `compile_graphs` torch.compile(mode="reduce-overhead");
+`compile_whole` what torch.compile made, with clipping and AdamW, in one CUDA graph made by hand. The compiled ones are
+channels-last and fused too. All live in one process and take turns; a figure is the median over rounds of the mean of a
+few steps. Ours runs between the rounds: `lockstep train`, a training as users start it (gpu_train.py), and `lockstep`,
+the model's step alone. Memory is the peak while a way was built and first run, less what was there before.
 """
 
 import argparse
 import gc
 import json
+import signal
 import statistics
 import subprocess
 import time
@@ -23,7 +26,7 @@ import torch
 from torch.nn import functional as F
 
 SIZES = {"small": (16, 12, 3, 64, 64), "large": (2, 12, 3, 480, 480)}
-WAYS = ("upstream", "fused", "channels_last", "graph", "compile", "compile_graphs")
+WAYS = ("upstream", "fused", "channels_last", "graph", "compile", "compile_whole", "compile_graphs")
 
 
 class Step:
@@ -33,7 +36,7 @@ class Step:
         self.model = gpu_peer.taehv.Taehv()
         self.model.start_near_identity()
         self.model.cuda()
-        best = way in ("channels_last", "compile", "compile_graphs")
+        best = way == "channels_last" or way.startswith("compile")
         if best:
             self.model.to(memory_format=torch.channels_last)
         fused = way != "upstream"
@@ -43,13 +46,14 @@ class Step:
         if way.startswith("compile"):
             self.loss = torch.compile(self.forward, mode="reduce-overhead" if way == "compile_graphs" else None, dynamic=False)
         self.graph = None
-        side = torch.cuda.Stream()
+        by_hand = way in ("graph", "compile_whole")
+        side = torch.cuda.Stream() if by_hand else torch.cuda.current_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(4):
                 self.step()
         torch.cuda.current_stream().wait_stream(side)
-        if way == "graph":
+        if by_hand:
             self.optimizer.zero_grad(set_to_none=True)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
@@ -89,32 +93,51 @@ class Rows(list):
         print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
 
 
+class TooLong(Exception):
+    pass
+
+
+def give_up(*_):
+    raise TooLong("took too long to compile")
+
+
 def steps(arguments):
     rows = Rows()
     for name in arguments.sizes.split(","):
         torch._dynamo.reset()  # else the second size is compiled for any size, slowly
         shape, ways, memory = SIZES[name], {}, {}
-        times = 5 if name == "small" else 3
+        times, left = 20 if name == "small" else 5, arguments.compile_limit
+        signal.signal(signal.SIGALRM, give_up)
         for way in arguments.ways.split(","):
             gc.collect()
             torch.cuda.empty_cache()
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
+            start = time.perf_counter()
+            signal.alarm(max(1, int(left)) if way.startswith("compile") else 0)
             try:
                 ways[way] = Step(way, shape, arguments.precision)
             except Exception as error:  # a way that does not work here is a row too
-                rows.append({"what": "step", "size": name, "way": way, "failed": str(error).splitlines()[0][:200]})
+                rows.append({"what": "step", "size": name, "way": way, "failed": (str(error).splitlines() or [repr(error)])[0][:200]})
                 continue
+            finally:
+                signal.alarm(0)
+                took = time.perf_counter() - start
+                left -= took if way.startswith("compile") else 0
+                print(f"{name} {way}: ready after {took:.1f} s", flush=True)
             memory[way] = (torch.cuda.max_memory_allocated() - before) / 2**30
         measured = {way: [] for way in ways}
         ours, trained = [], []
         for turn in range(arguments.rounds):
             for way, step in ways.items():
                 measured[way].append(step.run(times))
-            if arguments.trainer:
-                trained.append(gpu_train.joint(arguments.trainer, shape, arguments.precision, f"{name}-{turn}"))
+            print(name, turn, {way: round(ms[-1], 2) for way, ms in measured.items()}, flush=True)
             if arguments.ours:
                 ours.append(program(arguments, "step", "fast", shape))
+                print(name, turn, "lockstep", ours[-1], flush=True)
+            if arguments.trainer:
+                trained.append(gpu_train.joint(arguments.trainer, shape, arguments.precision, f"{name}-{turn}"))
+                print(name, turn, "lockstep train", trained[-1], flush=True)
         for way, ms in measured.items():
             rows.append({"what": "step", "size": name, "way": way, "ms": statistics.median(ms), "from": min(ms), "to": max(ms), "peak_gib": memory[way]})
         if ours:
@@ -225,6 +248,7 @@ if __name__ == "__main__":
     parser.add_argument("--precision", default="bf16", choices=list(gpu_peer.TYPES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--frames", type=int, default=24)
+    parser.add_argument("--compile-limit", type=int, default=600, help="seconds that torch.compile may take for all its ways of a size")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     found = (reconstructions(arguments) if "reconstruct" in arguments.only else []) + (steps(arguments) if "step" in arguments.only else [])

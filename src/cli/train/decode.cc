@@ -99,7 +99,8 @@ Status Decode(const MediaOptions& options, nlohmann::json* summary) {
   auto output = CreateFrames(options.output, shape, options.out);
   if (!output.ok()) return output.status();
   MediaProgress progress(shape.count);
-  const bool bytes = !IsTensorName(options.output) || options.out.dtype == Dtype::kU8;
+  const bool planes = IsTensorName(options.output);
+  const bool bytes = !planes || options.out.dtype == Dtype::kU8;
   const int64_t piece_frames = model->PieceOf(options, shape);
   const int64_t latents = static_cast<int64_t>((*input)->shape().count);
   MediaPipe pipe(input->get(), std::max<int64_t>(1, piece_frames / config.TimeUp()), 0);
@@ -111,7 +112,7 @@ Status Decode(const MediaOptions& options, nlohmann::json* summary) {
     if (count <= 0) return Status::Ok();
     Result<at::Tensor> given = model->Give(x.narrow(1, 0, count), shape.height, shape.width, bytes);
     if (!given.ok()) return given.status();
-    LOCKSTEP_RETURN_IF_ERROR(pipe.Put({given->cpu(), {}}));
+    LOCKSTEP_RETURN_IF_ERROR(pipe.Put({MediaModel::ToHost(*given, planes), {}}));
     progress.Done(count);
     return Status::Ok();
   };

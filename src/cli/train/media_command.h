@@ -58,6 +58,8 @@ class MediaModel {
   // Frames of the model for the file: cropped; bytes if `bytes`. An error if the model gave something that is no
   // number.
   Result<at::Tensor> Give(const at::Tensor& frames, int64_t height, int64_t width, bool bytes) const;
+  // The same in the CPU's memory; `planes`: as files of tensors hold them, else as they are.
+  static at::Tensor ToHost(const at::Tensor& frames, bool planes);
   Result<at::Tensor> GiveLatents(const at::Tensor& latents) const;
   // How many frames to encode, the last one repeated, so that decoding gives back all `frames`.
   int64_t Complete(int64_t frames) const;

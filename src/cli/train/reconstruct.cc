@@ -16,10 +16,12 @@ namespace {
 
 class Reconstruction {
  public:
-  Reconstruction(const MediaModel& model, const MediaShape& shape, bool bytes, MediaPipe* pipe, MediaProgress* progress)
+  Reconstruction(const MediaModel& model, const MediaShape& shape, bool bytes, bool planes, MediaPipe* pipe,
+                 MediaProgress* progress)
       : model_(model),
         shape_(shape),
         bytes_(bytes),
+        planes_(planes),
         pipe_(pipe),
         progress_(progress),
         encoder_(&model.taehv()),
@@ -29,10 +31,10 @@ class Reconstruction {
         warm_up_(model.config().cogvideox ? model.config().TimeUp() - 1 : 0) {}
 
   Status Push(const Piece& piece) {
-    waiting_.push_back(piece.data);
+    waiting_.push_back(piece.data.to(model_.device()));
     waiting_frames_ += piece.count();
     seconds_.insert(seconds_.end(), piece.seconds.begin(), piece.seconds.end());
-    const at::Tensor frames = model_.Take(piece.data);
+    const at::Tensor frames = model_.Take(waiting_.back());
     last_ = frames.narrow(1, frames.size(1) - 1, 1).clone();
     count_ += piece.count();
     return Decode(encoder_.Push(frames));
@@ -61,7 +63,7 @@ class Reconstruction {
     Result<at::Tensor> given = model_.Give(frames.narrow(1, skip, count), shape_.height, shape_.width, bytes_);
     if (!given.ok()) return given.status();
     Measure(*given, count);
-    Piece piece{given->cpu(), {}};
+    Piece piece{MediaModel::ToHost(*given, planes_), {}};
     if (!seconds_.empty()) {
       piece.seconds.assign(seconds_.begin(), seconds_.begin() + count);
       seconds_.erase(seconds_.begin(), seconds_.begin() + count);
@@ -79,7 +81,7 @@ class Reconstruction {
     for (int64_t at = 0; at < count;) {
       at::Tensor& first = waiting_.front();
       const int64_t take = std::min(count - at, first.size(1));
-      const at::Tensor original = first.narrow(1, 0, take).to(given.device());
+      const at::Tensor original = first.narrow(1, 0, take);
       psnr_sum_ += recipes::Psnr(Unit(given.narrow(1, at, take)), Unit(original)).sum().item<double>() *
                    static_cast<double>(take);
       at += take;
@@ -95,6 +97,7 @@ class Reconstruction {
   const MediaModel& model_;
   const MediaShape& shape_;
   bool bytes_;
+  bool planes_;
   MediaPipe* pipe_;
   MediaProgress* progress_;
   models::EncoderStream encoder_;
@@ -126,10 +129,11 @@ Status Reconstruct(const MediaOptions& options, nlohmann::json* summary) {
   auto output = CreateFrames(options.output, shape, options.out);
   if (!output.ok()) return output.status();
   MediaProgress progress(shape.count);
-  const bool bytes = !IsTensorName(options.output) || options.out.dtype == Dtype::kU8;
+  const bool planes = IsTensorName(options.output);
+  const bool bytes = !planes || options.out.dtype == Dtype::kU8;
   MediaPipe pipe(input.get(), model->PieceOf(options, shape), options.max_frames);
   pipe.WriteTo(output->get());
-  Reconstruction work(*model, shape, bytes, &pipe, &progress);
+  Reconstruction work(*model, shape, bytes, planes, &pipe, &progress);
   for (;;) {
     Result<Piece> piece = pipe.Next();
     if (!piece.ok()) return piece.status();
