@@ -68,6 +68,24 @@ Status SetTune(const std::string& text, Draft* draft) {
   return Status::Ok();
 }
 
+Status SetStallTimeout(const std::string& text, Draft* draft) {
+  using Mode = launch::StallLimit::Mode;
+  launch::StallLimit& stall = draft->flags.options.stall;
+  if (text == "off" || text == "auto") {
+    stall = {text == "off" ? Mode::kOff : Mode::kWarn, std::chrono::milliseconds(0)};
+    return Status::Ok();
+  }
+  const auto value = ParseDuration(text, BareNumber::kSeconds);
+  if (!value.ok()) {
+    return Status(Code::kUsage, fmt::format("expected off, auto or a duration such as 10m, found '{}'", Printable(text)));
+  }
+  if (*value < std::chrono::seconds(1)) {
+    return Status(Code::kUsage, "expected at least 1s: progress is looked at once a second", "off switches it off");
+  }
+  stall = {Mode::kStop, *value};
+  return Status::Ok();
+}
+
 Status SetBackend(const std::string& text, Draft* draft) {
   if (text.starts_with("etcd")) {
     return Status(
@@ -415,6 +433,16 @@ std::vector<FlagRow> MakeTable() {
 }
 }
 ,
+    {"--stall-timeout",
+     {},
+     "DURATION|auto|off",
+     nullptr,
+     kSupervise,
+     T::kOurs,
+     "",
+     "Stop the job (exit code 7, or a restart) when no rank made progress for this long, after saving the stacks of "
+     "all ranks. auto only says so, with a limit learnt from the steps (at least 10m). Default: auto.",
+     SetStallTimeout},
     // Logs and output
     {"--name", {}, "NAME", nullptr, kLogs, T::kOurs, "", "Name of the run and of its folder.", SetName},
     {"--log-dir", {}, "DIR", "PET_LOG_DIR", kLogs, T::kMapped,

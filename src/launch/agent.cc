@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -81,7 +82,10 @@ Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<re
       events_(std::move(events)),
       supervisor_(loop, pump,
                   {[this](const Supervisor::Ended& ended) { OnEnded(ended); },
-                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); }}) {}
+                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); }}),
+      watch_(loop, pump, [this](Json message) {
+        if (active_) events_.send(message);
+      }) {}
 
 Agent::~Agent() = default;
 
@@ -92,6 +96,8 @@ void Agent::OnMessage(const Json& message) {
   } else if (type == "stop") {
     if (!active_) return;
     Stop(static_cast<int>(Number(message, "signal", SIGTERM)), Millis(Number(message, "grace_ms", 15000)));
+  } else if (type == "stacks") {
+    watch_.Collect(message);
   } else if (type == "finish") {
     events_.finished(static_cast<int>(Number(message, "exit_code", 3)), Text(message, "reason"), Text(message, "hint"));
   }
@@ -113,6 +119,19 @@ void Agent::Go(const Json& message) {
   }
   events_.send({{"type", "started"}});
   WatchProgress();
+  std::vector<RankWatch::Rank> watched;
+  const auto pids = supervisor_.pids();
+  for (size_t i = 0; i < pids.size() && pids.size() == ranks_.size(); ++i) {
+    // The stem PyTorch appends the rank to; worker_env.cc sets it.
+    watched.push_back({ranks_[i], pids[i], dir_->MetricsPath(ranks_[i]),
+                       fmt::format("{}/nccl_trace_rank_{}", dir_->LogDir(attempt_, node_), ranks_[i])});
+  }
+  watch_.Start(attempt_, node_, std::move(watched), Millis(Number(message, "pulse_ms")));
+  transports_.reset();
+  if (options_.run.collect_nccl || options_.run.debug) {
+    transports_ = std::make_unique<TransportWatch>(dir_->LogDir(attempt_, node_), ranks_, node_);
+    WatchTransports();
+  }
 }
 
 Status Agent::StartRanks(const Json& message) {
@@ -212,7 +231,14 @@ void Agent::ApplyTuning(const Json& message) {
   dir_->AppendEvent("tuned", std::move(tuned->event));
 }
 
-void Agent::Stop(int signal, Millis grace) { supervisor_.Stop(signal, grace); }
+void Agent::Stop(int signal, Millis grace) {
+  if (signal == SIGABRT) {
+    // Wanted for what Python writes when it is aborted, not for a core as large as the machine's memory.
+    const rlimit none{0, 0};
+    for (pid_t pid : supervisor_.pids()) prlimit(pid, RLIMIT_CORE, &none, nullptr);
+  }
+  supervisor_.Stop(signal, grace);
+}
 
 void Agent::OnCoordinatorLost(const std::string& why) {
   lost_ = why;
@@ -251,6 +277,7 @@ void Agent::OnSignal(int signal) {
 
 void Agent::OnEnded(const Supervisor::Ended& ended) {
   ended_.push_back(ended);
+  watch_.Ended(ended.rank);
   if (!held_.empty() || (!ended.after_stop && stop_signal_ == 0 && MayBeOurs(ended.status.signal))) {
     held_.push_back(ended);
     if (held_.size() == 1) loop_.After(kHoldSignalEnds, [this] { FlushHeld(); });
@@ -301,8 +328,10 @@ RankExit Agent::Details(const Supervisor::Ended& ended) const {
 
 void Agent::SendStopped(const std::vector<pid_t>& stuck) {
   active_ = false;
+  watch_.Stop();
   pump_.Detach(attempt_, Now() + Millis(1000));
   TellProgress();  // its last lines may have been its first
+  if (transports_) TellTransports(transports_->Rest());
   Json details = Json::array();
   for (const auto& ended : ended_) {
     if (!ended.status.success()) details.push_back(Details(ended).ToJson());
@@ -336,6 +365,19 @@ void Agent::WatchProgress() {
     if (!active_ || attempt != attempt_) return;
     TellProgress();
     if (!told_progress_) WatchProgress();
+  });
+}
+
+void Agent::TellTransports(const std::vector<diagnose::Transport>& transports) {
+  if (!transports.empty()) events_.send(CommMessage(transports, node_, rdma_active_));
+}
+
+void Agent::WatchTransports() {
+  loop_.After(Millis(1000), [this, attempt = attempt_] {
+    if (!active_ || attempt != attempt_ || !transports_) return;
+    const auto found = transports_->Poll();
+    TellTransports(found);
+    if (found.empty()) WatchTransports();
   });
 }
 

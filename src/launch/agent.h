@@ -15,7 +15,9 @@
 #include "launch/options.h"
 #include "launch/outcome.h"
 #include "launch/program.h"
+#include "launch/rank_watch.h"
 #include "launch/supervisor.h"
+#include "launch/transports.h"
 #include "launch/tuning.h"
 #include "record/run_dir.h"
 
@@ -67,6 +69,8 @@ class Agent {
   RankExit Details(const Supervisor::Ended& ended) const;
   void TellProgress();
   void WatchProgress();
+  void WatchTransports();
+  void TellTransports(const std::vector<diagnose::Transport>& transports);
 
   Loop& loop_;
   LogPump& pump_;
@@ -91,7 +95,9 @@ class Agent {
   int stop_signal_ = 0;
   TimePoint stop_time_{};
   std::string lost_;
+  RankWatch watch_;
   bool tuned_ = false, rdma_active_ = false;
+  std::unique_ptr<TransportWatch> transports_;  // while NCCL writes into files of ours
 };
 
 }  // namespace lockstep::launch

@@ -25,7 +25,8 @@ Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Member self, Ev
       self_(std::move(self)),
       events_(std::move(events)),
       attempt_(options_.first_attempt),
-      policy_(options_.max_restarts, options_.backoff) {
+      policy_(options_.max_restarts, options_.backoff),
+      judge_(options_.stall) {
   self_.index = 0;
 }
 
@@ -81,6 +82,10 @@ void Coordinator::Go() {
   stop_why_.clear();
   start_failure_ = Status();
   progressed_ = false;
+  stall_.reset();
+  stall_told_ = false;
+  judge_.Begin(Now());
+  transports_.Begin(world_, nnodes());
   events_.record("attempt_started", {{"attempt", attempt_},
                                      {"restarts", policy_.used()},
                                      {"world_size", world_},
@@ -102,9 +107,17 @@ void Coordinator::Go() {
                 {"local_world", seat.local_world},
                 {"world", world_},
                 {"master_addr", options_.master_addr},
-                {"master_port", port}});
+                {"master_port", port},
+                {"pulse_ms", StallJudge::PulseInterval(options_.stall).count()}});
   }
   if (timer_ == 0) Tick();
+}
+
+void Coordinator::OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict) {
+  if (!verdict) return;
+  verdict->event["attempt"] = attempt_;
+  events_.record("comm_ready", std::move(verdict->event));
+  if (!verdict->warning.empty()) events_.say("warning: " + verdict->warning);
 }
 
 void Coordinator::OnMessage(int index, const Json& message) {
@@ -121,6 +134,15 @@ void Coordinator::OnMessage(int index, const Json& message) {
       progressed_ = true;
       events_.record("first_progress", {{"attempt", attempt_}, {"rank", Number(message, "rank", -1)}});
     }
+  } else if (type == "comm") {
+    OnNetworkKnown(transports_.Add(message));
+  } else if (type == "pulse") {
+    if (Number(message, "attempt", -1) != attempt_ || !message.contains("ranks")) return;
+    std::vector<RankPulse> ranks;
+    for (const auto& row : message["ranks"]) ranks.push_back(RankPulse::FromJson(row));
+    judge_.Feed(ranks, Now());
+  } else if (type == "stacks") {
+    OnStacks(index, message);
   } else if (type == "exit") {
     OnExit(seat, message);
   } else if (type == "stopped") {
@@ -247,6 +269,7 @@ void Coordinator::CheckStopped() {
 // ---- deciding -----------------------------------------------------------------------------------------------------
 
 void Coordinator::Decide() {
+  OnNetworkKnown(transports_.Rest());
   // The first failing rank: the one that failed before anybody was told to stop, in order of arrival; among those,
   // an error file's own time stamp is better evidence, because two ranks may fail within one turn of the loop.
   std::vector<RankExit> failures;
@@ -265,7 +288,7 @@ void Coordinator::Decide() {
     }
   }
   for (const RankExit& exit : exits_) {
-    const bool told = exit.after_stop && (exit.signal == SIGTERM || exit.signal == SIGKILL ||
+    const bool told = exit.after_stop && (stall_ || exit.signal == SIGTERM || exit.signal == SIGKILL ||
                                           (stop_signal_ != 0 && exit.signal == stop_signal_) || exit.code == kResumeMe);
     if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
   }
@@ -306,6 +329,17 @@ void Coordinator::Decide() {
     outcome.reason = "lost " + lost_;
     outcome.hint = "look at that machine: power, kernel log, network; the log of its launcher has more";
     signature = "lost " + lost_;
+  } else if (stall_ && !real_failure) {
+    LookAgain();
+    outcome.end = End::kStalled;
+    outcome.exit_code = 7;
+    outcome.reason = fmt::format("{}: {}", stall_->why, stall_->verdict.summary);
+    outcome.hint = stall_->verdict.advice;
+    outcome.failures.clear();
+    outcome.stall = stall_->verdict.ToJson();
+    outcome.stall["why"] = stall_->why;
+    outcome.stall["folder"] = stall_->folder;
+    signature = fmt::format("stalled: {}", stall_->verdict.summary);
   } else if (real_failure) {
     const RankExit& first = failures.front();
     outcome.end = End::kFailed;
@@ -443,6 +477,8 @@ void Coordinator::Tick() {
     }
     if (now - gather_start_ >= kPatience) TellWaiting();
   }
+  CheckStall();
+  CheckInspection();
   if (state_ == State::kStopping && now - stop_sent_ > options_.grace + kStopMargin) {
     std::vector<int> silent;
     for (const auto& [index, seat] : seats_) {

@@ -15,11 +15,14 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
+#include "diagnose/hang.h"
 #include "launch/connection.h"
 #include "launch/member.h"
 #include "launch/outcome.h"
 #include "launch/reception.h"
 #include "launch/restart.h"
+#include "launch/stall.h"
+#include "launch/transports.h"
 
 namespace lockstep::launch {
 
@@ -39,6 +42,7 @@ struct CoordinatorOptions {
   std::string master_addr;
   // The port the workers' rank 0 will listen on in this attempt.
   std::function<Result<int>()> pick_port;
+  StallLimit stall{StallLimit::Mode::kOff, Millis(0)};
 };
 
 class Coordinator {
@@ -48,6 +52,8 @@ class Coordinator {
     std::function<void(const std::string&)> status;  // a line that replaces the last; empty: none
     std::function<void(const char* type, Json fields)> record;
     std::function<void(const Outcome&)> finished;  // once; every agent has been told
+    // Keeps what an inspection found; returns the folder it lies in.
+    std::function<std::string(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks)> keep;
   };
 
   Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events);
@@ -58,6 +64,9 @@ class Coordinator {
   // The local agent takes its seat. `deliver` gets its messages, from the loop.
   void Start(std::function<void(Json)> deliver);
   void FromLocalAgent(const Json& message);
+
+  // Asks every node for the stacks of its ranks and answers with the verdict (docs/hang.md). Changes nothing.
+  void Inspect(bool pause, std::function<void(const Json&)> reply);
 
   int world() const { return world_; }
   int nnodes() const;
@@ -84,6 +93,7 @@ class Coordinator {
   void OnClosed(int index, const std::string& why);
   void OnExit(Seat& seat, const Json& message);
   void OnStopped(Seat& seat, const Json& message);
+  void OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict);
 
   void CheckGathered();
   Status AssignSeats();
@@ -94,6 +104,15 @@ class Coordinator {
   void Decide();
   void Finish(Outcome outcome);
   void WaitForGoodbyes(const Outcome& outcome, TimePoint until);
+
+  // coordinator_stall.cc
+  void CheckStall();
+  void BeginInspection(bool pause);
+  void OnStacks(int index, const Json& message);
+  void CheckInspection();
+  void FinishInspection();
+  // What Python itself wrote when it was aborted may say more than could be seen from outside.
+  void LookAgain();
 
   void Tick();
   void TellWaiting();
@@ -122,8 +141,32 @@ class Coordinator {
   std::string lost_;  // the first member lost in this attempt
   Status start_failure_;
   bool progressed_ = false;
+  TransportCensus transports_;
   TimePoint stop_sent_{};
   RestartPolicy policy_;
+  // Stalls and stacks:
+  struct Inspection {
+    int64_t id = 0;
+    bool running = false;
+    bool for_stall = false;
+    TimePoint until{};
+    std::set<int> missing;  // seats that have not answered
+    std::vector<diagnose::ProcessStacks> found;
+    std::map<int, std::string> collectives;
+    std::string ras;
+    std::vector<std::function<void(const Json&)>> replies;
+  };
+  struct Stall {
+    std::string why;
+    diagnose::HangVerdict verdict;
+    std::vector<diagnose::ProcessStacks> stacks;
+    diagnose::HangFacts facts;
+    std::string folder;
+  };
+  StallJudge judge_;
+  Inspection inspection_;
+  std::optional<Stall> stall_;  // this attempt is being stopped for it
+  bool stall_told_ = false;
   std::vector<std::unique_ptr<Connection>> graveyard_;
   Loop::TimerId timer_ = 0;
 };

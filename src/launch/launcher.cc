@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/files.h"
 #include "base/process.h"
 #include "base/sockets.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
 #include "launch/fanout.h"
 #include "launch/guardian.h"
+#include "launch/inspect.h"
 #include "launch/link.h"
 #include "launch/ports.h"
 #include "launch/report.h"
@@ -53,6 +55,7 @@ class Launcher {
   void WatchControl();
   void OnSignal(int signal);
   void OnFinished(const Outcome& outcome);
+  std::string KeepHang(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks);
   void Exit(int code) {
     exit_code_ = code;
     loop_.Quit();
@@ -81,6 +84,7 @@ class Launcher {
   std::unique_ptr<record::RunDir> run_dir_;
   std::unique_ptr<PortPicker> ports_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<InspectServer> inspect_;
   std::unique_ptr<Link> link_;
   std::unique_ptr<Agent> agent_;
   bool hosts_ = false;
@@ -182,6 +186,7 @@ Status Launcher::Host() {
   options.grace = plan_.options.grace;
   options.backoff = plan_.options.backoff;
   options.max_restarts = plan_.options.max_restarts;
+  options.stall = plan_.options.stall;
   options.engine = plan_.options.runs_engine();
   options.first_attempt = run_dir_->first_attempt();
   options.run_name = run_dir_->name();
@@ -199,7 +204,11 @@ Status Launcher::Host() {
           [this](const std::string& text) { Say(text); },
           [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); },
           [this](const char* type, Json fields) { run_dir_->AppendEvent(type, std::move(fields)); },
-          [this](const Outcome& outcome) { OnFinished(outcome); }});
+          [this](const Outcome& outcome) { OnFinished(outcome); },
+          [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); }});
+  inspect_ = std::make_unique<InspectServer>(loop_, [this](const Json& question, InspectServer::Reply reply) {
+    if (Text(question, "type") == "stacks") coordinator_->Inspect(Flag(question, "pause"), std::move(reply));
+  });
   if (listener_) coordinator_->Serve(std::move(listener_));
   coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });
   KeepLock();
@@ -289,6 +298,28 @@ void Launcher::WatchControl() {
     Say("the command that started this job is gone; stopping the job");
     OnSignal(SIGTERM);
   });
+}
+
+std::string Launcher::KeepHang(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks) {
+  const time_t now = static_cast<time_t>(UnixSeconds());
+  tm local{};
+  char stamp[32] = {};
+  if (localtime_r(&now, &local) != nullptr) strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  const std::string folder = fmt::format("{}/hang-{}", run_dir_->path(), stamp);
+  if (!MakeDirs(folder).ok()) return "";
+  Json whole = hang;
+  whole["stacks"] = Json::array();
+  for (const auto& process : stacks) {
+    whole["stacks"].push_back(diagnose::ToJson(process));
+    (void)WriteFileAtomic(fmt::format("{}/rank-{}.txt", folder, process.rank), diagnose::StacksText(process), 0644,
+                          Durability::kProcess);
+  }
+  (void)WriteFileAtomic(folder + "/hang.json", whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", 0644,
+                        Durability::kProcess);
+  if (const std::string ras = Text(hang, "ras"); !ras.empty()) {
+    (void)WriteFileAtomic(folder + "/ras.txt", ras, 0644, Durability::kProcess);
+  }
+  return folder;
 }
 
 void Launcher::OnFinished(const Outcome& outcome) {

@@ -53,6 +53,8 @@ struct Memory {
   ProgressTracker tracker[2];
   int budget = 0;
   TimePoint budget_at{};
+  uint64_t bytes = 0;
+  TimePoint last{};
 };
 
 struct Rank;
@@ -178,6 +180,8 @@ void LogPump::Impl::Adopt(LogStream from, std::shared_ptr<Memory> to) {
 void LogPump::Impl::Remember(Stream& from, std::string_view data, TimePoint now) {
   Memory& to = *from.rank->memory;
   std::lock_guard lock(mutex);
+  to.bytes += data.size();
+  to.last = now;
   if (now - to.budget_at >= std::chrono::seconds(1)) {
     to.budget_at = now;
     to.budget = kLinesPerSecond;
@@ -458,6 +462,13 @@ ProgressState LogPump::Progress(int rank) const {
   if (!state.seconds_per_step) state.seconds_per_step = other.seconds_per_step;
   state.marks = out.marks + err.marks;
   return state;
+}
+
+LogPump::Activity LogPump::LastActivity(int rank) const {
+  std::lock_guard lock(impl_->mutex);
+  auto it = impl_->memory.find(rank);
+  if (it == impl_->memory.end()) return {};
+  return {it->second->bytes, it->second->last, it->second->tail.Text(1, 1024)};
 }
 
 void LogPump::Say(std::string_view line, bool err) { impl_->console.Say(line, err); }

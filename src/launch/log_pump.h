@@ -100,6 +100,14 @@ class LogPump {
 
   ProgressState Progress(int rank) const;
 
+  // What a rank has printed, whatever it was; does not wait for the reader.
+  struct Activity {
+    uint64_t bytes = 0;
+    TimePoint last{};
+    std::string last_line;
+  };
+  Activity LastActivity(int rank) const;
+
   // A line of the launcher itself, through the same writer: it never lands inside a rank's line. May hold several
   // lines.
   void Say(std::string_view line, bool err);

@@ -40,6 +40,12 @@ struct ConsoleRanks {
   std::vector<int> ranks;  // global ranks, sorted; kListed only
 };
 
+// --stall-timeout: off; auto (learns the limit, warns, never stops); a duration (stops the job). See stall.h.
+struct StallLimit {
+  enum class Mode { kOff, kWarn, kStop } mode = Mode::kWarn;
+  std::chrono::milliseconds after{0};  // kStop
+};
+
 // What to do with the settings derived from the machine (tuning.h).
 enum class Tune { kOff, kReport, kApply };
 
@@ -74,6 +80,7 @@ struct RunOptions {
   std::chrono::milliseconds node_timeout{30000};
   std::chrono::milliseconds join_timeout{600000};
   std::chrono::milliseconds backoff{1000};  // before the first restart; doubles up to 30 s
+  StallLimit stall;
   std::optional<std::pair<int, int>> port_range;
   LogRotation rotation;
   std::string token_file;

@@ -35,7 +35,7 @@ struct RankExit {
   static RankExit FromJson(const Json& json);
 };
 
-enum class End { kSucceeded, kFailed, kNodeLost, kStopped, kSaved, kRendezvous, kEnvironment };
+enum class End { kSucceeded, kFailed, kNodeLost, kStalled, kStopped, kSaved, kRendezvous, kEnvironment };
 
 struct Outcome {
   End end = End::kSucceeded;
@@ -46,6 +46,9 @@ struct Outcome {
   int attempts = 0;                // of this launch
   int attempt = 0;                 // number of the last one
   int restarts = 0;
+  Json stall;      // of an attempt that stalled: what was found (docs/hang.md); null: none
+  Json diagnosis;  // of the last failed attempt, as diagnose::ToJson writes it; null: none
+  std::string diagnosis_text;
 };
 
 }  // namespace lockstep::launch

@@ -60,6 +60,8 @@ const char* Name(End end) {
       return "failed";
     case End::kNodeLost:
       return "node_lost";
+    case End::kStalled:
+      return "stalled";
     case End::kStopped:
       return "stopped";
     case End::kSaved:
@@ -114,6 +116,8 @@ Json ReportJson(const Outcome& outcome, const ReportContext& context) {
                  {"ended", context.started + context.duration},
                  {"first_failure", nullptr},
                  {"other_failures", Json::array()},
+                 {"stall", outcome.stall},
+                 {"diagnosis", outcome.diagnosis},
                  {"warnings", context.warnings}};
   const bool failed = outcome.end == End::kFailed;
   for (size_t i = 0; i < outcome.failures.size(); ++i) {

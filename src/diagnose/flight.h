@@ -1,0 +1,31 @@
+// What NCCL and PyTorch keep about their collectives: the flight recorder's dump of a rank (a pickle; read, never
+// executed) and the answer of NCCL's RAS service on this machine. Any thread; bounded in time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace lockstep::diagnose {
+
+struct FlightSource {
+  int rank = -1;
+  pid_t pid = 0;
+  std::string path;  // of the dump; the process is asked for a fresh one where it offers a pipe
+};
+
+// The last collective a dump knows of: "all_reduce #1017 (started)".
+Result<std::string> LastCollective(std::string_view pickle, const std::string& source);
+
+// By rank, for those that have a dump. Asks for fresh ones first (TORCH_NCCL_DEBUG_INFO_PIPE_FILE of the process).
+std::map<int, std::string> LastCollectives(const std::vector<FlightSource>& sources);
+
+// The words of the RAS service (NCCL 2.24 and later), at `address` ("127.0.0.1:28028"); empty: none answered.
+std::string AskRas(const std::string& address = "");
+
+}  // namespace lockstep::diagnose
