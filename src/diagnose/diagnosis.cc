@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/fd.h"
@@ -44,84 +45,110 @@ void AddKnownExits(const DiagnoseOptions& options, Findings* findings, std::vect
   }
 }
 
-}  // namespace
+Status ReadSource(const LogSource& log, uint32_t index, Scanner* scanner,
+                  const std::function<void(std::string_view)>& feed) {
+  if (log.text) {
+    scanner->Begin(index, YearOf(time(nullptr)), log.first_line);
+    feed(*log.text);
+    scanner->End();
+    return Status::Ok();
+  }
+  UniqueFd file;
+  time_t modified = time(nullptr);
+  int fd = STDIN_FILENO;
+  if (!log.standard_input) {
+    // A named pipe that nobody writes must not stop us.
+    file = UniqueFd(::open(log.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file) return FileError("read", log.path, errno);
+    struct stat info{};
+    if (fstat(file.get(), &info) == 0) modified = info.st_mtime;
+    fd = file.get();
+  }
+  scanner->Begin(index, YearOf(modified), log.first_line);
+  const Status status = ReadLog(fd, log.path, feed);
+  scanner->End();
+  return status;
+}
 
-Result<Diagnosis> Diagnose(const std::vector<std::string>& paths, const DiagnoseOptions& options) {
+// Reads everything there is to read, then judges.
+Result<Diagnosis> Examine(SourceSet sources, const DiagnoseOptions& options) {
   Result<std::vector<Signature>> rows = LoadSignatures(options.signatures);
   if (!rows.ok()) return rows.status();
-  Result<SourceSet> sources = FindSources(paths, options);
-  if (!sources.ok()) return sources.status();
   Result<std::unique_ptr<Matcher>> matcher = CompilePatterns(*rows);
   if (!matcher.ok()) return matcher.status();
 
   Findings findings;
-  findings.outcome = sources->outcome;
-  findings.world = sources->world;
-  findings.notes = std::move(sources->notes);
+  findings.outcome = sources.outcome;
+  findings.world = sources.world;
+  findings.notes = std::move(sources.notes);
   // The launcher's own knowledge replaces what its events say.
   if (options.exits.empty()) {
-    for (RankEnd& end : sources->ends) findings.AddEnd(std::move(end));
+    for (RankEnd& end : sources.ends) findings.AddEnd(std::move(end));
   }
-  AddKnownExits(options, &findings, &sources->logs);
+  AddKnownExits(options, &findings, &sources.logs);
 
   uint64_t total = 0, done = 0;
-  for (const LogSource& log : sources->logs) {
+  for (const LogSource& log : sources.logs) {
     struct stat info{};
-    if (!log.text && !log.standard_input && stat(log.path.c_str(), &info) == 0)
+    if (!log.text && !log.standard_input && stat(log.path.c_str(), &info) == 0) {
       total += static_cast<uint64_t>(info.st_size);
-    if (log.standard_input) total = 0;
+    }
+  }
+  if (std::any_of(sources.logs.begin(), sources.logs.end(), [](const LogSource& log) { return log.standard_input; })) {
+    total = 0;
   }
   Scanner scanner(**matcher, *rows, &findings);
   size_t read = 0;
   Status first_error;
-  for (const LogSource& log : sources->logs) {
+  for (const LogSource& log : sources.logs) {
     const uint32_t index = static_cast<uint32_t>(findings.sources.size());
     findings.sources.push_back(
         {.path = log.path, .rank = log.rank, .node = log.node, .clock_offset = log.clock_offset});
-    Status status;
-    if (log.text) {
-      scanner.Begin(index, YearOf(time(nullptr)));
-      scanner.Feed(*log.text);
-      scanner.End();
+    auto feed = [&](std::string_view chunk) {
+      scanner.Feed(chunk);
+      findings.sources[index].bytes += chunk.size();
+      done += chunk.size();
+      if (options.progress) options.progress(done, total);
+    };
+    const Status status = ReadSource(log, index, &scanner, feed);
+    if (status.ok()) {
       ++read;
       continue;
     }
-    UniqueFd file;
-    time_t modified = time(nullptr);
-    int fd = STDIN_FILENO;
-    if (!log.standard_input) {
-      file = UniqueFd(::open(log.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-      if (!file) {
-        status = FileError("read", log.path, errno);
-      } else {
-        struct stat info{};
-        if (fstat(file.get(), &info) == 0) modified = info.st_mtime;
-        fd = file.get();
-      }
-    }
-    if (status.ok()) {
-      scanner.Begin(index, YearOf(modified));
-      status = ReadLog(fd, log.path, [&](std::string_view chunk) {
-        scanner.Feed(chunk);
-        findings.sources[index].bytes += chunk.size();
-        done += chunk.size();
-        if (options.progress) options.progress(done, total);
-      });
-      scanner.End();
-    }
-    if (status.ok()) {
-      ++read;
-    } else {
-      if (first_error.ok()) first_error = status;
-      findings.notes.push_back(status.hint().empty() ? status.message()
-                                                     : fmt::format("{} ({})", status.message(), status.hint()));
-    }
+    if (first_error.ok()) first_error = status;
+    findings.notes.push_back(status.hint().empty() ? status.message()
+                                                   : fmt::format("{} ({})", status.message(), status.hint()));
   }
   if (read == 0 && !first_error.ok()) return first_error;
   std::vector<std::string> notes = std::move(findings.notes);
   Diagnosis diagnosis = Judge(std::move(findings));
   diagnosis.notes = std::move(notes);
   return diagnosis;
+}
+
+}  // namespace
+
+Result<Diagnosis> Diagnose(const std::vector<std::string>& paths, const DiagnoseOptions& options) {
+  Result<SourceSet> sources = FindSources(paths, options);
+  if (!sources.ok()) return sources.status();
+  return Examine(*std::move(sources), options);
+}
+
+Result<Diagnosis> DiagnoseText(const std::vector<LogText>& logs, const DiagnoseOptions& options) {
+  SourceSet sources;
+  for (const LogText& log : logs) {
+    LogSource source;
+    source.path = log.name;
+    source.rank = log.rank;
+    source.node = log.node;
+    source.text = log.text;
+    source.first_line = log.first_line;
+    if (auto offset = options.clock_offsets.find(log.node); offset != options.clock_offsets.end()) {
+      source.clock_offset = offset->second;
+    }
+    sources.logs.push_back(std::move(source));
+  }
+  return Examine(std::move(sources), options);
 }
 
 }  // namespace lockstep::diagnose

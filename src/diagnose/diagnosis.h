@@ -82,6 +82,16 @@ struct DiagnoseOptions {
 // Run directories, log files and folders of any launcher.
 Result<Diagnosis> Diagnose(const std::vector<std::string>& paths, const DiagnoseOptions& options);
 
+// Output that is in memory already, such as the last lines of each rank.
+struct LogText {
+  std::string name;  // shown as the file
+  int rank = -1;
+  std::string node;
+  std::string text;
+  uint64_t first_line = 1;  // number of its first line
+};
+Result<Diagnosis> DiagnoseText(const std::vector<LogText>& logs, const DiagnoseOptions& options);
+
 nlohmann::json ToJson(const Diagnosis& diagnosis);
 // Ten lines or fewer when `brief`.
 std::string DiagnosisText(const Diagnosis& diagnosis, bool brief, bool colour);

@@ -114,7 +114,7 @@ std::string DiagnosisText(const Diagnosis& d, bool brief, bool colour) {
   const char* off = colour ? "\x1b[0m" : "";
   std::string out;
   auto line = [&](std::string_view label, const std::string& text) {
-    if (!text.empty()) out += fmt::format("{}{:<13}{}{}\n", bold, label, off, text);
+    if (!text.empty()) out += fmt::format("{}{:<14}{}{}\n", bold, label, off, text);
   };
   const size_t evidence = brief ? 2 : d.evidence.size(), consequences = brief ? 2 : d.consequences.size();
   if (d.verdict != Verdict::kFailure) {

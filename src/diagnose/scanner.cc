@@ -106,12 +106,12 @@ Result<std::unique_ptr<Matcher>> CompilePatterns(const std::vector<Signature>& r
 Scanner::Scanner(Matcher& matcher, const std::vector<Signature>& rows, Findings* findings)
     : matcher_(matcher), rows_(rows), findings_(findings) {}
 
-void Scanner::Begin(uint32_t source, int year) {
+void Scanner::Begin(uint32_t source, int year, uint64_t first_line) {
   source_ = source;
   year_ = year;
   styled_ = false;
   style_ = LineStyle();
-  lines_ = 0;
+  lines_ = first_line == 0 ? 0 : first_line - 1;
   open_ = 0;
   speakers_.clear();
   ends_ = RankEndReader();

@@ -32,7 +32,7 @@ class Scanner {
  public:
   Scanner(Matcher& matcher, const std::vector<Signature>& rows, Findings* findings);
 
-  void Begin(uint32_t source, int year);
+  void Begin(uint32_t source, int year, uint64_t first_line = 1);
   void Feed(std::string_view lines);
   void End();
 

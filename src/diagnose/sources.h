@@ -17,6 +17,7 @@ struct LogSource {
   std::string node;
   double clock_offset = 0;
   std::optional<std::string> text;  // read already
+  uint64_t first_line = 1;          // number of its first line
   bool standard_input = false;
 };
 
