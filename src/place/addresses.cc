@@ -87,6 +87,7 @@ bool Contains(const Prefix& prefix, const Address& address) {
 
 std::vector<OwnAddress> AddressesFromProc(const SysTree& tree) {
   std::vector<OwnAddress> own;
+  std::vector<Address> lone;
   Hardware routes;
   ScanRoutes(tree, &routes);
   for (const Address& address : LocalFromTrie(NetFile(tree, "fib_trie"))) {
@@ -94,7 +95,7 @@ std::vector<OwnAddress> AddressesFromProc(const SysTree& tree) {
       own.push_back({"lo", ToString(address) + "/8"});
       continue;
     }
-    // The narrowest connected network it lies in. Without one (a /32 given by hand) the interface cannot be told.
+    // The narrowest connected network it lies in.
     const Route* best = nullptr;
     int bits = -1;
     for (const Route& route : routes.routes) {
@@ -103,8 +104,21 @@ std::vector<OwnAddress> AddressesFromProc(const SysTree& tree) {
       best = &route;
       bits = prefix.bits;
     }
-    if (best) own.push_back({best->interface, ToString(address) + "/" + std::to_string(bits)});
+    if (best)
+      own.push_back({best->interface, ToString(address) + "/" + std::to_string(bits)});
+    else
+      lone.push_back(address);
   }
+  // An address without a network of its own (a pod's /32) belongs to the one interface that has routes and no address.
+  std::vector<std::string> bare;
+  for (const Route& route : routes.routes) {
+    if (route.destination.find(':') != std::string::npos) continue;
+    const bool known =
+        std::any_of(own.begin(), own.end(), [&](const OwnAddress& o) { return o.interface == route.interface; });
+    if (!known && std::find(bare.begin(), bare.end(), route.interface) == bare.end()) bare.push_back(route.interface);
+  }
+  if (bare.size() == 1)
+    for (const Address& address : lone) own.push_back({bare[0], ToString(address) + "/32"});
   // "fe800000000000000000000000000001 02 40 20 80     eth0": address, index, prefix length, scope, flags, name; all
   // hex.
   for (const std::string& line : Split(NetFile(tree, "if_inet6"), '\n')) {

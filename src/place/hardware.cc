@@ -15,6 +15,7 @@ Hardware ScanHardware(const HardwareOptions& options) {
   ScanInfiniband(tree, &here);
   ScanInterfaces(tree, &here);
   ScanRoutes(tree, &here);
+  ScanPolicyRules(tree, &here);
   ScanLimits(tree, &here);
   ScanFilesystems(tree, options.folders, &here);
   if (options.gpus) {

@@ -12,6 +12,7 @@ void ScanNuma(const SysTree& tree, Hardware* here);
 void ScanInfiniband(const SysTree& tree, Hardware* here);
 void ScanInterfaces(const SysTree& tree, Hardware* here);
 void ScanRoutes(const SysTree& tree, Hardware* here);
+void ScanPolicyRules(const SysTree& tree, Hardware* here);
 void ScanLimits(const SysTree& tree, Hardware* here);
 void ScanFilesystems(const SysTree& tree, const std::vector<std::string>& folders, Hardware* here);
 void ScanGpus(const SysTree& tree, const Environment& env, const std::string& nvml, Hardware* here);

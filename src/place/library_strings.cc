@@ -113,15 +113,16 @@ Result<bool> NameInCode(const std::string& path, std::string_view name) {
   return false;
 }
 
-std::optional<std::string> VersionAfter(const std::string& path, std::string_view before) {
-  Result<ElfFile> file = ElfFile::Open(path);
+std::optional<std::string> TextAfter(const std::string& path, std::string_view before, std::string_view characters) {
+  const Result<ElfFile> file = ElfFile::Open(path);
   if (!file.ok()) return std::nullopt;
   for (const std::string_view part : Constants(*file)) {
     for (size_t at = 0; (at = part.find(before, at)) != std::string_view::npos; ++at) {
-      const std::string_view rest = part.substr(at + before.size(), 40);
-      const size_t end = std::min(rest.find_first_not_of("0123456789."), rest.size());
-      if (end >= 3 && rest.front() != '.' && rest.substr(0, end).find('.') != std::string_view::npos)
-        return std::string(rest.substr(0, end));
+      const std::string_view rest = part.substr(at + before.size(), 64);
+      const std::string_view text = rest.substr(0, std::min(rest.find_first_not_of(characters), rest.size()));
+      const size_t dot = text.find('.');
+      if (dot == std::string_view::npos || dot == 0 || dot > 4 || text[0] < '0' || text[0] > '9') continue;
+      return std::string(text);
     }
   }
   return std::nullopt;

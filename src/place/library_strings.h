@@ -31,8 +31,8 @@ Result<LibraryNames> NamesWithPrefix(const std::string& path, const std::vector<
 // a time, and it is then nowhere as text.
 Result<bool> NameInCode(const std::string& path, std::string_view name);
 
-// The first text in the file's constants that follows `before` and is made of the characters a version has: "2.28.9"
-// after "NCCL version ". Digits must follow at once.
-std::optional<std::string> VersionAfter(const std::string& path, std::string_view before);
+// What follows `before` in the file's constants, where a digit follows at once and a dot soon after, as long as it is
+// made of `characters`: "2.28.9+cuda13.0" after "NCCL version ". The first such place counts.
+std::optional<std::string> TextAfter(const std::string& path, std::string_view before, std::string_view characters);
 
 }  // namespace lockstep::place

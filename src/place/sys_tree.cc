@@ -116,12 +116,15 @@ std::string SysTree::Real(const std::string& path) const {
   return done.empty() ? "/" : joined();
 }
 
-std::string SysTree::LinkName(const std::string& path) const {
+std::string SysTree::LinkTarget(const std::string& path) const {
   char target[PATH_MAX];
   const ssize_t size = ::readlink(Path(path).c_str(), target, sizeof target);
-  if (size <= 0) return "";
-  const std::string text(target, static_cast<size_t>(size));
-  return text.substr(text.rfind('/') + 1);
+  return size <= 0 ? "" : std::string(target, static_cast<size_t>(size));
+}
+
+std::string SysTree::LinkName(const std::string& path) const {
+  const std::string target = LinkTarget(path);
+  return target.substr(target.rfind('/') + 1);
 }
 
 std::optional<int64_t> ToNumber(std::string_view text) {

@@ -27,6 +27,8 @@ class SysTree {
   bool IsFolder(const std::string& path) const;
   // The path with all links followed, as if the root were "/"; empty when it does not exist.
   std::string Real(const std::string& path) const;
+  // What a link says, as it is written; empty: no link.
+  std::string LinkTarget(const std::string& path) const;
   // The last component of a link's target: the name of a driver, a bond, a subsystem.
   std::string LinkName(const std::string& path) const;
 
