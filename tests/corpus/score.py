@@ -50,6 +50,29 @@ def accepted(value, allowed):
     return value in (allowed if isinstance(allowed, list) else [allowed])
 
 
+# General classes of the labels, and which ids of general rules belong to them. The label's words must still be found, so
+# a class alone is never enough.
+TABLE_PY = {"py-fatal", "py-nomodule", "py-glibc", "py-undef", "py-solib", "py-syntax", "py-tb", "py-signal-exception", "py-keyboard-interrupt"}
+SIGNALS = {"exit-sigint": 2, "exit-sigill": 4, "illegal-insn": 4, "exit-sigabrt": 6, "exit-sigbus": 7, "exit-sigfpe": 8, "exit-sigkill": 9, "exit-sigsegv": 11, "exit-sigterm": 15}
+
+
+def of_class(signature, wanted):
+    """Whether a found id is the wanted one or a general rule of the wanted class."""
+    if signature == wanted:
+        return True
+    if wanted in SIGNALS:
+        return signature in (f"signal-{SIGNALS[wanted]}", f"exit-signal-{SIGNALS[wanted]}")
+    if wanted == "py-exception":
+        return signature.startswith("py-") and signature not in TABLE_PY
+    if wanted == "preempted":
+        return signature in ("signal-15", "exit-sigterm", "py-signal-exception", "stopped")
+    if wanted == "interrupted":
+        return signature in ("signal-2", "py-keyboard-interrupt", "py-signal-exception", "stopped")
+    if wanted in ("usage", "shell", "omp", "config", "fortran", "join-timeout"):
+        return signature == "error-line" or signature.startswith(wanted + "-")
+    return signature.startswith(wanted + "-") if wanted in ("exit-code", "cxx-terminate", "c-assert", "node-lost", "hang", "gloo-timeout", "py-memory", "data-error", "net") else False
+
+
 def judge(found, wanted):
     """{"signature": bool, "rank": bool or None (not asked), "restart": ..., "node": ...}"""
     if wanted["verdict"] == "healthy":
@@ -58,7 +81,7 @@ def judge(found, wanted):
     names = wanted["names"]
     named = not names or any(n.lower() in words.lower() for n in names)
     return {
-        "signature": found.get("verdict") == "failure" and found.get("signature") in wanted["signature"] and named,
+        "signature": found.get("verdict") == "failure" and any(of_class(found.get("signature") or "", w) for w in wanted["signature"]) and named,
         "named": named,
         "rank": None if wanted["rank"] is None else accepted(found.get("rank"), wanted["rank"]),
         "node": None if wanted["node"] is None else accepted(found.get("node"), wanted["node"]),

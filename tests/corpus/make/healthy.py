@@ -84,14 +84,14 @@ def _(s):
     for attempt in range(1, 4):
         for r in (1, 4, 6):
             log.say(log.nccl(r, f"NCCL INFO socketPollConnect: connect to 10.12.1.20<52333> returned Connection refused, retrying ({attempt}/34) after sleep for {attempt * 100} msec"))
-    log.nccl_start(net="Socket").hf(10, 200)
+    log.nccl_start(net="Socket").hf(10, 200, total=200)
     keep(s, train_log=log.say("{'train_runtime': 412.3312, 'train_samples_per_second': 77.2, 'train_steps_per_second': 0.48, 'train_loss': 2.31, 'epoch': 1.0}", "100%|\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588| 200/200 [06:52<00:00,  2.06s/it]"))
 
 
 @healthy("destroy-process-group-warning-8-ranks", "torchrun", "the program forgot destroy_process_group; torch warns at the end", made=FORM)
 def _(s):
     """Eight warnings with the words leak and abort."""
-    log = Log(121).banner().hf(10, 100)
+    log = Log(121).banner().hf(10, 100, total=100)
     log.say("{'train_runtime': 212.3, 'train_loss': 2.2, 'epoch': 1.0}")
     for r in range(8):
         log.say(f"[rank{r}]:[W{log.glog()} ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown (function operator())")
@@ -107,7 +107,7 @@ def _(s):
     log.mixed(*[["/opt/conda/lib/python3.10/site-packages/transformers/training_args.py:1568: FutureWarning: `evaluation_strategy` is deprecated and will be removed in version 4.46 of Transformers. Use `eval_strategy` instead", "  warnings.warn(",
                  "Some weights of Qwen2_5_VLForConditionalGeneration were not initialized from the model checkpoint at /data/qwen and are newly initialized: ['merger.ln_q.weight']", "You should probably TRAIN this model on a down-stream task to be able to use it for predictions and inference.",
                  "/opt/conda/lib/python3.10/site-packages/torch/utils/checkpoint.py:87: UserWarning: None of the inputs have requires_grad=True. Gradients will be None", "Using a slow image processor as `use_fast` is unset and a slow processor was saved with this model."] for _ in range(8)])
-    log.say("Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, DeepSpeed config has 8. Using DeepSpeed's value.").hf(10, 120)
+    log.say("Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, DeepSpeed config has 8. Using DeepSpeed's value.").hf(10, 120, total=120)
     log.say(f"[{log.iso()},101] [WARNING] [stage3.py:2139:step] 2 pytorch allocator cache flushes since last step. this happens when there is high memory pressure and is detrimental to performance.")
     log.say("{'eval_loss': 2.01, 'eval_runtime': 3.1, 'epoch': 1.0}", "{'train_runtime': 991.0, 'train_samples_per_second': 12.9, 'train_loss': 2.11, 'epoch': 1.0}", "***** train metrics *****", "  total_flos               =  1038291GF", "  train_loss               =     2.11")
     keep(s, train_log=log)
@@ -117,7 +117,7 @@ def _(s):
 def _(s):
     """wandb's own ERROR lines."""
     log = Log(123, ranks=1)
-    log.say("wandb: Network error (ConnectionError), entering retry loop.", "wandb: W&B API key is configured. Use `wandb login --relogin` to force relogin", "wandb: ERROR Error while calling W&B API: context deadline exceeded (<Response [500]>)", "wandb: Tracking run with wandb version 0.18.3").hf(10, 80)
+    log.say("wandb: Network error (ConnectionError), entering retry loop.", "wandb: W&B API key is configured. Use `wandb login --relogin` to force relogin", "wandb: ERROR Error while calling W&B API: context deadline exceeded (<Response [500]>)", "wandb: Tracking run with wandb version 0.18.3").hf(10, 80, total=80)
     log.say("wandb: WARNING Fatal error while uploading data. Some run data will not be synced, but it will still be written to disk. Use `wandb sync` at the end of the run to try uploading.", "wandb: Run history:", "wandb:       train/loss \u2588\u2586\u2585\u2583\u2582\u2581", "wandb: You can sync this run to the cloud by running:", "wandb: wandb sync /home/user/train/wandb/offline-run-20260314",
             "Training completed. Model saved to out/final", "exit code 0")
     keep(s, train_log=log)
@@ -129,7 +129,7 @@ def _(s):
     log = Log(124, ranks=2).banner()
     for _ in range(6):
         log.say("huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling parallelism to avoid deadlocks...", "To disable this warning, you can either:", "\t- Avoid using `tokenizers` before the fork if possible", "\t- Explicitly set the environment variable TOKENIZERS_PARALLELISM=(true | false)")
-    log.hf(10, 100).say("{'train_runtime': 101.0, 'train_samples_per_second': 12.9, 'train_loss': 2.11, 'epoch': 1.0}", "INFO:__main__:training finished, model in out/")
+    log.hf(10, 100, total=100).say("{'train_runtime': 101.0, 'train_samples_per_second': 12.9, 'train_loss': 2.11, 'epoch': 1.0}", "INFO:__main__:training finished, model in out/")
     keep(s, train_log=log)
 
 
@@ -216,7 +216,7 @@ def _(s):
 @healthy("kernel-log-with-harmless-lines", "torchrun", "a finished run and a kernel log with the usual complaints", made=FORM)
 def _(s):
     """apparmor, corrected memory errors, perf, a remapped row note of long ago."""
-    keep(s, train_log=Log(126).banner().hf(10, 90).say("{'train_runtime': 301.0, 'train_loss': 2.11, 'epoch': 1.0}", "100%|\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588| 90/90 [02:52<00:00,  1.91s/it]"),
+    keep(s, train_log=Log(126).banner().hf(10, 90, total=90).say("{'train_runtime': 301.0, 'train_loss': 2.11, 'epoch': 1.0}", "100%|\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588\u2588| 90/90 [02:52<00:00,  1.91s/it]"),
          dmesg_txt=dmesg(["ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PCI0], AE_NOT_FOUND (20210730/dswload2-162)", "audit: type=1400 audit(1773454210.101:88): apparmor=\"DENIED\" operation=\"open\" profile=\"snap.lxd\" name=\"/proc/1/cgroup\" pid=2211",
          "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)", "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate to 79750", "systemd[1]: nvidia-persistenced.service: Failed with result 'exit-code' (restarted)", "usb 1-2: device descriptor read/64, error -110"], start=811.2))
 
@@ -415,7 +415,7 @@ def _(s):
   Normal   Pulling    40m (x2 over 41m) kubelet            Pulling image "registry.example.org/train/vla:2026.03"
   Normal   Pulled     39m               kubelet            Successfully pulled image in 61.2s
   Normal   Started    39m               kubelet            Started container pytorch
-""", message="Status:           Succeeded\n"), master_0_log=Log(127, ranks=8).banner().hf(10, 100).say("{'train_runtime': 301.0, 'train_loss': 2.11, 'epoch': 1.0}"))
+""", message="Status:           Succeeded\n"), master_0_log=Log(127, ranks=8).banner().hf(10, 100, total=100).say("{'train_runtime': 301.0, 'train_loss': 2.11, 'epoch': 1.0}"))
 
 
 @healthy("subprocess-probe-fails-run-goes-on", "plain", "the start script tries tools that are not there; training does not need them")

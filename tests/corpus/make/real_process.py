@@ -70,7 +70,7 @@ extern "C" void decode() { std::thread t([] { throw std::runtime_error("decoder:
     torchrun(s, 4)
 
 
-@case("c-assertion-rank1-of-2-lockstep", "lockstep", ["c-assert", "exit-sigabrt", "cxx-terminate"], ["Assertion"], ANY,
+@case("c-assertion-rank1-of-2-lockstep", "lockstep", ["c-assert", "exit-sigabrt", "cxx-terminate", "py-fatal"], ["Assertion"], ANY,
       "an assertion of a C library fails on rank 1", rank=1)
 def _(s):
     """assert() in C."""
@@ -109,7 +109,7 @@ def _(s):
     torchrun(s, 2)
 
 
-@case("bus-error-truncated-mmap-plain", "plain", ["exit-sigbus", "shm-bus"], ["Bus error"], ANY,
+@case("bus-error-truncated-mmap-plain", "plain", ["exit-sigbus", "shm-bus"], ["Bus error", "SIGBUS"], ANY,
       "a mapped file got shorter under a reader", rank=None)
 def _(s):
     """mmap of a file that is truncated afterwards; bash reports the signal."""
@@ -129,7 +129,7 @@ print(sum(view[:4096]))
     plain(s, "set -x\npython prepare.py 2>/dev/null\npython train.py\necho \"exit code $?\"\n")
 
 
-@case("kill-9-bash-line-plain", "plain", ["exit-sigkill", "oom-kernel", "oom-cgroup"], ["Killed"], ANY,
+@case("kill-9-bash-line-plain", "plain", ["exit-sigkill", "oom-kernel", "oom-cgroup"], ["Killed", "SIGKILL"], ANY,
       "somebody killed the program with SIGKILL; bash's line is all there is", rank=None)
 def _(s):
     """kill -9 from outside while it trains."""
@@ -377,7 +377,7 @@ time.sleep(2)
     s.run("mpirun --allow-run-as-root --oversubscribe --tag-output -np 4 python train.py >log/mpi.log 2>&1; exit 0")
 
 
-@case("mpirun-segfault-rank1-of-2", "mpirun", ["exit-sigsegv"], ["signal 11", "Segmentation fault"], ANY,
+@case("mpirun-segfault-rank1-of-2", "mpirun", ["exit-sigsegv"], ["signal 11", "Segmentation fault", "SIGSEGV"], ANY,
       "a native library of rank 1 writes to an invalid address", rank=1)
 def _(s):
     """Open MPI reports the signal; nothing else is printed."""

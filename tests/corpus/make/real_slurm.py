@@ -57,7 +57,7 @@ def _(s, bed):
     bed.run(s, f"srun -N2 --ntasks-per-node=2 {PYTHON} train.py >log/srun.log 2>&1")
 
 
-@case("kill-9-rank3-of-4-srun", "srun", ["exit-sigkill"], ["Killed", "signal 9"], ANY, "task 3 was killed from outside", rank=3, node=["n1", None], bed="slurm")
+@case("kill-9-rank3-of-4-srun", "srun", ["exit-sigkill"], ["Killed", "signal 9", "SIGKILL"], ANY, "task 3 was killed from outside", rank=3, node=["n1", None], bed="slurm")
 def _(s, bed):
     """SIGKILL to task 3; SLURM ends the others (--kill-on-bad-exit)."""
     s.write("train.py", program(imports="import signal", args=FROM_SLURM, batch="""
@@ -67,7 +67,7 @@ def _(s, bed):
     bed.run(s, f"srun -N2 --ntasks-per-node=2 --kill-on-bad-exit=1 {PYTHON} train.py >log/srun.log 2>&1")
 
 
-@case("floating-point-exception-4-tasks-srun", "srun", ["exit-sigfpe", "signal"], ["Floating point exception"], ANY, "a native library divides by zero", rank=[0, 1, 2, 3], bed="slurm")
+@case("floating-point-exception-4-tasks-srun", "srun", ["exit-sigfpe", "signal"], ["Floating point exception", "SIGFPE"], ANY, "a native library divides by zero", rank=[0, 1, 2, 3], bed="slurm")
 def _(s, bed):
     """An integer division by zero in C on every task."""
     cc(s, "libtiles.so", "int tiles(int n, int size) { return n / size; }\n")
