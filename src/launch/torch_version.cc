@@ -11,7 +11,8 @@ namespace {
 std::optional<std::pair<int, int>> ReadVersion(const std::filesystem::path& packages) {
   auto text = ReadFile((packages / "torch" / "version.py").string(), 64 << 10);
   if (!text.ok()) return std::nullopt;
-  const size_t at = text->find("__version__");
+  // At the beginning of a line: newer ones also list the name in __all__.
+  const size_t at = text->rfind("__version__", 0) == 0 ? 0 : text->find("\n__version__");
   const size_t quote = at == std::string::npos ? at : text->find_first_of("'\"", at);
   int major = 0;
   int minor = 0;
