@@ -59,7 +59,7 @@ def depth(value):
     torchrun(s, 2)
 
 
-@case("keyboard-interrupt-2-ranks-torchrun", "torchrun", ["interrupted", "preempted", "exit-sigint"], ["KeyboardInterrupt", "SIGINT", "Signal 2"],
+@case("keyboard-interrupt-2-ranks-torchrun", "torchrun", ["interrupted", "preempted", "exit-sigint"], ["KeyboardInterrupt", "SIGINT", "signal 2", "signal: 2"],
       ["yes", "no"], "somebody pressed Ctrl-C", rank=None)
 def _(s):
     """SIGINT to the launcher and its ranks in the middle of an epoch, as a terminal sends it."""
@@ -300,7 +300,7 @@ def _(s):
     lockstep(s, 2)
 
 
-@case("record-error-file-rank1-of-2-torchrun-log-dir", "torchrun", PY, ["FloatingPointError", "loss jumped"], USER,
+@case("record-error-file-rank1-of-2-torchrun-log-dir", "torchrun", PY, ["FloatingPointError", "loss jumped"], ["yes", "no", "after-fix"],
       "rank 1 raises under @record; torchelastic keeps it in an error file", rank=1)
 def _(s):
     """@record on main, redirected streams and torchelastic's log folder."""

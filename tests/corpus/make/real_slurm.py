@@ -133,7 +133,7 @@ def _(s, bed):
 def _(s, bed):
     """--time=1 and a run that needs longer."""
     s.write("train.py", program(args=FROM_SLURM))
-    bed.sbatch(s, f"#!/bin/bash\nsrun {PYTHON} train.py --steps 900 --pace 0.5\n", "-N2", "--ntasks-per-node=2", "--time=1", timeout=200)
+    bed.sbatch(s, f"#!/bin/bash\nsrun {PYTHON} train.py --epochs 60 --pace 0.5\n", "-N2", "--ntasks-per-node=2", "--time=1", timeout=200)
 
 
 @case("node-down-during-step-srun", "sbatch", ["slurm-nodefail", "node-lost"], ["NODE FAILURE", "NODE_FAIL", "node failure"], ["yes", "after-fix"], "a node went down during the job", rank=None, node=["n0", "n1", None], bed="slurm")
