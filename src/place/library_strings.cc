@@ -87,32 +87,6 @@ Result<LibraryNames> NamesWithPrefix(const std::string& path, const std::vector<
   return names;
 }
 
-Result<bool> NameInCode(const std::string& path, std::string_view name) {
-  constexpr size_t kStep = 8, kNear = 96;  // bytes of one move; how far apart the moves of one copy lie
-  Result<ElfFile> file = ElfFile::Open(path);
-  if (!file.ok()) return file.status();
-  if (name.size() < kStep) return false;
-  for (const ElfFile::Section& section : file->Sections()) {
-    if (!section.executable) continue;
-    std::string_view code = section.bytes;
-    const std::string_view first = name.substr(0, kStep);
-    for (size_t at = 0; (at = code.find(first, at)) != std::string_view::npos; ++at) {
-      const size_t from = at > kNear ? at - kNear : 0;
-      const std::string_view near = code.substr(from, 2 * kNear);
-      bool all = true;
-      for (size_t step = kStep; all && step < name.size(); step += kStep) {
-        // The last move may overlap the one before it, or be of 4, 2 or 1 bytes.
-        const std::string_view rest = name.substr(step, kStep);
-        all = near.find(rest) != std::string_view::npos ||
-              (rest.size() < kStep && near.find(name.substr(name.size() - kStep)) != std::string_view::npos) ||
-              (rest.size() > 4 && rest.size() < kStep && near.find(rest.substr(0, 4)) != std::string_view::npos);
-      }
-      if (all) return true;
-    }
-  }
-  return false;
-}
-
 std::optional<std::string> TextAfter(const std::string& path, std::string_view before, std::string_view characters) {
   const Result<ElfFile> file = ElfFile::Open(path);
   if (!file.ok()) return std::nullopt;

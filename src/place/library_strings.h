@@ -19,17 +19,14 @@ struct LibraryNames {
   std::vector<std::string> whole;      // a string of its own: what getenv is called with
   std::vector<std::string> mentioned;  // only inside longer text: messages
 
-  // A string of its own, or the tail of one: linkers let "NCCL_X" share the bytes of "TORCH_NCCL_X".
+  // A string of its own, or the tail of one: linkers let "NCCL_X" share the bytes of "TORCH_NCCL_X". False is no proof:
+  // a compiler may cut a literal that it copies into constants of 16 bytes, and then only pieces are there.
   bool Knows(std::string_view name) const;
 
   std::vector<std::string> tails;  // words that end in a prefixed name: "TORCH_NCCL_X" where NCCL_ was asked for
 };
 
 Result<LibraryNames> NamesWithPrefix(const std::string& path, const std::vector<std::string>& prefixes);
-
-// Whether the name is written in the instructions themselves: a compiler copies a short literal by moves of 8 bytes at
-// a time, and it is then nowhere as text.
-Result<bool> NameInCode(const std::string& path, std::string_view name);
 
 // What follows `before` in the file's constants, where a digit follows at once and a dot soon after, as long as it is
 // made of `characters`: "2.28.9+cuda13.0" after "NCCL version ". The first such place counts.
