@@ -73,13 +73,13 @@ constexpr ExceptionRule kRules[] = {
      "find the call that repeats itself in the traceback"},
     {"OverflowError", Role::kRoot, 5, Policy::kStop, "a number is too large: {m}",
      "check the values at the line named"},
-    {"FloatingPointError", Role::kRoot, 5, Policy::kOnce, "the numbers ran away: {m}",
+    {"FloatingPointError", Role::kRoot, 5, Policy::kStop, "the numbers ran away: {m}",
      "lower the learning rate, check the data of that step, use bf16"},
-    {"UnicodeDecodeError", Role::kRoot, 5, Policy::kStop, "a file is not text in the expected encoding: {m}",
+    {"UnicodeDecodeError", Role::kRoot, 5, Policy::kFix, "a file is not text in the expected encoding: {m}",
      "find the file at the line named: it may be binary, compressed or damaged"},
     {"UnicodeEncodeError", Role::kRoot, 5, Policy::kStop, "text cannot be written in this encoding: {m}",
      "set PYTHONIOENCODING=utf-8 or LC_ALL=C.UTF-8"},
-    {"JSONDecodeError", Role::kRoot, 5, Policy::kStop, "a file or answer is not JSON: {m}",
+    {"JSONDecodeError", Role::kRoot, 5, Policy::kFix, "a file or answer is not JSON: {m}",
      "find the file at the line named: it may be empty, cut off or a pointer of git-lfs"},
     {"YAMLError", Role::kRoot, 5, Policy::kStop, "a configuration file is not YAML: {m}",
      "correct the file at the line and column named"},
@@ -95,17 +95,17 @@ constexpr ExceptionRule kRules[] = {
      "check the configuration's path and name"},
     {"ValidationError", Role::kRoot, 5, Policy::kStop, "the configuration does not fit its description: {m}",
      "correct the fields named"},
-    {"UnidentifiedImageError", Role::kRoot, 5, Policy::kOnce, "an image file cannot be read: {m}",
+    {"UnidentifiedImageError", Role::kRoot, 5, Policy::kFix, "an image file cannot be read: {m}",
      "remove or download again the file named; skip unreadable samples in the data loader"},
     {"DecompressionBombError", Role::kRoot, 5, Policy::kStop, "an image is larger than the reader allows: {m}",
      "remove it or raise PIL.Image.MAX_IMAGE_PIXELS"},
-    {"BadZipFile", Role::kRoot, 5, Policy::kStop, "an archive is damaged or cut off: {m}",
+    {"BadZipFile", Role::kRoot, 5, Policy::kFix, "an archive is damaged or cut off: {m}",
      "download it again and check its size"},
-    {"BadGzipFile", Role::kRoot, 5, Policy::kStop, "an archive is damaged or not gzip: {m}",
+    {"BadGzipFile", Role::kRoot, 5, Policy::kFix, "an archive is damaged or not gzip: {m}",
      "download it again and check its size"},
-    {"ReadError", Role::kRoot, 5, Policy::kOnce, "an archive or answer could not be read: {m}",
+    {"ReadError", Role::kRoot, 5, Policy::kFix, "an archive or answer could not be read: {m}",
      "download it again and check its size"},
-    {"DatasetGenerationError", Role::kRoot, 4, Policy::kStop, "the dataset could not be built: {m}",
+    {"DatasetGenerationError", Role::kRoot, 4, Policy::kFix, "the dataset could not be built: {m}",
      "read the exception before it: it names file and row"},
     {"DatasetNotFoundError", Role::kRoot, 5, Policy::kStop, "the dataset does not exist or may not be read: {m}",
      "check its name and your token"},
@@ -183,6 +183,16 @@ const ExceptionRule& RuleFor(std::string_view type, std::string_view) {
     if (name == kRules[i].type) return kRules[i];
   }
   return kRules[count - 1];
+}
+
+bool IsProgramError(std::string_view type) {
+  static constexpr std::string_view kOutside[] = {"Connection",  "Timeout", "OSError",     "IOError",
+                                                  "Memory",      "Socket",  "Operational", "Throttl",
+                                                  "Unavailable", "Network", "EOF"};
+  for (std::string_view word : kOutside) {
+    if (ClassName(type).find(word) != std::string_view::npos) return false;
+  }
+  return true;
 }
 
 std::string ExceptionId(std::string_view type) {

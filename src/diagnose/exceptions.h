@@ -21,6 +21,9 @@ struct ExceptionRule {
 // Never null: the last row speaks for every class.
 const ExceptionRule& RuleFor(std::string_view type, std::string_view message);
 
+// Whether the class is raised by programs rather than by the machine or the network around them.
+bool IsProgramError(std::string_view type);
+
 // "torch.cuda.OutOfMemoryError" -> "OutOfMemoryError".
 std::string_view ClassName(std::string_view type);
 // "py-out-of-memory-error".

@@ -52,6 +52,7 @@ struct Stream {
   uint64_t marks = 0;  // progress lines that advanced
   std::optional<uint64_t> step, total;
   uint64_t last_mark_line = 0;
+  uint64_t last_line = 0;  // the last one that was looked at
   double last_mark_time = 0;
   bool loss_finite = true;     // of the last line that names a loss
   uint64_t finished_line = 0;  // where it says it is done, 0: nowhere

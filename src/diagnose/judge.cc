@@ -34,6 +34,38 @@ bool KnownEarlier(const Candidate& a, const Candidate& b) {
   return false;
 }
 
+struct SignalAdvice {
+  int signal;
+  int weight;
+  Policy policy;
+  const char* remedy;
+};
+constexpr SignalAdvice kSignalAdvice[] = {
+    {SIGKILL, 3, Policy::kOnce,
+     "look at memory.events of the job's cgroup, dmesg or the pod's status; fewer loader workers or more memory"},
+    {SIGSEGV, 3, Policy::kOnce,
+     "PYTHONFAULTHANDLER=1 shows the Python stack; suspect extensions built for another torch or CUDA"},
+    {SIGBUS, 3, Policy::kFix, "enlarge /dev/shm; make sure no file that is mapped gets overwritten"},
+    {SIGILL, 3, Policy::kStop, "use a build for this processor, or nodes of one kind"},
+    {SIGABRT, 2, Policy::kOnce, "look at the last lines of that rank"},
+    {0, 3, Policy::kOnce, "look at the last lines of that rank"},
+};
+
+const SignalAdvice& AdviceFor(int signal) {
+  for (const SignalAdvice& advice : kSignalAdvice) {
+    if (advice.signal == signal || advice.signal == 0) return advice;
+  }
+  return kSignalAdvice[0];
+}
+
+// "exit-sigkill"; a signal without a name: "signal-42".
+std::string SignalId(int signal) {
+  std::string name = SignalName(signal);
+  if (name == "?") return fmt::format("signal-{}", signal);
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return "exit-" + name;
+}
+
 class Court {
  public:
   explicit Court(Findings findings) : f_(std::move(findings)) {}
@@ -84,6 +116,12 @@ class Court {
     return best;
   }
 
+  bool SaysSomething(int rank) const {
+    return std::any_of(f_.all.begin(), f_.all.end(), [&](const Finding& finding) {
+      return finding.rank == rank && finding.weight >= 2 && finding.level != Level::kWarning;
+    });
+  }
+
   void AddEndFindings() {
     for (const RankEnd& end : f_.ends) {
       if (!end.failed()) continue;
@@ -98,35 +136,11 @@ class Court {
       if (end.signal != 0) {
         finding.cause =
             fmt::format("rank {} was ended by {}: {}", end.rank, SignalName(end.signal), SignalMeaning(end.signal));
-        switch (end.signal) {
-          case SIGKILL:
-            finding.id = "exit-sigkill";
-            finding.weight = 3;
-            finding.policy = Policy::kOnce;
-            finding.remedy =
-                "look at memory.events of the job's cgroup, dmesg or the pod's status; use fewer loader workers or ask "
-                "for more memory";
-            break;
-          case SIGSEGV:
-            finding.id = "exit-sigsegv";
-            finding.weight = 3;
-            finding.policy = Policy::kOnce;
-            finding.remedy =
-                "run with PYTHONFAULTHANDLER=1 for the Python stack; suspect extensions built for another torch or "
-                "CUDA";
-            break;
-          case SIGBUS:
-            finding.id = "exit-sigbus";
-            finding.weight = 3;
-            finding.policy = Policy::kFix;
-            finding.remedy = "enlarge /dev/shm; make sure no file that is mapped gets overwritten";
-            break;
-          default:
-            finding.id = fmt::format("signal-{}", end.signal);
-            finding.weight = end.signal == SIGABRT ? 2 : 3;
-            finding.policy = Policy::kOnce;
-            finding.remedy = "look at the last lines of that rank";
-        }
+        const SignalAdvice& advice = AdviceFor(end.signal);
+        finding.id = SignalId(end.signal);
+        finding.weight = advice.weight;
+        finding.policy = advice.policy;
+        finding.remedy = advice.remedy;
         if (end.after_stop || end.signal == SIGTERM || end.signal == SIGINT) {
           finding.weight = 1;
           finding.role = Role::kTrigger;
@@ -137,7 +151,8 @@ class Court {
         finding.cause = end.rank >= 0
                             ? fmt::format("rank {} ended with code {} and does not say why", end.rank, *end.code)
                             : fmt::format("a rank ended with code {} and does not say why", *end.code);
-        finding.weight = 1;
+        // A rank that only noticed the end of another has said so itself.
+        finding.weight = end.after_stop || end.rank < 0 || SaysSomething(end.rank) ? 1 : 2;
         finding.policy = Policy::kOnce;
         finding.remedy = "look at the whole output of that rank, stderr included";
         if (*end.code == 127 || *end.code == 126) {
@@ -159,7 +174,9 @@ class Court {
       candidate.recovered = stream.marks >= finding.marks + 2;
       const bool quiet =
           finding.level == Level::kWarning || finding.level == Level::kInfo || finding.level == Level::kDebug;
-      candidate.soft = candidate.recovered || (quiet && finding.weight < kDecisive);
+      // What a speaker says last was not got over.
+      const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks;
+      candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && !final);
       if (finding.id == "num-nan") {
         candidate.soft = stream.loss_finite;
         candidate.recovered = candidate.soft;
@@ -214,8 +231,9 @@ class Court {
   }
 
   const Candidate* Choose() {
-    if (f_.outcome && *f_.outcome == "succeeded") return nullptr;
-    if (Finished()) return nullptr;
+    // A run that ends well with a loss that is no number has failed all the same.
+    const Candidate* diverged = Earliest([](const Candidate& c) { return !c.soft && c.finding->id == "num-nan"; });
+    if ((f_.outcome && *f_.outcome == "succeeded") || Finished()) return diverged;
     const Candidate* decisive =
         Earliest([](const Candidate& c) { return !c.soft && IsCause(*c.finding) && c.finding->weight >= kDecisive; });
     const Candidate* strong = Earliest([](const Candidate& c) {
@@ -393,10 +411,11 @@ class Court {
 
   void SetRestart(const Finding& finding, Diagnosis* out) const {
     Policy policy = finding.policy;
-    // An exception nobody knows, after work was done: the data or the moment may have been the reason.
-    if (policy == Policy::kStop && finding.id.starts_with("py-") && finding.traceback && finding.marks > 0 &&
-        finding.id == ExceptionId(finding.exception)) {
-      policy = Policy::kOnce;
+    // Exceptions that only the general rules know. Before the first step they repeat themselves; later the data or the
+    // moment may have been the reason, so nothing is ruled out.
+    if (!finding.exception.empty() && finding.id == ExceptionId(finding.exception)) {
+      if (policy == Policy::kStop && finding.marks > 0) policy = Policy::kFix;
+      if (policy == Policy::kOnce && finding.marks == 0 && IsProgramError(finding.exception)) policy = Policy::kFix;
     }
     switch (policy) {
       case Policy::kSame:

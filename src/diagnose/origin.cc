@@ -268,6 +268,24 @@ Level SniffLevel(std::string_view text) {
   return level;
 }
 
+// "rank-3", "rank_3", "rank3" as a word of a file's or folder's name.
+void ReadTag(std::string_view part, std::string_view word, bool whole, int* number, std::string* name) {
+  for (size_t at = part.find(word); at != std::string_view::npos; at = part.find(word, at + 1)) {
+    if (at > 0 && (whole || (part[at - 1] != '-' && part[at - 1] != '_' && part[at - 1] != '.'))) continue;
+    if (at >= 6 && part.substr(at - 6, 5) == "local") continue;
+    size_t end = at + word.size();
+    if (end < part.size() && (part[end] == '-' || part[end] == '_' || part[end] == '.' || part[end] == '=')) ++end;
+    if (end >= part.size() || !IsDigit(part[end])) continue;
+    const std::optional<int> found = Number(part, end);
+    if (!found || (end < part.size() && part[end] != '.' && (whole || (part[end] != '-' && part[end] != '_'))))
+      continue;
+    if (part.substr(end).starts_with("-of-") && whole) continue;
+    *number = *found;
+    if (name != nullptr) *name = std::string(part.substr(at, end - at));
+    return;
+  }
+}
+
 }  // namespace
 
 LineStyle LearnStyle(std::string_view lines) {
@@ -387,28 +405,14 @@ PathOrigin ReadPathOrigin(std::string_view path) {
     if (const std::optional<int> rank = Number(number, at); rank && at == number.size()) origin.rank = *rank;
     if (const std::optional<int> attempt = NumberAfter(parts[parts.size() - 3], "attempt_")) origin.attempt = *attempt;
   }
+  // A folder speaks only when its whole name is such a tag; a file's name may hold more.
   const size_t first = parts.size() > 3 ? parts.size() - 3 : 0;
   for (size_t i = first; i < parts.size(); ++i) {
-    const std::string_view part = parts[i];
-    for (std::string_view word : {"rank-", "rank_", "rank.", "rank=", "rank", "task-", "task_", "global_rank"}) {
-      if (const std::optional<int> rank = NumberAfter(part, word)) {
-        const size_t at = part.find(word);
-        if (at > 0 && IsWord(part[at - 1]) && part[at - 1] != '_') continue;
-        if (at >= 6 && part.substr(at - 6, 6) == "local_") continue;
-        origin.rank = *rank;
-        break;
-      }
-    }
-    for (std::string_view word :
-         {"node-", "node_", "node", "host-", "host_", "worker-", "worker_", "machine-", "pod-"}) {
-      if (const std::optional<int> number = NumberAfter(part, word)) {
-        const size_t at = part.find(word);
-        if (at > 0 && IsWord(part[at - 1]) && part[at - 1] != '_') continue;
-        size_t end = at + word.size();
-        while (end < part.size() && IsDigit(part[end])) ++end;
-        origin.node = std::string(part.substr(at, end - at));
-        break;
-      }
+    const bool whole = i + 1 < parts.size();
+    for (std::string_view word : {"rank", "task", "global_rank"}) ReadTag(parts[i], word, whole, &origin.rank, nullptr);
+    for (std::string_view word : {"node", "host", "worker", "master", "machine", "pod", "launcher"}) {
+      int ignored = -1;
+      ReadTag(parts[i], word, whole, &ignored, &origin.node);
     }
   }
   return origin;

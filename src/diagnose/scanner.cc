@@ -71,11 +71,25 @@ std::string FillException(const char* pattern, const Raised& raised) {
 // Words of a scheduler or launcher that follow a traceback do not belong to its message.
 bool BelongsToMessage(const Signature& row) {
   if (row.role == Role::kTrigger || row.role == Role::kAdvice || row.weight == 0) return false;
-  for (const char* domain : {"slurm", "k8s", "proc", "mpi", "hw"}) {
+  for (const char* domain : {"slurm", "k8s", "proc", "mpi", "hw", "shell"}) {
     if (row.domain == domain) return false;
   }
   return true;
 }
+
+// A line before a traceback that says it was dealt with.
+bool IntroducesHandled(std::string_view line) {
+  static constexpr std::string_view kWords[] = {
+      "Exception ignored in", "retry",        "Retry",         "skipping",   "Skipping", "ignoring", "Ignoring",
+      "falling back",         "Falling back", "will continue", "continuing", "skipped",  "Skipped",  "(ignored)"};
+  for (std::string_view word : kWords) {
+    if (Has(line, word)) return true;
+  }
+  return false;
+}
+
+// Rows for whole families of messages.
+bool IsGeneral(const Signature& row) { return row.domain == "general" || row.domain == "shell"; }
 
 // "SomeError: words" at the start of a line.
 bool LooksLikeException(std::string_view text, std::string* type, std::string* message) {
@@ -217,6 +231,7 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
   line.time = line.origin.time;
   line.exact = line.time != 0;
   Speaker& speaker = SpeakerOf(line.origin);
+  findings_->streams[speaker.stream].last_line = line.number;
 
   bool progress = false, interesting = false, begins = false, open_here = speaker.traceback != nullptr;
   for (uint32_t pattern : patterns) {
@@ -256,10 +271,7 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
       const std::string_view previous =
           CleanLine(chunk.substr(start, std::min<size_t>(begin - 1 - start, 2000)), 0, &buffer);
       const Origin origin = ReadOrigin(previous, style_, year_);
-      if (Has(previous, "Exception ignored in")) speaker.traceback_level = Level::kWarning;
-      if (speaker.traceback_level == Level::kNone && origin.level != Level::kError && origin.level != Level::kInfo) {
-        speaker.traceback_level = origin.level;
-      }
+      if (IntroducesHandled(previous) && origin.rank == line.origin.rank) speaker.traceback_level = Level::kWarning;
     }
     ++open_;
     return;
@@ -314,8 +326,8 @@ bool Scanner::Better(int row, const Match& match, int than, const Match& other) 
   if (than < 0) return true;
   const Signature& a = rows_[static_cast<size_t>(row)];
   const Signature& b = rows_[static_cast<size_t>(than)];
+  if (IsGeneral(a) != IsGeneral(b)) return IsGeneral(b);
   if ((a.weight == 0) != (b.weight == 0)) return b.weight == 0;
-  if ((a.domain == "general") != (b.domain == "general")) return b.domain == "general";
   if (std::find(a.over.begin(), a.over.end(), b.id) != a.over.end()) return true;
   if (std::find(b.over.begin(), b.over.end(), a.id) != b.over.end()) return false;
   if (match.begin != other.begin) return match.begin < other.begin;
@@ -467,9 +479,7 @@ void Scanner::CloseTraceback(Speaker& speaker) {
       }
     }
     if (row >= 0) {
-      const Signature& signature = rows_[static_cast<size_t>(row)];
-      // A consequence's row speaks for a class that says little by itself.
-      if (signature.domain != "general") FillFromRow(row, match, &candidate);
+      FillFromRow(row, match, &candidate);
     }
     const bool later = one.link == Link::kDuringHandling || one.link == Link::kOriginal;
     if (candidate.weight > best_weight || (candidate.weight == best_weight && later)) {

@@ -163,9 +163,16 @@ class Collector {
         const std::string outcome = GetString(*report, "outcome");
         if (!outcome.empty()) out_.outcome = outcome;
         out_.world = static_cast<int>(GetInt(*report, "world_size"));
+        // The launcher's own reason, where no rank is to blame.
+        const std::string end = GetString(*report, "end");
+        if (end == "node_lost" || end == "rendezvous_failed" || end == "stalled") {
+          LogSource source;
+          source.path = run + "/report.json";
+          source.text = fmt::format("lockstep: {}: {}\n", end, GetString(*report, "reason"));
+          out_.logs.push_back(std::move(source));
+        }
       }
     }
-    std::map<int, std::string> hosts;
     for (const nlohmann::json& event : events.lines) {
       const std::string type = GetString(event, "type");
       if (GetInt(event, "attempt", -1) != attempt) continue;
@@ -184,7 +191,7 @@ class Collector {
         LogSource source;
         source.path = run + "/events.jsonl";
         source.node = NodeName(static_cast<int>(GetInt(event, "node")));
-        source.text = fmt::format("lockstep: node {} lost: {}\n", GetInt(event, "node"), GetString(event, "why"));
+        source.text = fmt::format("lockstep: lost node {}: {}\n", GetInt(event, "node"), GetString(event, "why"));
         out_.logs.push_back(std::move(source));
       }
     }
