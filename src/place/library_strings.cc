@@ -102,4 +102,8 @@ std::optional<std::string> TextAfter(const std::string& path, std::string_view b
   return std::nullopt;
 }
 
+std::optional<std::string> VersionAfter(const std::string& path, std::string_view before) {
+  return TextAfter(path, before, "0123456789.");
+}
+
 }  // namespace lockstep::place

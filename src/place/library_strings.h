@@ -31,5 +31,7 @@ Result<LibraryNames> NamesWithPrefix(const std::string& path, const std::vector<
 // What follows `before` in the file's constants, where a digit follows at once and a dot soon after, as long as it is
 // made of `characters`: "2.28.9+cuda13.0" after "NCCL version ". The first such place counts.
 std::optional<std::string> TextAfter(const std::string& path, std::string_view before, std::string_view characters);
+// Digits and dots only: "2.28.9".
+std::optional<std::string> VersionAfter(const std::string& path, std::string_view before);
 
 }  // namespace lockstep::place
