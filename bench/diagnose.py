@@ -58,22 +58,29 @@ def block(size, seed=7):
     return ("\n".join(out) + "\n").encode()
 
 
-def usage(command, stdin=None, feed=None):
+# Started by a small process, because the largest resident set that wait4 reports begins with the one of the parent.
+MEASURE = """import json, os, subprocess, sys, time
+start = time.monotonic()
+process = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1], "wb"), stderr=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
+
+def usage(command, feed=None):
     """(exit code, wall seconds, processor seconds, largest resident set in MiB, stdout) of a command."""
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE if feed else (stdin or subprocess.DEVNULL), stdout=out, stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
+    with tempfile.NamedTemporaryFile() as out:
+        process = subprocess.Popen([sys.executable, "-S", "-c", MEASURE, out.name, *command], stdin=subprocess.PIPE if feed else subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   env={**os.environ, "LC_ALL": "C"})
         if feed:
             try:
                 feed(process.stdin)
             except BrokenPipeError:
                 pass
             process.stdin.close()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        text = out.read()
-    return process.returncode, time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, text
+        figures = json.loads(process.stdout.read())
+        process.wait()
+        return (*figures, out.read())
 
 
 def patterns():
