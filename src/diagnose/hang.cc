@@ -368,10 +368,16 @@ Place Locate(const ProcessStacks& process) {
   };
   const Row* found = nullptr;
   const StackFrame* at = nullptr;
+  // A lock, a file or a socket says less than the data loader or the collective it is used by.
   for (const StackFrame& frame : thread->python) {
-    found = Find(kPython, frame, true);
-    at = &frame;
-    if (found != nullptr) break;
+    const Row* row = Find(kPython, frame, true);
+    if (row == nullptr) continue;
+    const bool weak = !Waits(row->where) && row->where != Where::kDataLoader;
+    if (found == nullptr || !weak) {
+      found = row;
+      at = &frame;
+    }
+    if (!weak) break;
   }
   if (found == nullptr) {
     for (const StackFrame& frame : thread->native) {

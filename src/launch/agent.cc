@@ -11,6 +11,7 @@
 
 #include "base/files.h"
 #include "launch/fanout.h"
+#include "launch/log_excerpt.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
 
@@ -21,6 +22,8 @@ constexpr Millis kHoldSignalEnds{150};
 constexpr Millis kSecondPress{300};  // two SIGINT closer than this are one key press seen twice
 constexpr Millis kCoordinatorPatience{5000};
 constexpr Millis kTuningPatience{5000};
+constexpr size_t kExcerpt = 128 << 10;  // of one rank's log
+constexpr size_t kExcerpts = 4 << 20;  // of all ranks of this node
 constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
 
 bool MayBeOurs(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
@@ -335,6 +338,21 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
   Json details = Json::array();
   for (const auto& ended : ended_) {
     if (!ended.status.success()) details.push_back(Details(ended).ToJson());
+  }
+  // The ends of the logs, for the diagnosis: those that failed by themselves first and with more of theirs.
+  size_t room = kExcerpts;
+  for (const bool by_itself : {true, false}) {
+    for (Json& detail : details) {
+      const auto rank = static_cast<int>(Number(detail, "rank"));
+      const bool told = std::any_of(ended_.begin(), ended_.end(),
+                                    [&](const auto& ended) { return ended.rank == rank && ended.after_stop; });
+      const size_t bytes = std::min(room, by_itself ? kExcerpt : kExcerpt / 4);
+      if (told == by_itself || bytes < 1024) continue;
+      LogExcerpt excerpt = ReadExcerpt(dir_->LogPath(attempt_, node_, rank), bytes);
+      room -= std::min(room, excerpt.text.size());
+      detail["first_line"] = excerpt.first_line;
+      detail["text"] = std::move(excerpt.text);
+    }
   }
   std::string words;
   for (pid_t pid : stuck) {

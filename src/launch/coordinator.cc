@@ -31,6 +31,7 @@ Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Member self, Ev
 }
 
 Coordinator::~Coordinator() {
+  *alive_ = false;
   if (timer_ != 0) loop_.Cancel(timer_);
 }
 
@@ -78,6 +79,7 @@ void Coordinator::Go() {
   }
   state_ = State::kRunning;
   exits_.clear();
+  excerpts_.clear();
   lost_.clear();
   stop_why_.clear();
   start_failure_ = Status();
@@ -174,6 +176,7 @@ void Coordinator::OnExit(Seat& seat, const Json& message) {
   RankExit exit = RankExit::FromJson(message);
   exit.node = seat.node;
   exit.host = seat.member.host;
+  exit.time = UnixSeconds();
   exit.after_stop = exit.after_stop || state_ == State::kStopping;
   events_.record("rank_exited",
                  {{"attempt", attempt_},
@@ -200,6 +203,9 @@ void Coordinator::OnStopped(Seat& seat, const Json& message) {
   if (auto details = message.find("details"); details != message.end() && details->is_array()) {
     for (const auto& detail : *details) {
       const RankExit more = RankExit::FromJson(detail);
+      if (std::string text = Text(detail, "text"); !text.empty()) {
+        excerpts_[more.rank] = {std::move(text), static_cast<uint64_t>(Number(detail, "first_line", 1))};
+      }
       for (RankExit& exit : exits_) {
         if (exit.rank != more.rank) continue;
         exit.error_message = more.error_message;
@@ -223,6 +229,7 @@ void Coordinator::BeginStop(int signal, const std::string& why) {
     state_ = State::kStopping;
     stop_sent_ = Now();
     events_.record("stopping", {{"attempt", attempt_}, {"why", why}, {"signal", signal}});
+    if (stop_signal_ == 0) WarmDiagnosis();
   } else if (state_ != State::kStopping) {
     return;
   }
@@ -259,7 +266,7 @@ void Coordinator::MemberLost(int index, const std::string& why) {
 }
 
 void Coordinator::CheckStopped() {
-  if (state_ != State::kStopping && state_ != State::kRunning) return;
+  if ((state_ != State::kStopping && state_ != State::kRunning) || deciding_) return;
   for (const auto& [index, seat] : seats_) {
     if (!seat.stopped) return;
   }
@@ -351,7 +358,7 @@ void Coordinator::Decide() {
       outcome.end = progressed_ ? End::kFailed : End::kEnvironment;
       outcome.exit_code = first.code;
       if (!first.error_message.empty()) outcome.reason = first.error_message;
-      return Finish(std::move(outcome));
+      return Examine(std::move(outcome), signature, /*final=*/true);
     }
   } else if (saved) {
     outcome.end = End::kSaved;
@@ -363,30 +370,7 @@ void Coordinator::Decide() {
     outcome.reason = fmt::format("all {} ranks succeeded", world_);
     return Finish(std::move(outcome));
   }
-  const auto verdict = stop_signal_ != 0 ? RestartPolicy::Verdict{} : policy_.Judge(signature, progressed_);
-  if (!verdict.restart) {
-    if (policy_.budget() > 0 && stop_signal_ == 0) outcome.reason += fmt::format(" ({})", verdict.why);
-    return Finish(std::move(outcome));
-  }
-  events_.record("attempt_ended",
-                 {{"attempt", attempt_}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
-  events_.record("restart", {{"attempt", attempt_},
-                             {"why", outcome.reason},
-                             {"left", policy_.budget() - policy_.used()},
-                             {"pause", verdict.pause.count() / 1000.0},
-                             {"failure", failures.empty() ? Json() : failures.front().ToJson()}});
-  events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
-  state_ = State::kBackingOff;
-  ++attempt_;
-  loop_.After(verdict.pause, [this] {
-    if (state_ != State::kBackingOff) return;
-    state_ = State::kGathering;  // a lost node's seat is free again
-    gather_start_ = Now();
-    if (static_cast<int>(seats_.size()) < self_.count) {
-      events_.say(fmt::format("waiting for a replacement of {}", MissingText()));
-    }
-    CheckGathered();
-  });
+  Examine(std::move(outcome), signature, /*final=*/false);
 }
 
 void Coordinator::Finish(Outcome outcome) {

@@ -15,8 +15,10 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
+#include "diagnose/diagnosis.h"
 #include "diagnose/hang.h"
 #include "launch/connection.h"
+#include "launch/log_excerpt.h"
 #include "launch/member.h"
 #include "launch/outcome.h"
 #include "launch/reception.h"
@@ -43,6 +45,9 @@ struct CoordinatorOptions {
   // The port the workers' rank 0 will listen on in this attempt.
   std::function<Result<int>()> pick_port;
   StallLimit stall{StallLimit::Mode::kOff, Millis(0)};
+  // Finds the cause of a failed attempt; called on a thread of its own. Empty: no diagnosis.
+  std::function<Result<diagnose::Diagnosis>(const std::vector<diagnose::LogText>&, const diagnose::DiagnoseOptions&)>
+      diagnose;
 };
 
 class Coordinator {
@@ -105,6 +110,13 @@ class Coordinator {
   void Finish(Outcome outcome);
   void WaitForGoodbyes(const Outcome& outcome, TimePoint until);
 
+  // coordinator_diagnose.cc
+  void WarmDiagnosis();
+  void Examine(Outcome outcome, const std::string& signature, bool final);
+  void Conclude(Outcome outcome, const std::string& signature, bool final,
+                std::optional<diagnose::Diagnosis> diagnosis);
+  diagnose::Diagnosis StallDiagnosis() const;
+
   // coordinator_stall.cc
   void CheckStall();
   void BeginInspection(bool pause);
@@ -135,8 +147,12 @@ class Coordinator {
   int attempt_ = 0;
   int world_ = 0;
   // The current attempt:
-  std::vector<RankExit> exits_;  // in order of arrival
-  int stop_signal_ = 0;          // a stop asked for from outside, 0: none
+  std::vector<RankExit> exits_;         // in order of arrival
+  std::map<int, LogExcerpt> excerpts_;  // the end of each rank's log, by rank
+  bool deciding_ = false;
+  bool warmed_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted and outlives this
+  int stop_signal_ = 0;                                         // a stop asked for from outside, 0: none
   std::string stop_why_;
   std::string lost_;  // the first member lost in this attempt
   Status start_failure_;

@@ -187,6 +187,7 @@ Status Launcher::Host() {
   options.backoff = plan_.options.backoff;
   options.max_restarts = plan_.options.max_restarts;
   options.stall = plan_.options.stall;
+  options.diagnose = diagnose::DiagnoseText;
   options.engine = plan_.options.runs_engine();
   options.first_attempt = run_dir_->first_attempt();
   options.run_name = run_dir_->name();

@@ -21,6 +21,7 @@ struct RankExit {
   bool core_dumped = false;
   bool after_stop = false;  // ended because it was told to
   double uptime = 0;
+  double time = 0;        // when the coordinator heard of it, seconds since 1970
   double error_time = 0;  // time stamp inside its error file, 0: none
   // Filled when its node has stopped:
   std::string error_message;  // of TORCHELASTIC_ERROR_FILE

@@ -25,6 +25,14 @@ std::string LastLines(const std::string& text, size_t count) {
   return out;
 }
 
+std::string Indented(const std::string& text) {
+  std::string out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out += "  " + line + "\n";
+  if (!out.empty()) out.pop_back();
+  return out;
+}
+
 // What a way of dying usually means. Words only where they are nearly always true.
 std::string Advice(const RankExit& exit) {
   if (exit.signal == SIGKILL && !exit.evidence.empty())
@@ -143,7 +151,8 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
     if (!first.evidence.empty()) text += "\n  evidence: " + first.evidence;
     if (!first.error_message.empty()) text += "\n  error: " + first.error_message;
     if (!first.tail.empty()) {
-      std::string lines = LastLines(first.tail, kShownLines);
+      // A diagnosis quotes the lines that matter.
+      std::string lines = LastLines(first.tail, outcome.diagnosis_text.empty() ? kShownLines : kShownLines / 3);
       lines.pop_back();
       text += "\n  last lines:\n" + lines;
     }
@@ -156,7 +165,13 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
       }
       text += "\n  also failed, later: " + others;
     }
-    text += "\n  do: " + (outcome.hint.empty() ? Advice(first) : outcome.hint);
+    if (outcome.diagnosis_text.empty()) {
+      text += "\n  do: " + (outcome.hint.empty() ? Advice(first) : outcome.hint);
+    } else {
+      text += "\n" + Indented(outcome.diagnosis_text);
+    }
+  } else if (!outcome.diagnosis_text.empty()) {
+    text += "\n" + Indented(outcome.diagnosis_text);
   } else if (!outcome.hint.empty()) {
     text += "\n  do: " + outcome.hint;
   }

@@ -8,6 +8,10 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestPause{30000};
+constexpr double kSure = 0.8;
+constexpr int kFreeRestarts = 100;  // a scheduler that preempts for ever is not waited for
+
+bool IsPreemption(const std::string& signature) { return signature.find("preempt") != std::string::npos; }
 
 std::string LastLine(const std::string& text) {
   size_t end = text.find_last_not_of("\r\n ");
@@ -42,13 +46,28 @@ std::string FailureSignature(const RankExit& exit) {
   return fmt::format("rank {}: {}: {}", exit.rank, exit.Describe(), Normalise(words));
 }
 
-RestartPolicy::Verdict RestartPolicy::Judge(const std::string& failure, bool progressed) {
+RestartPolicy::Verdict RestartPolicy::Judge(const std::string& failure, bool progressed,
+                                            const diagnose::Diagnosis* diagnosis) {
   Verdict verdict;
   const bool repeated = !progressed && !last_failure_.empty() && failure == last_failure_;
   last_failure_ = progressed ? "" : failure;
-  if (used_ >= budget_) {
+  const bool found = diagnosis != nullptr && diagnosis->verdict == diagnose::Verdict::kFailure;
+  const bool sure = found && diagnosis->restart == diagnose::Restart::kNo && diagnosis->confidence >= kSure;
+  const std::string cause = sure ? fmt::format("{} {}", diagnosis->signature, Normalise(diagnosis->cause)) : "";
+  const bool same_cause = sure && cause == last_cause_;
+  last_cause_ = cause;
+  const bool preempted = found && IsPreemption(diagnosis->signature);
+  if (used_ >= budget_ && !(preempted && budget_ > 0 && free_ < kFreeRestarts)) {
     verdict.why =
         budget_ == 0 ? "no restarts were asked for (--max-restarts)" : fmt::format("all {} restarts are used", budget_);
+    return verdict;
+  }
+  if (sure && !progressed) {
+    verdict.why = "an error of the program itself, before any progress: a restart would only repeat it";
+    return verdict;
+  }
+  if (same_cause) {
+    verdict.why = "the same error of the program a second time: a restart would only repeat it";
     return verdict;
   }
   if (repeated) {
@@ -56,9 +75,17 @@ RestartPolicy::Verdict RestartPolicy::Judge(const std::string& failure, bool pro
     return verdict;
   }
   verdict.pause = std::min(kLongestPause, backoff_ * (1 << std::min(used_, 10)));
-  ++used_;
   verdict.restart = true;
-  verdict.why = fmt::format("restart {} of {}", used_, budget_);
+  if (preempted && free_ < kFreeRestarts) {
+    ++free_;
+    verdict.why = "restart that uses no budget (preempted)";
+  } else {
+    ++used_;
+    verdict.why = fmt::format("restart {} of {}", used_, budget_);
+  }
+  if (found && diagnosis->exclude_node && !diagnosis->node.empty()) {
+    verdict.why += fmt::format(" (node {} should be taken out of the job)", diagnosis->node);
+  }
   return verdict;
 }
 

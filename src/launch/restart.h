@@ -1,10 +1,13 @@
-// Whether a failed attempt is tried again: one budget for the whole job, a pause that doubles, and no second chance for
-// a failure before first progress that repeats itself to the letter. Pure; owned by the coordinator.
+// Whether a failed attempt is tried again: one budget for the whole job, a pause that doubles, no second chance for a
+// failure before first progress that repeats itself to the letter, and none at all for an error that a diagnosis knows
+// to be the program's own. A wrong "no" costs a night, a wrong "yes" a minute: only a sure diagnosis stops a job, and
+// after progress only one that came twice. Pure; owned by the coordinator.
 #pragma once
 
 #include <chrono>
 #include <string>
 
+#include "diagnose/diagnosis.h"
 #include "launch/outcome.h"
 
 namespace lockstep::launch {
@@ -19,8 +22,9 @@ class RestartPolicy {
     std::string why;  // why not, or "restart 1 of 3"
   };
 
-  // `failure` is what ended the attempt, `progressed` whether any rank had made progress in it.
-  Verdict Judge(const std::string& failure, bool progressed);
+  // `failure` is what ended the attempt, `progressed` whether any rank had made progress in it, `diagnosis` what was
+  // found in the logs (null: nothing).
+  Verdict Judge(const std::string& failure, bool progressed, const diagnose::Diagnosis* diagnosis = nullptr);
 
   int used() const { return used_; }
   int budget() const { return budget_; }
@@ -29,7 +33,9 @@ class RestartPolicy {
   int budget_;
   std::chrono::milliseconds backoff_;
   int used_ = 0;
+  int free_ = 0;  // restarts after a preemption
   std::string last_failure_;
+  std::string last_cause_;  // of a sure diagnosis that says "no restart", after progress
 };
 
 // What makes two failures the same: rank, way of ending and last error line, without numbers that change from run to

@@ -59,12 +59,26 @@ TEST(Report, EveryEndHasOneOfTheThreeOutcomes) {
   const std::pair<End, const char*> expected[] = {{End::kSucceeded, "succeeded"}, {End::kFailed, "failed"},
                                                   {End::kNodeLost, "failed"},     {End::kStopped, "stopped"},
                                                   {End::kSaved, "stopped"},       {End::kRendezvous, "failed"},
-                                                  {End::kEnvironment, "failed"}};
+                                                  {End::kEnvironment, "failed"},  {End::kStalled, "failed"}};
   for (const auto& [end, word] : expected) {
     Outcome outcome;
     outcome.end = end;
     EXPECT_EQ(ReportJson(outcome, {})["outcome"], word);
   }
+}
+
+TEST(Report, ADiagnosisTakesThePlaceOfTheGeneralAdvice) {
+  Outcome outcome = Failed();
+  outcome.diagnosis = {{"verdict", "failure"}, {"signature", "exit-sigkill"}};
+  outcome.diagnosis_text = "cause: out of memory\nremedy: use less";
+  outcome.hint = "use less";
+  const std::string text = ReportText(outcome, {});
+  EXPECT_THAT(text, HasSubstr("\n  cause: out of memory\n  remedy: use less"));
+  EXPECT_EQ(text.find("do: "), std::string::npos);
+  const Json report = ReportJson(outcome, {});
+  EXPECT_EQ(report["diagnosis"]["signature"], "exit-sigkill");
+  EXPECT_EQ(report["do"], "use less");
+  EXPECT_TRUE(report["stall"].is_null());
 }
 
 TEST(Report, BytesThatAreNotTextDoNotBreakIt) {

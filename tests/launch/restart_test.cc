@@ -60,5 +60,77 @@ TEST(Restart, NumbersThatChangeFromRunToRunDoNotMakeFailuresDiffer) {
   EXPECT_NE(FailureSignature(Failure(1, 1, "same")), FailureSignature(Failure(1, 2, "same")));
 }
 
+diagnose::Diagnosis Found(diagnose::Restart restart, double confidence, std::string cause = "No module named 'x'") {
+  diagnose::Diagnosis diagnosis;
+  diagnosis.verdict = diagnose::Verdict::kFailure;
+  diagnosis.signature = "py-nomodule";
+  diagnosis.cause = std::move(cause);
+  diagnosis.restart = restart;
+  diagnosis.confidence = confidence;
+  diagnosis.node = "3";
+  return diagnosis;
+}
+
+TEST(Restart, ASureErrorOfTheProgramBeforeProgressIsNotTriedAgain) {
+  using diagnose::Restart;
+  const struct {
+    Restart restart;
+    double confidence;
+    bool progressed;
+    bool expected;
+  } rows[] = {{Restart::kNo, 0.95, false, false},      {Restart::kNo, 0.95, true, true},
+              {Restart::kNo, 0.6, false, true},        {Restart::kYes, 0.95, false, true},
+              {Restart::kAfterFix, 0.95, false, true}, {Restart::kUndecided, 0.95, false, true}};
+  for (const auto& row : rows) {
+    RestartPolicy policy(3, milliseconds(1));
+    const auto diagnosis = Found(row.restart, row.confidence);
+    EXPECT_EQ(policy.Judge("a", row.progressed, &diagnosis).restart, row.expected)
+        << static_cast<int>(row.restart) << " " << row.confidence << " " << row.progressed;
+  }
+}
+
+TEST(Restart, WhatIsNoFailureByItsLogsStopsNothing) {
+  RestartPolicy policy(3, milliseconds(1));
+  auto diagnosis = Found(diagnose::Restart::kNo, 0.99);
+  diagnosis.verdict = diagnose::Verdict::kUnknown;
+  EXPECT_TRUE(policy.Judge("a", false, &diagnosis).restart);
+}
+
+TEST(Restart, AfterProgressTheSameSureErrorIsGivenOneMoreChanceAndNoSecond) {
+  RestartPolicy policy(9, milliseconds(1));
+  const auto first = Found(diagnose::Restart::kNo, 0.9, "IndexError at sample 17");
+  const auto other = Found(diagnose::Restart::kNo, 0.9, "KeyError: 'pixels'");
+  EXPECT_TRUE(policy.Judge("a", true, &first).restart);
+  EXPECT_TRUE(policy.Judge("a", true, &other).restart);
+  EXPECT_TRUE(policy.Judge("a", true, &first).restart);
+  const auto verdict = policy.Judge("a", true, &first);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_NE(verdict.why.find("second time"), std::string::npos);
+}
+
+TEST(Restart, APreemptionUsesNoBudget) {
+  RestartPolicy policy(1, milliseconds(1));
+  auto diagnosis = Found(diagnose::Restart::kYes, 0.9);
+  diagnosis.signature = "slurm-preempt";
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(policy.Judge("a", true, &diagnosis).restart);
+  EXPECT_EQ(policy.used(), 0);
+  EXPECT_TRUE(policy.Judge("b", true).restart);
+  EXPECT_FALSE(policy.Judge("b", true).restart);
+}
+
+TEST(Restart, WithoutABudgetAPreemptionIsNotRestartedEither) {
+  RestartPolicy policy(0, milliseconds(1));
+  auto diagnosis = Found(diagnose::Restart::kYes, 0.9);
+  diagnosis.signature = "slurm-preempt";
+  EXPECT_FALSE(policy.Judge("a", true, &diagnosis).restart);
+}
+
+TEST(Restart, ANodeAtFaultIsNamed) {
+  RestartPolicy policy(1, milliseconds(1));
+  auto diagnosis = Found(diagnose::Restart::kYes, 0.9);
+  diagnosis.exclude_node = true;
+  EXPECT_NE(policy.Judge("a", true, &diagnosis).why.find("node 3"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::launch

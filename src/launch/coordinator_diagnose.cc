@@ -1,0 +1,165 @@
+// The coordinator's last look at a failed attempt: why it failed, in the words of diagnose/, and with that whether it
+// is tried again. The logs' ends came with the nodes' last messages; the search runs on a thread of its own and is not
+// waited for longer than a few seconds.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/coordinator.h"
+#include "launch/log_thread.h"
+
+namespace lockstep::launch {
+namespace {
+
+using diagnose::Diagnosis;
+
+constexpr Millis kPatience{3000};  // for a search that usually takes a tenth of a second
+
+// As the run directory names it.
+std::string NodeName(int node) { return fmt::format("node-{}", node); }
+
+std::string Folder(int attempt, int node, int rank) {
+  return fmt::format("logs/attempt-{}/node-{}/rank-{}.log", attempt, node, rank);
+}
+
+}  // namespace
+
+// What the launcher saw itself needs no search.
+Diagnosis Coordinator::StallDiagnosis() const {
+  Diagnosis found;
+  const diagnose::HangVerdict& verdict = stall_->verdict;
+  found.verdict = diagnose::Verdict::kFailure;
+  found.signature = "stalled";
+  found.cause = fmt::format("{}: {}", stall_->why, verdict.summary);
+  found.remedy = verdict.advice;
+  found.restart = diagnose::Restart::kYes;
+  found.confidence = verdict.confidence;
+  if (!verdict.odd.empty()) found.rank = verdict.odd.front();
+  for (const diagnose::Place& place : verdict.places) {
+    const bool odd = std::find(verdict.odd.begin(), verdict.odd.end(), place.rank) != verdict.odd.end();
+    if (place.rank == found.rank) {
+      found.node = NodeName(place.node);
+      if (place.step) found.last_step = static_cast<int64_t>(*place.step);
+    }
+    if (odd && found.evidence.size() < 3) {
+      diagnose::EvidenceLine line;
+      line.file = stall_->folder.empty() ? "" : fmt::format("{}/rank-{}.txt", stall_->folder, place.rank);
+      line.line = 1;
+      line.text = fmt::format("{}{}", place.words, place.at.empty() ? "" : " at " + place.at);
+      line.rank = place.rank;
+      line.node = NodeName(place.node);
+      found.evidence.push_back(std::move(line));
+    }
+  }
+  return found;
+}
+
+// The first search makes the tables it searches with; that is done while the ranks are still ending.
+void Coordinator::WarmDiagnosis() {
+  if (!options_.diagnose || std::exchange(warmed_, true)) return;
+  StartQuietThread([search = options_.diagnose] {
+    try {
+      (void)search({}, {});
+    } catch (const std::exception&) {
+    }
+  }).detach();
+}
+
+void Coordinator::Examine(Outcome outcome, const std::string& signature, bool final) {
+  deciding_ = true;
+  if (!options_.diagnose) return Conclude(std::move(outcome), signature, final, std::nullopt);
+  auto logs = std::make_shared<std::vector<diagnose::LogText>>();
+  diagnose::DiagnoseOptions options;
+  for (const RankExit& exit : exits_) {
+    diagnose::KnownExit known;
+    known.rank = exit.rank;
+    known.node = NodeName(exit.node);
+    known.code = exit.code;
+    known.signal = exit.signal;
+    known.after_stop = exit.after_stop;
+    known.time = exit.time;
+    known.evidence = exit.evidence;
+    options.exits.push_back(std::move(known));
+    auto excerpt = excerpts_.find(exit.rank);
+    diagnose::LogText log;
+    log.name = exit.log.empty() ? Folder(attempt_, exit.node, exit.rank) : exit.log;
+    log.rank = exit.rank;
+    log.node = NodeName(exit.node);
+    log.text = excerpt != excerpts_.end() ? std::move(excerpt->second.text) : exit.tail;
+    log.first_line = excerpt != excerpts_.end() ? excerpt->second.first_line : 1;
+    if (!log.text.empty()) logs->push_back(std::move(log));
+  }
+  excerpts_.clear();
+  struct Answer {
+    Outcome outcome;
+    std::string signature;
+    bool final = false;
+    bool given = false;
+  };
+  auto answer = std::make_shared<Answer>(Answer{std::move(outcome), signature, final, false});
+  const auto give = [this, answer, alive = alive_](std::optional<Diagnosis> found) {
+    if (!*alive || std::exchange(answer->given, true)) return;
+    Conclude(std::move(answer->outcome), answer->signature, answer->final, std::move(found));
+  };
+  StartQuietThread([give, logs, options, search = options_.diagnose, &loop = loop_] {
+    std::optional<Diagnosis> found;
+    try {
+      auto result = search(*logs, options);
+      if (result.ok()) found = std::move(*result);
+    } catch (const std::exception&) {  // a diagnosis that fails must not be a failure of its own
+    }
+    loop.Post([give, found = std::move(found)] { give(found); });
+  }).detach();
+  loop_.After(kPatience, [give] { give(std::nullopt); });
+}
+
+void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool final,
+                           std::optional<Diagnosis> diagnosis) {
+  deciding_ = false;
+  if (state_ == State::kFinished) return;
+  if (stall_ && outcome.end == End::kStalled) {
+    Diagnosis stalled = StallDiagnosis();
+    if (diagnosis && diagnosis->verdict == diagnose::Verdict::kFailure && !diagnosis->cause.empty()) {
+      stalled.alternatives.push_back({diagnosis->signature, diagnosis->cause, diagnosis->remedy, diagnosis->confidence,
+                                      diagnosis->rank, diagnosis->node});
+    }
+    diagnosis = std::move(stalled);
+  }
+  if (diagnosis) {
+    outcome.diagnosis = diagnose::ToJson(*diagnosis);
+    if (diagnosis->verdict == diagnose::Verdict::kFailure && outcome.end != End::kStalled) {
+      outcome.diagnosis_text = diagnose::DiagnosisText(*diagnosis, /*brief=*/true, /*colour=*/false);
+      if (outcome.hint.empty()) outcome.hint = diagnosis->remedy;
+    }
+    events_.record("diagnosis", {{"attempt", attempt_}, {"diagnosis", outcome.diagnosis}});
+  }
+  if (final) return Finish(std::move(outcome));
+  const auto verdict = stop_signal_ != 0 ? RestartPolicy::Verdict{}
+                                         : policy_.Judge(signature, progressed_, diagnosis ? &*diagnosis : nullptr);
+  if (!verdict.restart) {
+    if (policy_.budget() > 0 && stop_signal_ == 0) outcome.reason += fmt::format(" ({})", verdict.why);
+    return Finish(std::move(outcome));
+  }
+  events_.record("attempt_ended",
+                 {{"attempt", attempt_}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+  events_.record("restart", {{"attempt", attempt_},
+                             {"why", outcome.reason},
+                             {"left", policy_.budget() - policy_.used()},
+                             {"pause", verdict.pause.count() / 1000.0},
+                             {"failure", outcome.failures.empty() ? Json() : outcome.failures.front().ToJson()}});
+  if (!outcome.diagnosis_text.empty()) events_.say(outcome.diagnosis_text);
+  events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
+  state_ = State::kBackingOff;
+  ++attempt_;
+  loop_.After(verdict.pause, [this] {
+    if (state_ != State::kBackingOff) return;
+    state_ = State::kGathering;  // a lost node's seat is free again
+    gather_start_ = Now();
+    if (static_cast<int>(seats_.size()) < self_.count) {
+      events_.say(fmt::format("waiting for a replacement of {}", MissingText()));
+    }
+    CheckGathered();
+  });
+}
+
+}  // namespace lockstep::launch

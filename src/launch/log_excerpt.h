@@ -1,0 +1,16 @@
+// The end of a rank's log as it is sent to node 0 for a diagnosis. Reads files only; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::launch {
+
+struct LogExcerpt {
+  std::string text;         // whole lines, valid UTF-8
+  uint64_t first_line = 1;  // number of its first line in the file; 1 where the file is too large to count
+};
+
+LogExcerpt ReadExcerpt(const std::string& path, size_t bytes);
+
+}  // namespace lockstep::launch

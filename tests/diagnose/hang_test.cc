@@ -1,0 +1,178 @@
+// Where ranks stand, on stacks as py-spy, the reader of Python's memory and gdb give them.
+#include "diagnose/hang.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::diagnose {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::string kTorch = "/opt/v/lib/python3.11/site-packages/torch/";
+
+ProcessStacks Rank(int rank, std::vector<StackFrame> python, char state = 'S', const std::string& syscall = "futex") {
+  ProcessStacks process;
+  process.rank = rank;
+  process.node = rank / 2;
+  process.pid = 100 + rank;
+  ThreadStack thread;
+  thread.tid = process.pid;
+  thread.main = true;
+  thread.state = state;
+  thread.syscall = syscall;
+  thread.python = std::move(python);
+  process.threads = {thread};
+  return process;
+}
+
+ProcessStacks InAllReduce(int rank, int line = 52) {
+  return Rank(rank, {{"all_reduce", kTorch + "distributed/distributed_c10d.py", 3151},
+                     {"_exception_logger.<locals>.wrapper", kTorch + "distributed/c10d_logger.py", 83},
+                     {"train", "/home/u/train.py", line},
+                     {"<module>", "/home/u/train.py", 90}});
+}
+
+ProcessStacks InDataset(int rank) {
+  return Rank(rank,
+              {{"Clips.__getitem__", "/home/u/dataset.py", 41},
+               {"_MapDatasetFetcher.fetch", kTorch + "utils/data/_utils/fetch.py", 52},
+               {"_SingleProcessDataLoaderIter._next_data", kTorch + "utils/data/dataloader.py", 790},
+               {"_BaseDataLoaderIter.__next__", kTorch + "utils/data/dataloader.py", 734},
+               {"train", "/home/u/train.py", 40}},
+              'R', "");
+}
+
+TEST(Hang, NamesTheRankInTheDataLoaderWhileTheOthersWait) {
+  const auto verdict = JudgeHang({InAllReduce(0), InAllReduce(1), InDataset(2), InAllReduce(3)}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(2));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 2 is in the data loader at dataset.py:41"));
+  EXPECT_THAT(verdict.summary, HasSubstr("3 ranks wait in all_reduce"));
+  EXPECT_GE(verdict.confidence, 0.8);
+}
+
+TEST(Hang, OfTwoRanksTheOneThatDoesNotWaitIsNamed) {
+  const auto verdict =
+      JudgeHang({Rank(0, {{"barrier", kTorch + "distributed/distributed_c10d.py", 5356}, {"<module>", "/h/b.py", 8}}),
+                 Rank(1, {{"<module>", "/h/b.py", 7}}, 'S', "clock_nanosleep")},
+                {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 1 sleeps at b.py:7"));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 0 waits in barrier"));
+}
+
+TEST(Hang, ThoseWhoWaitAreNotToBlameEvenWhenTheyAreFew) {
+  const auto verdict = JudgeHang({InAllReduce(0), InDataset(1), InDataset(2), InDataset(3)}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1, 2, 3));
+}
+
+TEST(Hang, AStoppedRankIsNamedWhereverItStands) {
+  ProcessStacks stopped = InAllReduce(1);
+  stopped.threads[0].state = 'T';
+  const auto verdict = JudgeHang({InAllReduce(0), stopped}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 1 is stopped (SIGSTOP"));
+  EXPECT_THAT(verdict.advice, HasSubstr("CONT"));
+}
+
+TEST(Hang, UninterruptibleSleepIsTheKernelsFault) {
+  const auto verdict = JudgeHang(
+      {InAllReduce(0), Rank(1, {{"_save", kTorch + "serialization.py", 900}, {"save", "/h/t.py", 3}}, 'D', "write")},
+      {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("state D"));
+}
+
+TEST(Hang, ARankThatLeftIsWhatTheOthersWaitFor) {
+  HangFacts facts;
+  facts.ended[3] = "exit code 0";
+  const auto verdict = JudgeHang({InAllReduce(0), InAllReduce(1), InAllReduce(2)}, facts);
+  EXPECT_THAT(verdict.odd, ElementsAre(3));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 3 has ended (exit code 0)"));
+  EXPECT_THAT(verdict.advice, HasSubstr("same number of steps"));
+}
+
+TEST(Hang, TheSameCollectiveFromAnotherLineIsADisagreement) {
+  const auto verdict = JudgeHang({InAllReduce(0), InAllReduce(1, 77), InAllReduce(2), InAllReduce(3)}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("train.py:77"));
+  EXPECT_THAT(verdict.advice, HasSubstr("different collectives"));
+}
+
+TEST(Hang, TwoRanksInDifferentCollectivesAreBothSaidAndNoneBlamed) {
+  const auto verdict = JudgeHang(
+      {InAllReduce(0), Rank(1, {{"broadcast", kTorch + "distributed/distributed_c10d.py", 2}, {"f", "/h/t.py", 9}})},
+      {});
+  EXPECT_THAT(verdict.odd, IsEmpty());
+  EXPECT_THAT(verdict.summary, HasSubstr("all_reduce"));
+  EXPECT_THAT(verdict.summary, HasSubstr("broadcast"));
+}
+
+TEST(Hang, AllInTheSameCallBlamesNobodyUnlessStepsOrARecorderTell) {
+  const std::vector<ProcessStacks> all = {InAllReduce(0), InAllReduce(1), InAllReduce(2)};
+  EXPECT_THAT(JudgeHang(all, {}).odd, IsEmpty());
+  EXPECT_THAT(JudgeHang(all, {}).advice, HasSubstr("network"));
+  HangFacts steps;
+  steps.steps = {{0, 9}, {1, 8}, {2, 9}};
+  EXPECT_THAT(JudgeHang(all, steps).odd, ElementsAre(1));
+  HangFacts recorder;
+  recorder.collective = {
+      {0, "all_reduce #12 (started)"}, {1, "all_reduce #12 (started)"}, {2, "all_reduce #11 (completed)"}};
+  EXPECT_THAT(JudgeHang(all, recorder).odd, ElementsAre(2));
+}
+
+TEST(Hang, NativeFramesTellTheSame) {
+  ProcessStacks waits = Rank(0, {});
+  waits.threads[0].native = {{"epoll_wait", "/lib/libc.so.6", 0},
+                             {"gloo::transport::tcp::UnboundBuffer::waitRecv", "/v/torch/lib/libtorch_cpu.so", 0},
+                             {"gloo::barrier", "/v/torch/lib/libtorch_cpu.so", 0}};
+  ProcessStacks sleeps = Rank(1, {});
+  sleeps.threads[0].native = {{"__GI___clock_nanosleep", "clock_nanosleep.c", 48}, {"pysleep", "timemodule.c", 2159}};
+  const auto verdict = JudgeHang({waits, sleeps}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_EQ(verdict.places[0].where, Where::kCollective);
+  EXPECT_EQ(verdict.places[1].where, Where::kSleep);
+}
+
+TEST(Hang, ALoaderWhoseWorkerIsStuckShowsTheWorkersLine) {
+  ProcessStacks rank =
+      Rank(1, {{"_poll", "/usr/lib/python3.11/multiprocessing/connection.py", 429},
+               {"_MultiProcessingDataLoaderIter._try_get_data", kTorch + "utils/data/dataloader.py", 1284},
+               {"train", "/home/u/train.py", 40}});
+  ProcessStacks worker = InDataset(-1);
+  worker.pid = 555;
+  rank.children = {worker};
+  const auto verdict = JudgeHang({InAllReduce(0), rank}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("data loader at dataset.py:41"));
+  EXPECT_THAT(verdict.summary, HasSubstr("worker pid 555"));
+}
+
+TEST(Hang, AShellAroundTheProgramStandsWhereTheProgramStands) {
+  ProcessStacks shell = Rank(0, {}, 'S', "wait4");
+  shell.children = {InAllReduce(-1)};
+  EXPECT_EQ(Locate(shell).where, Where::kCollective);
+}
+
+TEST(Hang, WithoutAnyFrameTheKernelsWordIsGivenAndNothingIsClaimed) {
+  const auto verdict = JudgeHang({Rank(0, {}, 'S', "futex"), Rank(1, {}, 'S', "futex")}, {});
+  EXPECT_THAT(verdict.odd, IsEmpty());
+  EXPECT_THAT(verdict.summary, HasSubstr("sleep"));
+  EXPECT_LE(verdict.confidence, 0.5);
+}
+
+TEST(Hang, NoRanksAreAnAnswerToo) { EXPECT_THAT(JudgeHang({}, {}).summary, HasSubstr("no rank")); }
+
+TEST(Hang, ManyRanksAreWrittenAsRanges) {
+  std::vector<ProcessStacks> all;
+  for (int i = 0; i < 64; ++i) all.push_back(i == 13 ? InDataset(i) : InAllReduce(i));
+  const auto verdict = JudgeHang(all, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(13));
+  EXPECT_THAT(verdict.summary, HasSubstr("63 ranks wait in all_reduce"));
+  EXPECT_THAT(verdict.Text(), HasSubstr("ranks 0-12, 14-63"));
+}
+
+}  // namespace
+}  // namespace lockstep::diagnose
