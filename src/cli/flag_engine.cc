@@ -140,14 +140,14 @@ class Scanner {
   Status Take(size_t index, const std::string& spelled, std::optional<std::string> value) {
     const FlagSpec& spec = specs_[index];
     if (!spec.takes_value) {
-      if (value) {
+      if (value && !spec.optional_value) {
         const std::string why = fmt::format("{} is a switch: expected no value, found '{}'", spelled, *value);
         // torchrun's --module means `python -m`; people who load environment modules write it too.
         return Status(Code::kUsage, why,
                       spec.name == "--module" ? fmt::format("to load an environment module: --module-load {}", *value)
                                               : fmt::format("write {} alone", spelled));
       }
-      out_.flags.push_back({index, spelled, ""});
+      out_.flags.push_back({index, spelled, value.value_or("")});
       stopped_ = spec.stops;
       return Status::Ok();
     }

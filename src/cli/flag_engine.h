@@ -19,6 +19,7 @@ struct FlagSpec {
   std::string name;                  // "--nproc-per-node"
   std::vector<std::string> aliases;  // "-m", "--modules"
   bool takes_value = false;
+  bool optional_value = false;  // `--flag` alone or `--flag=value`; never the next word
   // Prefixes are looked up among these first and among the others only when none of these matches, so that a flag added
   // by us never makes a torchrun command line ambiguous.
   bool first_class = false;

@@ -3,22 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/process.h"
-#include "base/text.h"
 #include "cli/commands.h"
+#include "cli/resolve_plan.h"
 #include "cli/run_flags.h"
-#include "launch/auth.h"
 #include "launch/fanout.h"
 #include "launch/launcher.h"
 #include "launch/torch_version.h"
 #include "launch/tuning.h"
 #include "launch/worker_env.h"
 #include "place/machine.h"
+#include "preflight/gate.h"
 
 namespace lockstep::cli {
 namespace {
@@ -41,24 +39,6 @@ std::string SelfPath() {
   char path[4096] = {};
   const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
   return size > 0 ? std::string(path, static_cast<size_t>(size)) : "lockstep";
-}
-
-// A launcher started by another launcher's srun is told how many ranks each node gets; see launch/fanout.h.
-std::vector<int> FanOutCounts(const place::Environment& env) {
-  std::vector<int> counts;
-  auto list = env.find("LOCKSTEP_NPROC_BY_NODE");
-  if (list == env.end()) return counts;
-  for (const std::string& count : Split(list->second, ',')) counts.push_back(std::atoi(count.c_str()));
-  return counts;
-}
-
-void TakeFanOutCount(const place::Environment& env, place::Flags* flags) {
-  const std::vector<int> counts = FanOutCounts(env);
-  if (counts.empty() || flags->nproc_per_node) return;
-  auto node = env.find("SLURM_NODEID");
-  const size_t index = node == env.end() ? 0 : static_cast<size_t>(std::atoi(node->second.c_str()));
-  // One count stands for all nodes.
-  flags->nproc_per_node = std::to_string(counts[std::min(index, counts.size() - 1)]);
 }
 
 // Replaces this process by the program, with the environment of its rank. Returns only on failure.
@@ -121,22 +101,8 @@ int RunMain(int argc, char** argv) {
   }
   for (const std::string& warning : flags->warnings) fmt::print(stderr, "lockstep: warning: {}\n", warning);
   plan.options = std::move(flags->options);
-  TakeFanOutCount(plan.env, &plan.options.place);
-
-  place::Environment seen = plan.env;
-  if (!plan.options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
-  const place::Machine machine = place::ReadMachine(seen);
-  plan.placement = place::Resolve(plan.env, plan.options.place, machine);
-  // Unequal nodes: the world is their sum, not this node's count times the nodes.
-  if (const auto counts = FanOutCounts(plan.env); counts.size() > 1 && counts.size() == plan.placement.nnodes) {
-    plan.placement.world_size = std::accumulate(counts.begin(), counts.end(), 0);
-  }
-  plan.host = machine.host;
-  plan.cpus = machine.cpus;
-  plan.gpu_pci = machine.gpu_pci;
-  if (!plan.placement.error.ok()) {
-    return Fail(plan.placement.error.WithCode(Code::kUsage), plan.options.json);
-  }
+  place::Machine machine;
+  if (const Status placed = ResolvePlacement(&plan, &machine); !placed.ok()) return Fail(placed, plan.options.json);
 
   auto program = launch::ResolveProgram(plan.options, plan.env);
   if (!program.ok()) return Fail(program.status(), plan.options.json);
@@ -145,11 +111,7 @@ int RunMain(int argc, char** argv) {
   const auto torch =
       launch::TorchVersion(plan.program.interpreter.empty() ? plan.program.argv[0] : plan.program.interpreter);
   plan.program.old_torch_names = !plan.options.runs_engine() && (!torch || *torch < std::pair{2, 10});
-  auto token_variable = plan.env.find("LOCKSTEP_TOKEN");
-  auto token =
-      launch::LoadToken(plan.options.token_file, token_variable == plan.env.end() ? "" : token_variable->second);
-  if (!token.ok()) return Fail(token.status(), plan.options.json);
-  plan.token = std::move(*token);
+  if (const Status token = ResolveToken(&plan); !token.ok()) return Fail(token, plan.options.json);
 
   if (plan.options.dry_run) {
     if (plan.options.tune != launch::Tune::kOff) {
@@ -195,6 +157,9 @@ int RunMain(int argc, char** argv) {
                   plan.options.json);
     }
     return Exec(plan, /*set_identity=*/true);
+  }
+  if (!plan.options.preflight.empty()) {
+    if (const int code = preflight::Gate(plan); code != 0) return code;
   }
   return launch::Launch(std::move(plan));
 }

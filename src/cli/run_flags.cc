@@ -193,7 +193,7 @@ std::string RunHelp(ParseMode mode) {
       std::string left = "  ";
       for (const std::string& alias : row->aliases) left += alias + ", ";
       left += row->name;
-      if (row->value) left += fmt::format(" {}", row->value);
+      if (row->value) left += fmt::format("{}{}", row->value[0] == '[' ? "" : " ", row->value);
       out += left;
       if (left.size() + 2 > kIndent) {
         out += "\n" + std::string(kIndent, ' ');
@@ -244,7 +244,8 @@ Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& 
   for (const FlagRow* row : rows) {
     specs.push_back({.name = row->name,
                      .aliases = row->aliases,
-                     .takes_value = row->value != nullptr,
+                     .takes_value = row->value != nullptr && row->value[0] != '[',
+                     .optional_value = row->value != nullptr && row->value[0] == '[',
                      .first_class = row->torchrun != Torchrun::kOurs,
                      .stops = row->set == nullptr});
   }

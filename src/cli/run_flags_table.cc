@@ -210,6 +210,13 @@ Status SetName(const std::string& text, Draft* draft) {
   return Status::Ok();
 }
 
+Status SetPreflight(const std::string& text, Draft* draft) {
+  const std::string value = text.empty() ? "standard" : text;
+  LOCKSTEP_RETURN_IF_ERROR(Choose(value, {"standard", "full"}));
+  draft->flags.options.preflight = value;
+  return Status::Ok();
+}
+
 Status SetShutdownTimeout(const std::string& text, Draft* draft) {
   int seconds = 0;
   LOCKSTEP_RETURN_IF_ERROR(PutCount(text, "seconds", 0, INT_MAX / 1000, &seconds));
@@ -433,6 +440,16 @@ std::vector<FlagRow> MakeTable() {
 }
 }
 ,
+    {"--preflight",
+     {},
+     "[=standard|full]",
+     nullptr,
+     kSupervise,
+     T::kOurs,
+     "",
+     "Examine every node and the network between them first (lockstep doctor preflight); when a check fails, nothing is "
+     "started anywhere: exit code 3.",
+     SetPreflight},
     {"--stall-timeout",
      {},
      "DURATION|auto|off",

@@ -30,7 +30,7 @@ struct Draft {
 struct FlagRow {
   const char* name;
   std::vector<std::string> aliases;
-  const char* value;  // what to write for the value; nullptr for a switch
+  const char* value;  // what to write for the value; nullptr for a switch; "[=a|b]" when it may be left out
   const char* pet;    // the variable that gives the default; nullptr when there is none
   const char* group;  // heading in the help; nullptr hides the flag
   Torchrun torchrun;

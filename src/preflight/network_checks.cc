@@ -1,0 +1,263 @@
+// Rows about this node's side of the network: RDMA ports, the interface towards the master, its own name, free ports.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+
+#include "base/sockets.h"
+#include "base/text.h"
+#include "launch/ports.h"
+#include "preflight/interfaces.h"
+#include "preflight/rows.h"
+
+namespace lockstep::preflight {
+namespace {
+
+using place::IbPort;
+
+constexpr double kSlow = 10;   // Gbit/s: below this gradients wait for the wire
+constexpr int kMinMtu = 1280;  // what IPv6 demands
+constexpr int kUsualMtu = 1500;
+
+std::string Label(const IbPort& port) { return fmt::format("{} port {}", port.device, port.port); }
+
+std::string Value(const place::Environment& env, const char* name) {
+  auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+// Does NCCL_IB_HCA (same grammar as the interface list, with ":port") leave this port to NCCL?
+bool Selected(const IbPort& port, std::string list) {
+  if (list.empty()) return true;
+  bool exclude = false, exact = false;
+  if (list.starts_with("^")) {
+    exclude = true;
+    list.erase(0, 1);
+  }
+  if (list.starts_with("=")) {
+    exact = true;
+    list.erase(0, 1);
+  }
+  bool named = false;
+  for (const std::string& entry : Split(list, ',')) {
+    const size_t colon = entry.find(':');
+    const std::string name = entry.substr(0, colon);
+    if (name.empty()) continue;
+    if (colon != std::string::npos && std::atoi(entry.c_str() + colon + 1) != port.port) continue;
+    named = named || (exact ? port.device == name : port.device.starts_with(name));
+  }
+  return named != exclude;
+}
+
+std::vector<std::string> Names(const place::Hardware& here) {
+  std::vector<std::string> names;
+  for (const place::Interface& interface : here.interfaces) {
+    if (!interface.loopback) names.push_back(interface.name);
+  }
+  return names;
+}
+
+void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
+  const std::string value = Value(scene.env, variable);
+  if (value.empty()) return;
+  const auto named = NamedInterfaces(scene.here, value);
+  const std::string there = fmt::format("{}", fmt::join(Names(scene.here), ", "));
+  if (named.empty()) {
+    outcome->Fail(fmt::format("{}={} names no interface of this node (there are: {})", variable, value, there),
+                  fmt::format("unset it, or name one of these; `lockstep tune` says which"));
+    return;
+  }
+  for (const place::Interface* interface : named) {
+    if (interface->loopback && scene.nnodes > 1) {
+      outcome->Fail(fmt::format("{}={}: loopback does not reach other nodes", variable, value),
+                    "unset it, or name the interface that does");
+    } else if (!interface->up && named.size() == 1) {
+      outcome->Fail(fmt::format("{}={}: {} is down", variable, value, interface->name),
+                    fmt::format("ip link set {} up, or name another interface ({})", interface->name, there));
+    }
+  }
+}
+
+}  // namespace
+
+Outcome CheckIbPorts(const Scene& scene) {
+  if (scene.here.ib.empty()) return Outcome::Skip("no RDMA device");
+  Outcome outcome;
+  const std::string list = Value(scene.env, "NCCL_IB_HCA");
+  std::vector<const IbPort*> selected, active, down;
+  for (const IbPort& port : scene.here.ib) {
+    if (!Selected(port, list)) continue;
+    selected.push_back(&port);
+    (port.active() ? active : down).push_back(&port);
+  }
+  if (selected.empty()) {
+    std::set<std::string> devices;
+    for (const IbPort& port : scene.here.ib) devices.insert(port.device);
+    outcome.Fail(
+        fmt::format("NCCL_IB_HCA={} names no device of this node (there are: {})", list, fmt::join(devices, ", ")),
+        "unset it: NCCL takes all active ports by itself");
+    return outcome;
+  }
+  std::vector<std::string> names;
+  for (const IbPort* port : down) {
+    names.push_back(fmt::format("{} is {}{}", Label(*port), port->state.empty() ? "down" : port->state,
+                                port->phys_state.empty() ? "" : " (" + port->phys_state + ")"));
+  }
+  if (active.empty()) {
+    outcome.Fail(fmt::format("no RDMA port is active: {}", fmt::join(names, ", ")),
+                 "NCCL would fall back to TCP: look at cables, switch and subnet manager (ibstat), or set "
+                 "NCCL_IB_DISABLE=1 if that is meant");
+    return outcome;
+  }
+  for (size_t i = 0; i < down.size(); ++i) {
+    const bool initialising = down[i]->state == "INIT" || down[i]->state == "ARMED";
+    if (initialising && down[i]->infiniband()) {
+      outcome.Fail(names[i] + ": the link is up but no subnet manager has configured it",
+                   "start or ask for the subnet manager (opensm, or on the switch)");
+    } else if (!list.empty() && !list.starts_with("^")) {
+      outcome.Fail(fmt::format("{}, and NCCL_IB_HCA={} asks for it", names[i], list),
+                   "repair the port, or take it out of NCCL_IB_HCA");
+    } else {
+      outcome.Warn(names[i], "an unused port is fine; one that should carry traffic needs its cable or switch port");
+    }
+  }
+  std::map<std::string, std::map<double, std::vector<std::string>>> rates;
+  for (const IbPort* port : active) {
+    if (port->infiniband() && port->sm_lid && *port->sm_lid == 0) {
+      outcome.Fail(fmt::format("{} is active but knows no subnet manager (sm_lid 0)", Label(*port)),
+                   "start the subnet manager of that fabric");
+    }
+    if (port->verbs.empty() && scene.root.empty() && Value(scene.env, "NCCL_IB_DISABLE") != "1") {
+      outcome.Warn(
+          fmt::format("{} is active, but programs here cannot open it: no /dev/infiniband/uverbs*", Label(*port)),
+          "NCCL would use TCP instead: give the container the devices (--device /dev/infiniband, an RDMA "
+          "device plugin) and the capability IPC_LOCK");
+    }
+    if (port->gbit) rates[port->link_layer][*port->gbit].push_back(port->device);
+  }
+  for (const auto& [layer, by_rate] : rates) {
+    if (by_rate.size() < 2) continue;
+    std::vector<std::string> parts;
+    for (const auto& [gbit, devices] : by_rate) {
+      parts.push_back(fmt::format("{:g} Gbit/s: {}", gbit, fmt::join(devices, ", ")));
+    }
+    outcome.Warn(fmt::format("ports of different rates ({})", fmt::join(parts, "; ")),
+                 "a port that trained low needs its cable looked at; ports of another role (storage) belong out of "
+                 "NCCL_IB_HCA");
+  }
+  outcome.note = fmt::format("{} of {} ports active", active.size(), selected.size());
+  if (rates.size() == 1 && rates.begin()->second.size() == 1) {
+    outcome.note += fmt::format(", {:g} Gbit/s", rates.begin()->second.begin()->first);
+  }
+  return outcome;
+}
+
+Outcome CheckInterface(const Scene& scene) {
+  Outcome outcome;
+  CheckNamed(scene, "NCCL_SOCKET_IFNAME", &outcome);
+  CheckNamed(scene, "GLOO_SOCKET_IFNAME", &outcome);
+  if (scene.nnodes <= 1) {
+    if (outcome.problems.empty()) return Outcome::Skip("one node");
+    return outcome;
+  }
+  if (scene.master_address.empty()) {
+    outcome.Fail(fmt::format("the master '{}' has no address here: {}", scene.master, scene.master_trouble),
+                 "correct --master-addr, or give the name to DNS or /etc/hosts");
+    return outcome;
+  }
+  const place::Interface* interface = InterfaceWith(scene.here, scene.master_address);
+  if (interface == nullptr) interface = place::RouteTo(scene.here, scene.master_address);
+  if (interface == nullptr) {
+    outcome.Fail(fmt::format("no route to the master {} ({})", scene.master, scene.master_address),
+                 "bring the interface of that network up, or give --master-addr an address all nodes share");
+    return outcome;
+  }
+  if (interface->loopback && scene.first) {
+    // Node 0 under a loopback name is served; whether others reach it shows when they come.
+    outcome.note = "this is the master, by a loopback name";
+    return outcome;
+  }
+  outcome.note =
+      fmt::format("{}{}{}", interface->name, interface->gbit ? fmt::format(", {:g} Gbit/s", *interface->gbit) : "",
+                  interface->mtu ? fmt::format(", MTU {}", *interface->mtu) : "");
+  if (!interface->up) {
+    outcome.Fail(fmt::format("{}, towards the master {}, is down", interface->name, scene.master_address),
+                 fmt::format("ip link set {} up; look at its cable", interface->name));
+  }
+  if (interface->mtu && *interface->mtu < kMinMtu) {
+    outcome.Fail(fmt::format("{} has an MTU of {}", interface->name, *interface->mtu),
+                 fmt::format("ip link set {} mtu {}", interface->name, kUsualMtu));
+  }
+  bool rdma = false;
+  for (const IbPort& port : scene.here.ib) rdma = rdma || port.active();
+  if (interface->gbit && *interface->gbit < kSlow && !rdma) {
+    outcome.Warn(fmt::format("{} runs at {:g} Gbit/s, and there is no RDMA", interface->name, *interface->gbit),
+                 "gradients of large models will wait for it; is there a faster network? (lockstep doctor hardware)");
+  }
+  return outcome;
+}
+
+Outcome CheckHostName(const Scene& scene) {
+  const std::string& host = scene.here.host;
+  Outcome outcome;
+  auto addresses = Resolve(host, 0);
+  const bool told = !Value(scene.env, "GLOO_SOCKET_IFNAME").empty();
+  // One node speaks to itself on any address; NCCL never looks at the name; Gloo advertises what it resolves to.
+  const auto report = [&](const std::string& text, const std::string& remedy) {
+    if (scene.nnodes <= 1 || told) {
+      outcome.note = text;
+    } else if (scene.visible.empty()) {
+      outcome.Fail(text, remedy);
+    } else {
+      outcome.Warn(text, remedy);
+    }
+  };
+  if (!addresses.ok() || addresses->empty()) {
+    report(fmt::format("'{}' does not resolve on its own machine; Gloo would use loopback", host),
+           fmt::format("give the name to DNS or to /etc/hosts, or set GLOO_SOCKET_IFNAME"));
+    return outcome;
+  }
+  const Address& first = addresses->front();
+  if (first.IsLoopback()) {
+    report(fmt::format("'{}' is {} on its own machine; Gloo would tell the others that address", host, first.Host()),
+           fmt::format("let /etc/hosts map {} to the address others use instead of {}, or set GLOO_SOCKET_IFNAME", host,
+                       first.Host()));
+    return outcome;
+  }
+  if (!IsLocal(first)) {
+    report(fmt::format("'{}' is {}, which is no address of this machine", host, first.Host()),
+           "correct DNS or /etc/hosts");
+    return outcome;
+  }
+  outcome.note = fmt::format("{} is {}", host, first.Host());
+  return outcome;
+}
+
+Outcome CheckPorts(const Scene& scene) {
+  if (!scene.first) return Outcome::Skip("only node 0 listens");
+  Outcome outcome;
+  std::vector<int> free;
+  for (int port : {scene.launcher_port, scene.worker_port}) {
+    if (port == 0) continue;
+    const Status status = launch::ProbePort(port);
+    if (status.ok()) {
+      free.push_back(port);
+    } else {
+      outcome.Fail(status.message(), "stop that process, or choose another port with --master-port on every node");
+    }
+  }
+  if (scene.worker_port == 0) {
+    launch::PortPicker picker(scene.port_range);
+    auto port = picker.Next(scene.launcher_port);
+    if (port.ok()) {
+      free.push_back(*port);
+    } else {
+      outcome.Fail(port.status().message(), port.status().hint());
+    }
+  }
+  outcome.note = fmt::format("{} free", fmt::join(free, ", "));
+  return outcome;
+}
+
+}  // namespace lockstep::preflight

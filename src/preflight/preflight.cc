@@ -1,0 +1,281 @@
+#include "preflight/preflight.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/process.h"
+#include "base/sockets.h"
+#include "launch/seat.h"
+#include "place/gpus.h"
+#include "place/machine.h"
+#include "preflight/interfaces.h"
+#include "preflight/interpreter.h"
+#include "preflight/meeting.h"
+
+namespace lockstep::preflight {
+namespace {
+
+constexpr Millis kScanLimit{8000}, kCheckLimit{5000}, kPythonLimit{5000}, kDigestLimit{5000};
+
+// Work on a thread of its own that is left behind when it does not come back.
+template <typename Value>
+class Later {
+ public:
+  explicit Later(std::function<Value()> work) : state_(std::make_shared<Shared>()) {
+    std::thread([state = state_, work = std::move(work)] {
+      Value value = work();
+      const std::lock_guard lock(state->mutex);
+      state->value = std::move(value);
+      state->changed.notify_all();
+    }).detach();
+  }
+  std::optional<Value> Wait(Millis limit) {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait_for(lock, limit, [&] { return state_->value.has_value(); });
+    return std::move(state_->value);
+  }
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Value> value;
+  };
+  std::shared_ptr<Shared> state_;
+};
+
+std::string Absolute(const std::string& path, const std::string& workdir) {
+  if (path.empty() || path.front() == '/') return path;
+  std::error_code error;
+  const std::filesystem::path base =
+      workdir.empty() ? std::filesystem::current_path(error) : std::filesystem::path(workdir);
+  return (base / path).lexically_normal().string();
+}
+
+// The environment the ranks would have, as far as it is known before the start.
+place::Environment JobEnvironment(const launch::LaunchPlan& plan) {
+  place::Environment env = plan.env;
+  for (const auto& [name, value] : plan.program.env) {
+    if (value) {
+      env[name] = *value;
+    } else {
+      env.erase(name);
+    }
+  }
+  for (const auto& [name, value] : plan.options.env) env[name] = value;
+  if (!plan.options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
+  return env;
+}
+
+bool ProcessLevel(const launch::LaunchPlan& plan) {
+  return plan.placement.level.value_or(place::Level::kNode) == place::Level::kProcess;
+}
+
+// The script itself, when there is one.
+std::string ProgramFile(const Options& options) {
+  const launch::RunOptions& run = options.plan.options;
+  if (run.program.empty() || run.module) return "";
+  const std::string path = Absolute(run.program, options.plan.program.workdir);
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) ? path : "";
+}
+
+Tree MakeTree(const std::string& path, const TreeOptions& options) {
+  Tree tree;
+  tree.path = path;
+  auto digest = DigestTree(path, options);
+  if (!digest.ok()) {
+    tree.trouble = digest.status().message();
+    return tree;
+  }
+  tree.digest = digest->digest;
+  tree.files = digest->files;
+  tree.cut = digest->cut;
+  tree.entries = std::move(digest->entries);
+  return tree;
+}
+
+std::map<std::string, Tree> MakeTrees(const Options& options) {
+  std::map<std::string, Tree> trees;
+  const std::string& workdir = options.plan.program.workdir;
+  const std::string program = ProgramFile(options);
+  const std::string code = Absolute(options.code, workdir);
+  const bool wants_code = options.selection.Has("same-code");
+  if (wants_code && (!code.empty() || !program.empty())) {
+    const std::string folder = !code.empty() ? code : program.substr(0, program.rfind('/'));
+    TreeOptions bounds;
+    bounds.code = true;
+    if (options.full) bounds.max_files = 50000, bounds.max_bytes = 1ull << 30;
+    trees["code"] = MakeTree(folder, bounds);
+    trees["code"].commit = GitCommit(folder);
+    // The program itself counts, whatever its name and size.
+    if (!program.empty()) trees["code:program"] = MakeTree(program, {});
+  }
+  if (options.selection.Has("same-config")) {
+    for (const std::string& config : options.configs) {
+      const std::string path = Absolute(config, workdir);
+      trees["config:" + config] = MakeTree(path, {});
+    }
+  }
+  if (options.selection.Has("same-data")) {
+    for (const std::string& data : options.data) {
+      TreeOptions bounds;
+      bounds.content = false;
+      bounds.max_files = options.full ? 500000 : 5000;
+      trees["data:" + data] = MakeTree(Absolute(data, workdir), bounds);
+    }
+  }
+  return trees;
+}
+
+Facts MakeFacts(const Scene& scene, std::vector<CheckResult> checks, std::map<std::string, Tree> trees) {
+  Facts facts;
+  facts.host = HostName();
+  facts.boot_id = BootId();
+  facts.checks = std::move(checks);
+  for (const place::GpuState& gpu : scene.visible) {
+    facts.gpus.emplace_back(gpu.uuid, gpu.name);
+    if (facts.fabric.empty()) facts.fabric = gpu.fabric_cluster;
+  }
+  const auto say = [&](const char* name, const std::string& value) {
+    if (!value.empty()) facts.software[name] = value;
+  };
+  say("lockstep", LOCKSTEP_VERSION);
+  say("Python", scene.python.version);
+  say("interpreter", scene.python.path);
+  say("PyTorch", scene.python.torch_version);
+  say("CUDA of PyTorch", scene.python.torch_cuda);
+  if (scene.here.nccl) say("NCCL", scene.here.nccl->version.empty() ? scene.here.nccl->path : scene.here.nccl->version);
+  say("driver", scene.here.driver);
+  say("CUDA of the driver", scene.here.cuda);
+  say("kernel", scene.here.kernel);
+  facts.env = KeyEnvironment(scene.env);
+  facts.trees = std::move(trees);
+  return facts;
+}
+
+}  // namespace
+
+State Report::state() const {
+  State worst = State::kOk;
+  for (const Facts& node : nodes) {
+    for (const CheckResult& check : node.checks) worst = std::max(worst, check.outcome.state());
+  }
+  for (const CheckResult& check : all) worst = std::max(worst, check.outcome.state());
+  return worst == State::kSkipped ? State::kOk : worst;
+}
+
+int Report::exit_code() const {
+  if (!rendezvous.ok()) return ExitCode(rendezvous);
+  return state() == State::kFail ? 3 : 0;
+}
+
+Scene MakeScene(const Options& options, place::Hardware here, Python python) {
+  const launch::LaunchPlan& plan = options.plan;
+  const place::Placement& placement = plan.placement;
+  Scene scene;
+  scene.env = JobEnvironment(plan);
+  std::vector<place::Gpu> cards;
+  for (const place::GpuState& gpu : here.gpus) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci});
+  const place::Visible visible = place::CountVisible(scene.env, cards);
+  scene.visible_because = visible.because;
+  if (visible.because.empty()) {
+    scene.visible = here.gpus;
+  } else {
+    for (const std::string& pci : visible.pci) {
+      for (const place::GpuState& gpu : here.gpus) {
+        if (!pci.empty() && gpu.pci == pci) scene.visible.push_back(gpu);
+      }
+    }
+  }
+  scene.process_level = ProcessLevel(plan);
+  scene.nnodes = scene.process_level ? placement.world_size.value_or(1) : placement.nnodes.value_or(1);
+  scene.nproc = scene.process_level ? placement.local_world_size.value_or(1) : placement.nproc_per_node.value_or(1);
+  const launch::Member self = launch::DescribeMember(plan);
+  scene.first = self.index == 0;
+  scene.port_range = plan.options.port_range;
+  if (scene.process_level) scene.worker_port = placement.master_port.value_or(0);
+  if (scene.nnodes > 1) {
+    scene.master = launch::LauncherHost(plan);
+    scene.launcher_port = launch::LauncherPort(plan);
+    auto addresses = Resolve(scene.master, scene.launcher_port);
+    if (addresses.ok() && !addresses->empty()) {
+      scene.master_address = addresses->front().Host();
+      if (self.index < 0) scene.first = IsLocal(addresses->front());
+    } else {
+      scene.master_trouble = addresses.ok() ? "no address" : addresses.status().message();
+    }
+  } else if (plan.options.place.master_port.value_or(0) > 0) {
+    scene.launcher_port = *plan.options.place.master_port;
+  }
+  scene.python = std::move(python);
+  scene.program = ProgramFile(options);
+  scene.program_trouble = options.program_trouble;
+  const std::string& workdir = plan.program.workdir;
+  for (const std::string& path : options.data) scene.data.push_back(Absolute(path, workdir));
+  scene.log_dir = Absolute(plan.options.log_dir.empty() ? "runs" : plan.options.log_dir, "");
+  scene.checkpoint_dir = Absolute(options.checkpoint_dir, workdir);
+  scene.here = std::move(here);
+  return scene;
+}
+
+Report Run(const Options& options, const launch::GatheringEvents& events) {
+  const TimePoint start = Now();
+  Report report;
+  const launch::LaunchPlan& plan = options.plan;
+  const place::Environment env = JobEnvironment(plan);
+  std::vector<std::string> complete;
+  for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
+
+  // Three things that take their time, at the same time: the interpreter, the hardware, the files.
+  InterpreterQuestion question(options.program_trouble.ok() ? plan.program.interpreter : "", complete,
+                               plan.program.workdir);
+  place::HardwareOptions scan;
+  scan.env = env;
+  scan.interpreter = plan.program.interpreter;
+  Later<place::Hardware> hardware([scan] { return place::ScanHardware(scan); });
+  const bool several = (ProcessLevel(plan) ? plan.placement.world_size : plan.placement.nnodes).value_or(1) > 1;
+  std::optional<Later<std::map<std::string, Tree>>> trees;
+  if (several) trees.emplace([options] { return MakeTrees(options); });
+
+  Python python = question.Answer(Now() + kPythonLimit);
+  std::optional<place::Hardware> here = hardware.Wait(kScanLimit);
+  const bool scanned = here.has_value();
+  auto scene = std::make_shared<const Scene>(
+      MakeScene(options, scanned ? std::move(*here) : place::Hardware{}, std::move(python)));
+  std::vector<CheckResult> checks = RunChecks(scene, options.selection, kCheckLimit);
+  if (!scanned) {
+    Outcome outcome;
+    outcome.Fail(fmt::format("the hardware could not be read within {:.0f} s", kScanLimit.count() / 1000.0),
+                 "the GPU driver or a file system hangs: try `nvidia-smi` and `df` by hand on that node");
+    checks.insert(checks.begin(), {"hardware", outcome});
+  }
+  std::map<std::string, Tree> found;
+  if (trees) {
+    auto answer = trees->Wait(kDigestLimit);
+    if (answer) {
+      found = std::move(*answer);
+    } else {
+      const std::string slow = fmt::format("not read within {:.0f} s", kDigestLimit.count() / 1000.0);
+      if (!scene->program.empty()) found["code"].path = scene->program, found["code"].trouble = slow;
+      for (const std::string& path : options.data)
+        found["data:" + path].path = path, found["data:" + path].trouble = slow;
+    }
+  }
+  Facts mine = MakeFacts(*scene, std::move(checks), std::move(found));
+  if (!several) {
+    report.nodes.push_back(std::move(mine));
+  } else {
+    report = Meet(options, *scene, std::move(mine), events);
+  }
+  report.seconds = SecondsSince(start);
+  return report;
+}
+
+}  // namespace lockstep::preflight

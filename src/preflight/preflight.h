@@ -1,0 +1,54 @@
+// A preflight: this node is examined, then, with several nodes, all of them together through the job's rendezvous. The
+// answer is one report, the same on every node. Main thread (an interpreter is started and asked); a few threads of its
+// own while it runs.
+//
+//   preflight::Options options;
+//   options.plan = plan;                       // placement, program, token: as `lockstep run` resolved them
+//   Report report = Run(options, events);
+//   fmt::print("{}", ReportText(report, UseColour(1)));
+//   return report.exit_code();
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/gathering.h"
+#include "launch/plan.h"
+#include "preflight/facts.h"
+
+namespace lockstep::preflight {
+
+struct Options {
+  launch::LaunchPlan plan;
+  Status program_trouble;  // why plan.program could not be resolved
+  std::vector<std::string> data;
+  std::string checkpoint_dir, code;
+  std::vector<std::string> configs;
+  Selection selection;
+  bool full = false;  // longer lists and streams, all pairs
+  Millis timeout{60000};
+};
+
+struct Report {
+  int index = 0;             // which of the nodes this one is
+  std::vector<Facts> nodes;  // by node
+  std::vector<CheckResult> all;
+  std::vector<launch::ClockReading> clocks;  // against node 0
+  std::vector<Findings> findings;            // by node
+  std::vector<PairRate> rates;
+  bool sampled = false;
+  double seconds = 0;
+  Status rendezvous;  // not ok: the nodes did not come together; `nodes` holds this one alone
+
+  State state() const;
+  int exit_code() const;  // 0, 3 or 4
+  Json ToJson() const;
+  static Report FromJson(const Json& json);
+};
+
+Report Run(const Options& options, const launch::GatheringEvents& events);
+
+// What the checks of one node look at, from what was read of it.
+Scene MakeScene(const Options& options, place::Hardware here, Python python);
+
+}  // namespace lockstep::preflight

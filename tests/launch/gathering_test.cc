@@ -1,0 +1,209 @@
+// Whole gatherings in one process: node 0 and its guests are threads, the wires are loopback.
+#include "launch/gathering.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+
+#include "base/sockets.h"
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+Member Node(int index, int count) {
+  Member member;
+  member.index = index;
+  member.count = count;
+  member.host = "host-" + std::to_string(index);
+  member.boot_id = "boot";
+  member.version = "1.0";
+  member.job = "preflight";
+  member.pid = 1000 + index;
+  return member;
+}
+
+class GatheringTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto listener = Listen(0, /*loopback_only=*/true);
+    ASSERT_TRUE(listener.ok());
+    options_.host = "127.0.0.1";
+    options_.port = LocalPort(listener->get());
+    options_.join_timeout = Millis(20000);
+    listener_ = std::move(*listener);
+  }
+
+  Result<std::unique_ptr<Gathering>> Come(const Member& self, GatheringOptions options) {
+    GatheringEvents events{[this](const std::string& text) {
+                             const std::lock_guard lock(mutex_);
+                             said_ += text + "\n";
+                           },
+                           [](const std::string&) {}};
+    return Gathering::Meet(std::move(options), self, self.index == 0 ? std::move(listener_) : UniqueFd(), events);
+  }
+  Result<std::unique_ptr<Gathering>> Come(const Member& self) { return Come(self, options_); }
+
+  GatheringOptions options_;
+  UniqueFd listener_;
+  std::mutex mutex_;
+  std::string said_;
+};
+
+TEST_F(GatheringTest, EveryDocumentReachesNodeZeroAndItsAnswerEverybody) {
+  std::vector<std::string> answers(4);
+  std::vector<std::thread> nodes;
+  for (int i = 0; i < 4; ++i) {
+    nodes.emplace_back([&, i] {
+      auto gathering = Come(Node(i, 4));
+      ASSERT_TRUE(gathering.ok()) << gathering.status().ToString();
+      EXPECT_EQ((*gathering)->index(), i);
+      for (int round = 0; round < 3; ++round) {
+        auto answer = (*gathering)
+                          ->Round(
+                              Json{{"from", i}},
+                              [](const std::vector<Json>& all) {
+                                std::string text;
+                                for (const Json& one : all) text += std::to_string(one["from"].get<int>());
+                                return Json(text);
+                              },
+                              Millis(20000));
+        ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+        answers[static_cast<size_t>(i)] += answer->get<std::string>() + " ";
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  for (const std::string& answer : answers) EXPECT_EQ(answer, "0123 0123 0123 ");
+}
+
+TEST_F(GatheringTest, AMemberWithoutARankIsGivenOne) {
+  std::thread host([&] {
+    auto gathering = Come(Node(0, 2));
+    ASSERT_TRUE(gathering.ok());
+    EXPECT_EQ((*gathering)->members()[1].host, "host--1");
+  });
+  auto guest = Come(Node(-1, 2));
+  ASSERT_TRUE(guest.ok());
+  EXPECT_EQ((*guest)->index(), 1);
+  guest->reset();
+  host.join();
+}
+
+TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
+  options_.join_timeout = Millis(1500);
+  options_.hosts = {"alpha", "beta", "gamma"};
+  Status guest;
+  std::thread other([&] {
+    GatheringOptions patient = options_;
+    patient.join_timeout = Millis(20000);
+    guest = Come(Node(2, 3), patient).status();
+  });
+  const Status host = Come(Node(0, 3)).status();
+  other.join();
+  for (const Status& status : {host, guest}) {
+    EXPECT_EQ(status.code(), Code::kRendezvous);
+    EXPECT_THAT(status.message(), HasSubstr("2 of 3 nodes"));
+    EXPECT_THAT(status.message(), HasSubstr("node 1 (beta)"));
+  }
+}
+
+TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOnce) {
+  options_.token = "secret";
+  std::thread host([&] {
+    auto gathering = Come(Node(0, 2));
+    EXPECT_TRUE(gathering.ok());
+  });
+  GatheringOptions wrong = options_;
+  wrong.token = "guess";
+  EXPECT_THAT(Come(Node(1, 2), wrong).status().message(), HasSubstr("token"));
+  Member job = Node(1, 2);
+  job.job = "training";
+  EXPECT_THAT(Come(job).status().message(), HasSubstr("another job"));
+  Member stranger = Node(7, 2);
+  EXPECT_THAT(Come(stranger).status().message(), HasSubstr("does not exist"));
+  auto guest = Come(Node(1, 2));
+  EXPECT_TRUE(guest.ok()) << guest.status().ToString();
+  if (guest.ok()) guest->reset();
+  host.join();
+  EXPECT_THAT(said_, HasSubstr("refused"));
+}
+
+TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
+  Status host_status, guest_status;
+  std::thread host([&] {
+    auto gathering = Come(Node(0, 3));
+    ASSERT_TRUE(gathering.ok());
+    host_status = (*gathering)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(20000)).status();
+  });
+  std::thread guest([&] {
+    auto gathering = Come(Node(1, 3));
+    // It may hear of the end with the same breath as of the beginning.
+    guest_status = gathering.ok() ? (*gathering)->Round(Json(), nullptr, Millis(20000)).status() : gathering.status();
+  });
+  {
+    auto leaver = Come(Node(2, 3));
+    ASSERT_TRUE(leaver.ok());
+  }
+  host.join();
+  guest.join();
+  for (const Status& status : {host_status, guest_status}) {
+    EXPECT_EQ(status.code(), Code::kRendezvous);
+    EXPECT_THAT(status.message(), HasSubstr("node 2 (pid 1002 on host-2) left"));
+  }
+}
+
+TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
+  Status host_status;
+  std::thread host([&] {
+    auto gathering = Come(Node(0, 2));
+    ASSERT_TRUE(gathering.ok());
+    host_status = (*gathering)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(50)).status();
+  });
+  auto silent = Come(Node(1, 2));
+  ASSERT_TRUE(silent.ok());
+  auto over = [&] { return (*silent)->Round(Json(), nullptr, Millis(0)).status(); };
+  host.join();
+  EXPECT_THAT(host_status.message(), HasSubstr("node 1 (pid 1001 on host-1) joined, but did not answer"));
+  EXPECT_FALSE(over().ok());
+}
+
+TEST_F(GatheringTest, ClocksOfOneMachineAgreeWithinTheirOwnError) {
+  std::thread guest([&] {
+    auto gathering = Come(Node(1, 2));
+    ASSERT_TRUE(gathering.ok());
+    (void)(*gathering)->Round(Json(), nullptr, Millis(20000));
+  });
+  auto gathering = Come(Node(0, 2));
+  ASSERT_TRUE(gathering.ok());
+  std::vector<ClockReading> clocks;
+  auto answer = (*gathering)
+                    ->Round(
+                        Json(),
+                        [&](const std::vector<Json>&) {
+                          clocks = (*gathering)->ReadClocks(8, Millis(10000));
+                          return Json();
+                        },
+                        Millis(20000));
+  ASSERT_TRUE(answer.ok());
+  ASSERT_EQ(clocks.size(), 2u);
+  EXPECT_GT(clocks[1].error, 0);
+  EXPECT_LE(std::abs(clocks[1].offset), clocks[1].error + 1e-4);
+  gathering->reset();
+  guest.join();
+}
+
+TEST(EstimateClock, TakesTheShortestRoundTripBecauseQueuesOnlyLengthen) {
+  // The peer is 100 s ahead. The first sample waited 0.8 s on the way back, the second was quick.
+  const ClockReading reading = EstimateClock({{10.0, 110.1, 10.9}, {20.0, 120.005, 20.01}});
+  EXPECT_NEAR(reading.offset, 100.0, 1e-9);
+  EXPECT_NEAR(reading.error, 0.005, 1e-9);
+  EXPECT_NEAR(EstimateClock({{10.0, 110.1, 10.9}}).offset, 99.65, 1e-9);
+  EXPECT_EQ(EstimateClock({}).error, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
