@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -39,7 +41,11 @@ class Tree {
   }
   static Tree Empty() { return Tree(); }
 
-  const std::string& root() const { return dir_.path(); }
+  const std::string& root() const { return root_; }
+  Tree(Tree&& other) noexcept : root_(std::exchange(other.root_, "")) {}
+  ~Tree() {
+    if (!root_.empty()) (void)RemoveAll(root_);
+  }
   void Write(const std::string& path, const std::string& content) {
     std::ofstream file(root() + path, std::ios::binary);
     if (!file) {
@@ -58,7 +64,16 @@ class Tree {
   void Remove(const std::string& path) { EXPECT_TRUE(RemoveAll(root() + path).ok()) << path; }
 
  private:
-  Tree() : dir_(*TempDir::Create("lockstep-tree")) {}
+  // In memory where possible: hundreds of small files are slow on a disk.
+  Tree() {
+    for (const char* folder : {"/dev/shm", "/tmp"}) {
+      std::string path = std::string(folder) + "/lockstep-tree-XXXXXX";
+      if (::mkdtemp(path.data()) == nullptr) continue;
+      root_ = path;
+      return;
+    }
+    ADD_FAILURE() << "no folder for a tree";
+  }
   static std::string Unescape(const std::string& text) {
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -71,7 +86,7 @@ class Tree {
     }
     return out;
   }
-  TempDir dir_;
+  std::string root_;
 };
 
 }  // namespace lockstep::place

@@ -152,7 +152,7 @@ class Machine:
 
     def base(self, host, *, kernel="5.15.0-105-generic", os="Ubuntu 22.04.4 LTS", model="Intel(R) Xeon(R) Platinum 8468",
              nodes=2, cores=96, threads=2, memory=2113000000, shm=1082000000000, memlock="unlimited", nofile=1048576,
-             cgroup="0::/user.slice/user-1000.slice/session-3.scope"):
+             cgroup="0::/user.slice/user-1000.slice/session-3.scope", topology=False):
         self.put("/proc/sys/kernel/hostname", host)
         self.put("/proc/sys/kernel/osrelease", kernel)
         self.put("/etc/os-release", f'NAME="{os.split()[0]}"\nPRETTY_NAME="{os}"\nID={os.split()[0].lower()}')
@@ -167,7 +167,7 @@ class Machine:
             self.put(f"/sys/devices/system/node/node{node}/meminfo",
                      f"Node {node} MemTotal:       {memory // nodes} kB\nNode {node} MemFree:        {memory // 4} kB")
         self.put("/sys/devices/system/cpu/present", f"0-{cores * threads - 1}")
-        for cpu in range(cores):
+        for cpu in range(cores if topology else 0):  # many files: not for every machine
             siblings = f"{cpu},{cpu + cores}" if threads == 2 else str(cpu)
             for one in ([cpu, cpu + cores] if threads == 2 else [cpu]):
                 self.put(f"/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list", siblings)
@@ -234,7 +234,7 @@ def ib_port(lid, guid, rate="400 Gb/sec (4X NDR)", state="4: ACTIVE", phys="5: L
 def h800(down=False):
     m = Machine("8 x H800, 8 NDR cards beside the GPUs, an HDR card for storage, 25 GbE for everything else"
                 if not down else "the same kind of machine with trouble: two ports down, one without a subnet manager")
-    m.base("gpu-a17" if not down else "gpu-a18")
+    m.base("gpu-a17" if not down else "gpu-a18", topology=not down)
     m.nvidia([(below_switch(b, 0, 0), i // 4) for i, b in enumerate(SWITCHES)])
     order = 0
     for i, bus in enumerate(SWITCHES):
@@ -321,7 +321,7 @@ def roce():
 
 def ethernet():
     m = Machine("two consumer cards, 10 GbE, an unused second port, no RDMA, no NVIDIA driver modules for peers")
-    m.base("desk-2", model="AMD Ryzen Threadripper PRO 5975WX 32-Cores", nodes=1, cores=32, memory=263000000,
+    m.base("desk-2", topology=True, model="AMD Ryzen Threadripper PRO 5975WX 32-Cores", nodes=1, cores=32, memory=263000000,
            shm=134000000000, memlock=8388608, nofile=1024, kernel="6.8.0-45-generic", os="Ubuntu 24.04.1 LTS")
     m.nvidia([("pci0000:00/0000:00:01.1/0000:01:00.0", -1), ("pci0000:40/0000:40:01.1/0000:41:00.0", -1)],
              "560.35.03", "NVIDIA GeForce RTX 4090", True)
