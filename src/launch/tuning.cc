@@ -8,6 +8,7 @@
 
 #include "base/sockets.h"
 #include "base/text.h"
+#include "place/sys_tree.h"
 
 namespace lockstep::launch {
 namespace {
@@ -64,6 +65,7 @@ Tuning::Tuning(const LaunchPlan& plan)
       interpreter_(plan.program.interpreter),
       host_(plan.host),
       master_(MasterHost(plan)),
+      gpu_pci_(plan.gpu_pci),
       gpus_(!plan.gpu_pci.empty()),
       contained_(IsContainerRunner(plan.program)) {}
 
@@ -92,8 +94,13 @@ void Tuning::Read() {
   place::HardwareOptions options;
   options.env = env_;
   options.interpreter = interpreter_;
-  options.gpus = false;  // their number is known, and NVML takes its time
+  options.gpus = false;  // they are known, and NVML takes its time
   place::Hardware here = place::ScanHardware(options);
+  for (const std::string& pci : gpu_pci_) {
+    place::GpuState& gpu = here.gpus.emplace_back();
+    gpu.pci = pci;
+    gpu.pci_path = place::PciOf(place::SysTree(""), "/sys/bus/pci/devices/" + pci).path;
+  }
   std::vector<std::string> own = Numeric(host_);
   std::vector<std::string> all = Numeric(master_);
   // One address of the master is enough, the first that leads out of this machine.

@@ -46,6 +46,7 @@ class Tuning {
   const RunOptions options_;
   const place::Environment env_;  // the ranks', but for what says who they are
   const std::string interpreter_, host_, master_;
+  const std::vector<std::string> gpu_pci_;
   const bool gpus_, contained_;
 
   std::mutex mutex_;

@@ -36,11 +36,21 @@ std::string Kind(const Rail& rail) {
   return rail.gbit > 0 ? fmt::format("{} {:g} Gb/s", layer, rail.gbit) : layer;
 }
 
+// The kernel shows the port, but no program here can open the device: a container without /dev/infiniband.
+bool OutOfReach(const IbPort& port) { return port.active() && port.verbs.empty() && !port.driver.empty(); }
+
+// Below one root port with a GPU, and so meant for it.
+bool BesideAGpu(const IbPort& port, const place::Hardware& here) {
+  return std::any_of(here.gpus.begin(), here.gpus.end(), [&](const place::GpuState& gpu) {
+    return place::PciDistance(gpu.pci_path, port.pci_path).has_value();
+  });
+}
+
 // Fastest first; of equal ones the larger.
 std::vector<Rail> Rails(const place::Hardware& here) {
   std::map<std::pair<bool, double>, Rail> rails;
   for (const IbPort& port : here.ib) {
-    if (!port.active()) continue;
+    if (!port.active() || OutOfReach(port)) continue;
     Rail& rail = rails[{port.infiniband(), port.gbit.value_or(0)}];
     rail.infiniband = port.infiniband();
     rail.gbit = port.gbit.value_or(0);
@@ -76,6 +86,16 @@ void WarnAboutPorts(Draft* draft) {
     down.push_back(fmt::format("{} ({}{}{})", PortName(port), port.state.empty() ? "state unknown" : port.state,
                                port.phys_state.empty() ? "" : ", ", port.phys_state));
     no_manager = no_manager || (port.infiniband() && (port.state == "INIT" || port.state == "ARMED"));
+  }
+  std::vector<std::string> unreachable;
+  for (const IbPort& port : draft->here.ib) {
+    if (OutOfReach(port)) unreachable.push_back(PortName(port));
+  }
+  if (!unreachable.empty()) {
+    draft->Warn(fmt::format(
+        "{} {} ACTIVE, but there is no /dev/infiniband for {} here: NCCL will use TCP (give the container "
+        "the RDMA devices)",
+        Join(unreachable, ", "), unreachable.size() == 1 ? "is" : "are", unreachable.size() == 1 ? "it" : "them"));
   }
   if (down.empty()) return;
   draft->Warn(fmt::format("{} of {} RDMA ports {} not ACTIVE: {}; {}", down.size(), active + down.size(),
@@ -139,10 +159,17 @@ void DeriveHcas(const std::vector<Rail>& rails, Draft* draft) {
   // for the GPUs and the slow ones the exception.
   const bool enough = fast.ports.size() * 2 >= gpus && fast.ports.size() >= most && fast.gbit > 0;
   const bool full_set = (fast.ports.size() >= gpus || gpus % fast.ports.size() == 0) && fast.ports.size() > most;
-  const bool certain = enough && (other_layer || full_set);
-  draft->Set("NCCL_IB_HCA", HcaList(fast, draft->here), certain ? Confidence::kCertain : Confidence::kLikely,
-             fmt::format("{} port{} of {}; NCCL would also use {}", fast.ports.size(),
-                         fast.ports.size() == 1 ? "" : "s", Kind(fast), Join(others, " and ")));
+  // Or when the fast ones sit beside GPUs and the others beside none.
+  const auto beside = [&](const IbPort* port) { return BesideAGpu(*port, draft->here); };
+  bool apart = std::all_of(fast.ports.begin(), fast.ports.end(), beside);
+  for (size_t i = 1; i < rails.size(); ++i) {
+    apart = apart && std::none_of(rails[i].ports.begin(), rails[i].ports.end(), beside);
+  }
+  const bool certain = (enough && (other_layer || full_set)) || apart;
+  draft->Set(
+      "NCCL_IB_HCA", HcaList(fast, draft->here), certain ? Confidence::kCertain : Confidence::kLikely,
+      fmt::format("{} port{} of {}{}; NCCL would also use {}", fast.ports.size(), fast.ports.size() == 1 ? "" : "s",
+                  Kind(fast), apart ? " beside the GPUs" : "", Join(others, " and ")));
   if (!certain) {
     draft->Warn(fmt::format("active RDMA ports differ: {} beside {} ({}): storage, or a link that came up slow?",
                             Join(others, " and "), Names(fast.ports), Kind(fast)));
