@@ -1,0 +1,24 @@
+// The conditions of rules that need more than a comparison: knowledge of variables (is ...) and of the machine
+// (hardware ...). Tables of named functions; a rule names one. Pure functions. Any thread.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tune/fact.h"
+#include "tune/lint.h"
+
+namespace lockstep::tune {
+
+// What a condition found out, for the message: {detail}, {nearest}, {new}, {note}, {default}, {range}, {other}, ...
+using Words = std::map<std::string, std::string>;
+
+using Check = bool (*)(const Fact& fact, const Unit& unit, const LintContext& context, Words& words);
+
+Check FindCheck(const std::string& name);          // of `is NAME`; null: there is none
+Check FindHardwareCheck(const std::string& name);  // of `hardware NAME`
+
+// The text as a number: decimal, hexadecimal, 5e8; nothing when there is more to it.
+bool AsNumber(const std::string& text, double& number);
+
+}  // namespace lockstep::tune

@@ -1,0 +1,167 @@
+// Markdown: every fenced code block is read in its own language, with the places of the file.
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/text.h"
+#include "tune/lint.h"
+#include "tune/readers.h"
+
+namespace lockstep::tune {
+namespace {
+
+struct Block {
+  std::string language;
+  std::string text;  // indented as in the file, so that columns stay true
+  int line = 0;      // of the first line inside
+};
+
+std::vector<Block> Blocks(std::string_view text) {
+  std::vector<Block> blocks;
+  std::string fence;  // that closes the open block
+  int line = 0;
+  for (const std::string& row : Split(text, '\n')) {
+    ++line;
+    const std::string_view trimmed = Trim(row);
+    const char mark = trimmed.empty() ? ' ' : trimmed[0];
+    size_t length = 0;
+    while (length < trimmed.size() && trimmed[length] == mark) ++length;
+    const bool fencing = (mark == '`' || mark == '~') && length >= 3;
+    if (fence.empty()) {
+      if (!fencing) continue;
+      const std::string_view info = Trim(trimmed.substr(length));
+      if (mark == '`' && info.find('`') != std::string_view::npos) continue;  // inline code
+      fence = std::string(length, mark);
+      Block block;
+      block.language = info.substr(0, info.find_first_of(" ,{\t:"));
+      if (!info.empty() && info[0] == '{') block.language = info.substr(1, info.find_first_of("} ,", 1) - 1);
+      std::transform(block.language.begin(), block.language.end(), block.language.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      block.line = line + 1;
+      blocks.push_back(std::move(block));
+    } else if (fencing && mark == fence[0] && length >= fence.size() && length == trimmed.size()) {
+      fence.clear();
+    } else {
+      blocks.back().text += row + "\n";
+    }
+  }
+  return blocks;
+}
+
+// A session as typed at a prompt: the prompt goes, the output with it.
+std::string WithoutPrompts(const std::string& text) {
+  std::string commands;
+  bool prompts = false;
+  for (const std::string& row : Split(text, '\n')) {
+    const std::string_view trimmed = Trim(row);
+    if (trimmed.substr(0, 2) == "$ " || trimmed.substr(0, 2) == "> ") prompts = true;
+  }
+  if (!prompts) return text;
+  for (const std::string& row : Split(text, '\n')) {
+    const size_t start = std::min(row.find_first_not_of(" \t"), row.size());
+    if (row.substr(start, 2) == "$ " || row.substr(start, 2) == "> ") {
+      commands += std::string(start + 2, ' ') + row.substr(start + 2);
+    }
+    commands += '\n';
+  }
+  return commands;
+}
+
+void ReadBlock(const Block& block, Units& units) {
+  static const std::set<std::string> kShell = {"bash",          "sh",           "shell",     "zsh",    "console",
+                                               "shell-session", "terminal",     "slurm",     "sbatch", "ksh",
+                                               "shellscript",   "bash-session", "sh-session"};
+  const std::string& language = block.language;
+  std::optional<FileType> type;
+  if (kShell.count(language) != 0) {
+    type = FileType::kShell;
+  } else if (language == "json" || language == "jsonc" || language == "json5") {
+    type = FileType::kConfig;
+  } else if (language == "yaml" || language == "yml") {
+    type = Recognise(block.text, "block.yaml");
+  } else if (language == "python" || language == "py" || language == "python3") {
+    type = FileType::kPython;
+  } else if (language == "dockerfile" || language == "docker") {
+    type = FileType::kDockerfile;
+  } else if (language == "env" || language == "dotenv" || language == "properties") {
+    type = FileType::kEnvironment;
+  } else if (language == "ini" || language == "conf") {
+    type = block.text.find("NCCL_") != std::string::npos ? FileType::kConf : std::optional<FileType>();
+  } else if (language.empty() || language == "text" || language == "txt" || language == "plaintext" ||
+             language == "log" || language == "plain") {
+    type = Recognise(block.text, "");
+    if (type == FileType::kMarkdown || type == FileType::kConf) type.reset();
+  } else {
+    return;
+  }
+  if (!type) return ReadPlainText(block.text, block.line, units);
+  switch (*type) {
+    case FileType::kShell:
+    case FileType::kSbatch: {
+      const bool sbatch = block.text.find("#SBATCH") != std::string::npos;
+      ReadScript(WithoutPrompts(block.text), block.line, 1, true, sbatch ? "sbatch" : "script", units);
+      break;
+    }
+    case FileType::kManifest:
+      ReadManifest(block.text, block.line, units);
+      break;
+    case FileType::kDockerfile:
+      ReadDockerfile(block.text, block.line, units);
+      break;
+    case FileType::kConfig:
+      ReadConfig(block.text, block.line, true, units);
+      break;
+    case FileType::kPython:
+      ReadPython(block.text, block.line, 1, units);
+      break;
+    case FileType::kEnvironment:
+      ReadScript(block.text, block.line, 1, true, "script", units);
+      break;
+    case FileType::kConf:
+    case FileType::kMarkdown:
+      ReadPlainText(block.text, block.line, units);
+      break;
+  }
+}
+
+// kubectl logs JOB-worker-0 for a Job of the same document: its pods have other names.
+void PodNames(Units& units) {
+  std::set<std::string> jobs;
+  for (const Unit& unit : units) {
+    for (const Fact& fact : unit.facts) {
+      if (fact.kind == "object" && fact.name == "Job" && !fact.value.empty()) jobs.insert(fact.value);
+    }
+  }
+  for (Unit& unit : units) {
+    std::vector<Fact> found;
+    for (const Fact& fact : unit.facts) {
+      if (fact.kind != "operands" || fact.name != "kubectl") continue;
+      for (const std::string& word : Split(fact.value, ' ')) {
+        for (const std::string& job : jobs) {
+          const std::string tail = word.rfind(job + "-", 0) == 0 ? word.substr(job.size() + 1) : "";
+          // <job>-<random> has five letters and digits, <job>-<index>-<random> a number before them.
+          if (tail.rfind("worker", 0) != 0 && tail.rfind("master", 0) != 0 &&
+              tail.find_first_not_of("0123456789") != std::string::npos) {
+            continue;
+          }
+          if (tail.empty()) continue;
+          Fact shape = fact;
+          shape.kind = "shape";
+          shape.name = "k8s-job-pod-name";
+          shape.detail = word;
+          found.push_back(std::move(shape));
+        }
+      }
+    }
+    for (Fact& fact : found) unit.facts.push_back(std::move(fact));
+  }
+}
+
+}  // namespace
+
+void ReadMarkdown(std::string_view text, Units& units) {
+  for (const Block& block : Blocks(text)) ReadBlock(block, units);
+  PodNames(units);
+}
+
+}  // namespace lockstep::tune

@@ -1,0 +1,385 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "tune/lint.h"
+#include "tune/readers.h"
+#include "tune/shell_lexer.h"
+#include "tune/variables.h"
+
+namespace lockstep::tune {
+namespace {
+
+constexpr int kDeepest = 4;  // of text inside text
+
+bool ToolVariable(const std::string& name) {
+  return Variables::Complete(name) || Variables::Table().Find(name) != nullptr;
+}
+
+class ScriptReader {
+ public:
+  ScriptReader(bool fragment, Unit& unit, Units& others) : fragment_(fragment), unit_(unit), others_(others) {}
+
+  void Read(std::string_view text, int line, int column, int depth) {
+    ShellScript script = ReadShell(text, line, column);
+    std::vector<CommandLine> lines;
+    lines.reserve(script.commands.size());
+    for (const ShellCommand& command : script.commands) lines.push_back(TakeApart(command));
+    for (size_t i = 0; i < lines.size(); ++i) {
+      Command(script.commands[i], lines[i], depth);
+      Documents(script.commands[i], lines[i], depth);
+    }
+    for (const ShellComment& comment : script.comments) Comment(comment);
+    ScriptShapes(script, lines, unit_);
+    if (depth == 0) {
+      top_ = std::move(script);
+      top_lines_ = std::move(lines);
+    }
+  }
+
+  // A command given as a list of words.
+  void Read(const std::vector<ShellWord>& words) {
+    ShellCommand command;
+    command.words = words;
+    const CommandLine line = TakeApart(command);
+    Command(command, line, 0);
+  }
+
+  // Assignments whose fate is known only at the end of the script.
+  void Settle() {
+    for (Pending& pending : pending_) {
+      const std::string& name = pending.fact.name;
+      const bool exported = all_exported_ || exported_.count(name) != 0;
+      if (!exported && !ToolVariable(name)) continue;
+      if (!exported && !fragment_ && commands_ && used_.count(name) == 0 && Ours(name)) {
+        Fact shape = pending.fact;
+        shape.kind = "shape";
+        shape.detail = name;
+        shape.name = "not-exported";
+        unit_.facts.push_back(std::move(shape));
+      }
+      pending.fact.lasting = exported || !commands_ || fragment_;
+      unit_.facts.push_back(std::move(pending.fact));
+    }
+    if (unit_.dialect == "sbatch") SlurmShapes(top_, top_lines_, unit_);
+  }
+
+ private:
+  struct Pending {
+    Fact fact;
+  };
+
+  // Variables that a library reads from the environment and a script has no use for itself.
+  static bool Ours(const std::string& name) {
+    const Variable* row = Variables::Table().Find(name);
+    if (row == nullptr || row->name.back() == '*') return false;
+    return row->status == "current" &&
+           (row->owner == "nccl" || row->owner == "gloo" || (row->owner == "torch" && name.rfind("TORCH_", 0) == 0));
+  }
+
+  static Fact Make(const std::string& kind, const std::string& name, const ShellWord& value, int line, int column,
+                   const ShellCommand& command) {
+    Fact fact;
+    fact.kind = kind;
+    fact.name = name;
+    fact.value = value.value;
+    fact.known = value.known;
+    fact.fallback = value.fallback;
+    fact.line = line;
+    fact.column = column;
+    fact.branches = command.branches;
+    return fact;
+  }
+
+  void Command(const ShellCommand& command, const CommandLine& line, int depth) {
+    NoteUses(command);
+    if (command.words.empty()) {
+      for (const ShellAssignment& assignment : command.assignments) {
+        if (assignment.array) {
+          Array(assignment, command);
+        } else {
+          pending_.push_back(
+              {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command)});
+        }
+      }
+      return;
+    }
+    const std::string& program = command.words[0].value;
+    if (program == "export" || program == "declare" || program == "typeset" || program == "readonly" ||
+        program == "local" || program == "setenv") {
+      Declaration(command, program);
+      return;
+    }
+    if (program == "set") {
+      for (const ShellWord& word : command.words) {
+        if (word.value == "-a" || word.value == "allexport") all_exported_ = true;
+      }
+    }
+    if (program != "set" && program != "echo" && program != "cd" && program != "module") commands_ = true;
+    for (const ShellAssignment& assignment : line.environment) {
+      Fact fact = Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command);
+      fact.lasting = false;
+      unit_.facts.push_back(std::move(fact));
+    }
+    for (const Invocation& one : line.chain) Program(one, command);
+    if (depth < kDeepest) {
+      for (const ShellWord& text : line.scripts) Read(Inside(text), text.line, text.column + 1, depth + 1);
+      if ((program == "echo" || program == "printf") && !command.output.empty()) Echo(command, depth);
+    }
+  }
+
+  // The text between the quotes of a word: places keep their meaning.
+  static std::string Inside(const ShellWord& word) {
+    if (word.text.size() >= 2 && (word.text[0] == '\'' || word.text[0] == '"')) {
+      return word.text.substr(1, word.text.size() - 2);
+    }
+    return word.value;
+  }
+
+  // echo "export A=1" >> ~/.bashrc
+  void Echo(const ShellCommand& command, int depth) {
+    for (size_t i = 1; i < command.words.size(); ++i) {
+      const std::string text = Inside(command.words[i]);
+      if (text.rfind("export ", 0) == 0 || IsName(text.substr(0, text.find('=')))) {
+        if (text.find('=') == std::string::npos) continue;
+        const bool conf = command.output.find("nccl.conf") != std::string::npos;
+        Read(conf ? "export " + text : text, command.words[i].line, command.words[i].column + (conf ? -6 : 1),
+             depth + 1);
+      }
+    }
+  }
+
+  void Declaration(const ShellCommand& command, const std::string& program) {
+    bool exports = program == "export" || program == "setenv";
+    for (size_t i = 1; i < command.words.size(); ++i) {
+      const ShellWord& word = command.words[i];
+      if (word.value.size() > 1 && word.value[0] == '-') {
+        if (word.value.find('x') != std::string::npos) exports = true;
+        continue;
+      }
+      if (program == "setenv") {
+        if (i + 1 < command.words.size() && IsName(word.value)) {
+          unit_.facts.push_back(Make("variable", word.value, command.words[i + 1], word.line, word.column, command));
+        }
+        return;
+      }
+      const size_t equals = word.value.find('=');
+      if (equals == std::string::npos) {
+        // export NCCL_DEBUG INFO: two names, where a value was meant.
+        if (exports && IsName(word.value)) exported_.insert(word.value);
+        if (exports && i > 1 && ToolVariable(command.words[i - 1].value) && !ToolVariable(word.value)) {
+          Fact shape = Make("shape", "export-without-equals", word, word.line, word.column, command);
+          shape.detail = command.words[i - 1].value;
+          unit_.facts.push_back(std::move(shape));
+        }
+        continue;
+      }
+      const std::string name = word.value.substr(0, equals);
+      if (!IsName(name)) continue;
+      if (equals + 1 == word.value.size() && i + 1 < command.words.size() && Variables::Complete(name) &&
+          word.text.back() == '=') {
+        Fact shape = Make("shape", "space-after-equals", word, word.line, word.column, command);
+        shape.detail = name;
+        unit_.facts.push_back(std::move(shape));
+      }
+      ShellWord value = word;
+      value.value = word.value.substr(equals + 1);
+      Fact fact = Make("variable", name, value, word.line, word.column, command);
+      if (exports) {
+        exported_.insert(name);
+        unit_.facts.push_back(std::move(fact));
+      } else {
+        pending_.push_back({std::move(fact)});
+      }
+    }
+  }
+
+  void Program(const Invocation& one, const ShellCommand& command) {
+    ShellWord all;
+    std::vector<std::string> texts;
+    for (const ShellWord& word : command.words) texts.push_back(word.text);
+    all.value = Join(texts, " ").substr(0, 2000);
+    Fact fact = Make("command", one.program, all, one.word.line, one.word.column, command);
+    fact.detail = one.name;
+    unit_.facts.push_back(std::move(fact));
+    for (const Flag& flag : one.flags) FlagFact(one.program, flag, command);
+    if (!one.operands.empty()) {
+      std::vector<std::string> operands;
+      for (const ShellWord& word : one.operands) operands.push_back(word.value);
+      ShellWord joined = one.operands[0];
+      joined.value = Join(operands, " ").substr(0, 2000);
+      unit_.facts.push_back(Make("operands", one.program, joined, joined.line, joined.column, command));
+    }
+  }
+
+  void FlagFact(const std::string& program, const Flag& flag, const ShellCommand& command) {
+    ShellWord value = flag.value;
+    if (!flag.has_value) value.value.clear();
+    Fact fact = Make("flag", program + " " + flag.name, value, flag.word.line, flag.word.column, command);
+    fact.detail = flag.word.value.substr(0, flag.word.value.find('='));
+    unit_.facts.push_back(std::move(fact));
+  }
+
+  // ARGS=( --nnodes 2 ): flags of the program the list's name speaks of.
+  void Array(const ShellAssignment& array, const ShellCommand& command) {
+    ShellCommand pretended;
+    pretended.words = array.elements;
+    pretended.branches = command.branches;
+    if (pretended.words.empty() || pretended.words[0].value.rfind("-", 0) != 0) {
+      const CommandLine line = TakeApart(pretended);
+      for (const Invocation& one : line.chain) Program(one, pretended);
+      return;
+    }
+    std::string lower = array.name;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    const bool launcher = lower.find("torchrun") != std::string::npos ||
+                          lower.find("distributed") != std::string::npos || lower.find("launch") != std::string::npos;
+    const CommandLine line = TakeApart(pretended);
+    for (const Invocation& one : line.chain) {
+      for (const Flag& flag : one.flags) FlagFact(launcher ? "torchrun" : "script", flag, pretended);
+    }
+  }
+
+  void Documents(const ShellCommand& command, const CommandLine& line, int depth) {
+    if (depth >= kDeepest) return;
+    for (const HereDocument& document : command.documents) {
+      const std::string& program = command.words.empty() ? "" : command.words[0].value;
+      const bool run = program == "bash" || program == "sh" || program == "ssh" || program == "sbatch";
+      if (run) {
+        Read(document.text, document.line, 1, depth + 1);
+        continue;
+      }
+      if (command.output.empty() && program != "python" && program != "python3" && program != "kubectl" &&
+          program != "tee") {
+        continue;
+      }
+      if (others_.size() > 100) continue;  // a document in a document in ...
+      std::string name = command.output;
+      if (program == "kubectl") name = "job.yaml";
+      if (program == "python" || program == "python3") name = "program.py";
+      if (program == "tee" && !line.chain.empty() && !line.chain[0].operands.empty()) {
+        name = line.chain[0].operands[0].value;
+      }
+      const std::optional<FileType> type = Recognise(document.text, name);
+      if (!type) continue;
+      switch (*type) {
+        case FileType::kShell:
+          ReadScript(document.text, document.line, 1, true, "script", others_);
+          break;
+        case FileType::kSbatch:
+          ReadScript(document.text, document.line, 1, false, "sbatch", others_);
+          break;
+        case FileType::kManifest:
+          ReadManifest(document.text, document.line, others_);
+          break;
+        case FileType::kDockerfile:
+          ReadDockerfile(document.text, document.line, others_);
+          break;
+        case FileType::kConfig:
+          ReadConfig(document.text, document.line, true, others_);
+          break;
+        case FileType::kPython:
+          ReadPython(document.text, document.line, 1, others_);
+          break;
+        case FileType::kConf:
+        case FileType::kEnvironment:
+        case FileType::kMarkdown:
+          Read(document.text, document.line, 1, depth + 1);
+          break;
+      }
+    }
+  }
+
+  void Comment(const ShellComment& comment) {
+    if (comment.text.rfind("SBATCH", 0) == 0) {
+      Directive(comment);
+      return;
+    }
+    Fact fact;
+    fact.kind = "comment";
+    fact.name = "comment";
+    fact.value = comment.text;
+    fact.line = comment.line;
+    fact.column = comment.column;
+    unit_.facts.push_back(std::move(fact));
+  }
+
+  void Directive(const ShellComment& comment) {
+    static const std::map<std::string, std::string> kShort = {
+        {"-N", "--nodes"}, {"-n", "--ntasks"},    {"-c", "--cpus-per-task"}, {"-t", "--time"}, {"-J", "--job-name"},
+        {"-G", "--gpus"},  {"-p", "--partition"}, {"-o", "--output"},        {"-e", "--error"}};
+    const ShellScript parsed = ReadShell(std::string_view(comment.text).substr(6), comment.line, comment.column + 7);
+    for (const ShellCommand& command : parsed.commands) {
+      for (const Invocation& one : TakeApart(command).chain) {
+        for (Flag flag : one.flags) {
+          if (auto full = kShort.find(flag.name); full != kShort.end()) flag.name = full->second;
+          // -N2: the value glued to the letter.
+          if (flag.name.size() > 2 && flag.name[0] == '-' && flag.name[1] != '-' && !flag.has_value) {
+            if (auto full = kShort.find(flag.name.substr(0, 2)); full != kShort.end()) {
+              flag.value = flag.word;
+              flag.value.value = flag.word.value.substr(2);
+              flag.has_value = true;
+              flag.name = full->second;
+            }
+          }
+          FlagFact("sbatch", flag, command);
+        }
+      }
+    }
+  }
+
+  // Names the script itself reads: $NAME, ${NAME...}.
+  void NoteUses(const ShellCommand& command) {
+    auto scan = [&](const std::string& text) {
+      for (size_t i = text.find('$'); i != std::string::npos; i = text.find('$', i + 1)) {
+        size_t start = i + 1;
+        if (start < text.size() && text[start] == '{') ++start;
+        size_t end = start;
+        while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_'))
+          ++end;
+        if (end > start) used_.insert(text.substr(start, end - start));
+      }
+    };
+    for (const ShellWord& word : command.words) scan(word.text);
+    for (const ShellAssignment& assignment : command.assignments) scan(assignment.value.text);
+  }
+
+  bool fragment_;
+  Unit& unit_;
+  Units& others_;
+  std::vector<Pending> pending_;
+  ShellScript top_;
+  std::vector<CommandLine> top_lines_;
+  std::set<std::string> exported_, used_;
+  bool all_exported_ = false;
+  bool commands_ = false;  // something is run, so that what is not exported is lost
+};
+
+}  // namespace
+
+void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units) {
+  static thread_local int depth = 0;  // scripts that write scripts that write scripts
+  if (depth >= kDeepest) return;
+  ++depth;
+  Unit unit;
+  unit.dialect = dialect;
+  Units others;
+  ScriptReader reader(fragment, unit, others);
+  reader.Read(text, line, column, 0);
+  reader.Settle();
+  --depth;
+  units.push_back(std::move(unit));
+  for (Unit& other : others) units.push_back(std::move(other));
+}
+
+void ReadWords(const std::vector<ShellWord>& words, Unit& unit) {
+  Units others;
+  ScriptReader reader(true, unit, others);
+  reader.Read(words);
+  reader.Settle();
+}
+
+}  // namespace lockstep::tune

@@ -1,0 +1,155 @@
+#include "tune/variables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/text.h"
+
+namespace lockstep::tune {
+namespace {
+
+constexpr const char* kTable =
+#include "tune/variables.inc"
+    ;
+
+// Beginnings of names whose owners are known so completely that another name is a mistake.
+constexpr std::string_view kComplete[] = {"NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_GLOO_", "GLOO_"};
+
+// Variables of launchers and of the system that people misspell; names like them are looked at although no beginning
+// of theirs is complete.
+constexpr std::string_view kOften[] = {"MASTER_ADDR",
+                                       "MASTER_PORT",
+                                       "WORLD_SIZE",
+                                       "LOCAL_RANK",
+                                       "CUDA_VISIBLE_DEVICES",
+                                       "CUDA_DEVICE_MAX_CONNECTIONS",
+                                       "CUDA_LAUNCH_BLOCKING",
+                                       "CUDA_DEVICE_ORDER",
+                                       "OMP_NUM_THREADS",
+                                       "MKL_NUM_THREADS",
+                                       "PYTORCH_CUDA_ALLOC_CONF",
+                                       "PYTORCH_ALLOC_CONF",
+                                       "TORCH_DISTRIBUTED_DEBUG",
+                                       "TORCH_CPP_LOG_LEVEL",
+                                       "DEEPSPEED_TIMEOUT",
+                                       "TOKENIZERS_PARALLELISM",
+                                       "FI_PROVIDER",
+                                       "NVIDIA_VISIBLE_DEVICES",
+                                       "NVIDIA_DRIVER_CAPABILITIES",
+                                       "LD_LIBRARY_PATH"};
+
+}  // namespace
+
+const Variables& Variables::Table() {
+  static const Variables* table = [] {
+    Result<Variables> parsed = Parse(kTable);
+    return new Variables(parsed.ok() ? std::move(*parsed) : Variables());  // a test reads the table too
+  }();
+  return *table;
+}
+
+Result<Variables> Variables::Parse(std::string_view text) {
+  Variables table;
+  int number = 0;
+  for (const std::string& line : Split(text, '\n')) {
+    ++number;
+    if (line.empty() || line[0] == '#') continue;
+    std::vector<std::string> fields = Split(line, '\t');
+    if (fields[0] == "name") continue;
+    if (fields.size() > 9) {
+      return Status(Code::kUsage, fmt::format("line {}: {} fields where 9 are expected", number, fields.size()));
+    }
+    fields.resize(9);
+    Variable row{fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8]};
+    if (row.owner.empty()) return Status(Code::kUsage, fmt::format("line {}: '{}' has no owner", number, row.name));
+    if (row.type.empty()) row.type = "string";
+    if (row.status.empty()) row.status = "current";
+    table.rows_.push_back(std::move(row));
+  }
+  std::sort(table.rows_.begin(), table.rows_.end(),
+            [](const Variable& a, const Variable& b) { return a.name < b.name; });
+  return table;
+}
+
+const Variable* Variables::Find(std::string_view name) const {
+  auto at = std::lower_bound(rows_.begin(), rows_.end(), name,
+                             [](const Variable& row, std::string_view wanted) { return row.name < wanted; });
+  if (at != rows_.end() && at->name == name) return &*at;
+  const Variable* best = nullptr;
+  for (const Variable& row : rows_) {
+    if (row.name.back() != '*') continue;
+    std::string_view beginning(row.name.data(), row.name.size() - 1);
+    if (name.substr(0, beginning.size()) == beginning && (best == nullptr || best->name.size() < row.name.size())) {
+      best = &row;
+    }
+  }
+  return best;
+}
+
+bool Variables::Complete(std::string_view name) {
+  return std::any_of(std::begin(kComplete), std::end(kComplete), [&](std::string_view beginning) {
+    return name.size() > beginning.size() && name.substr(0, beginning.size()) == beginning;
+  });
+}
+
+std::optional<std::string> Variables::Meant(std::string_view name) const {
+  if (name.size() < 6 || name.size() > 80 || Find(name) != nullptr) return std::nullopt;
+  if (!Complete(name)) {
+    // One slip away from a name everybody uses, and not a word of its own.
+    for (std::string_view often : kOften) {
+      if (std::abs(static_cast<int>(often.size()) - static_cast<int>(name.size())) > 1) continue;
+      if (EditDistance(name, often) == 1) return std::string(often);
+    }
+    // NCLL_DEBUG, NCCCL_DEBUG: the beginning itself is misspelt.
+    const size_t end = name.find('_');
+    if (end == std::string_view::npos || end < 3 || end > 6 || EditDistance(name.substr(0, end), "NCCL") != 1) {
+      return std::nullopt;
+    }
+    std::string mended = "NCCL" + std::string(name.substr(end));
+    return Find(mended) != nullptr ? std::optional(mended) : std::nullopt;
+  }
+  std::optional<std::string> best;
+  int least = 1 + static_cast<int>(name.size()) / 6;  // a third of the letters is another word
+  for (const Variable& row : rows_) {
+    if (row.name.back() == '*' || row.status != "current") continue;
+    if (std::abs(static_cast<int>(row.name.size()) - static_cast<int>(name.size())) > least) continue;
+    const int distance = EditDistance(name, row.name);
+    if (distance <= least) {
+      if (distance == least && best) continue;
+      least = distance;
+      best = row.name;
+    }
+  }
+  if (best) return best;
+  // The words are right and something before, between or after them is not: NCCL_CHANNELS_MIN is left to the reader,
+  // NCCL_NET_IB_HCA is not.
+  for (const Variable& row : rows_) {
+    if (row.status != "current" || row.owner == "nccl-plugin" || row.name.size() < 12) continue;
+    const size_t under = row.name.find('_');
+    if (name.size() > row.name.size() &&
+        name.substr(name.size() - (row.name.size() - under)) == row.name.substr(under)) {
+      return row.name;
+    }
+  }
+  return std::nullopt;
+}
+
+int CompareVersions(std::string_view a, std::string_view b) {
+  auto parts = [](std::string_view text) {
+    std::vector<int> numbers;
+    for (const std::string& part : Split(text, '.')) {
+      int number = 0;
+      std::from_chars(part.data(), part.data() + part.size(), number);
+      numbers.push_back(number);
+    }
+    numbers.resize(4);
+    return numbers;
+  };
+  const std::vector<int> left = parts(a), right = parts(b);
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+}  // namespace lockstep::tune

@@ -1,0 +1,39 @@
+// YAML with the places of its values kept. Templates ({{ ... }}) are read as if they were plain words. yaml-cpp throws;
+// nothing leaves these functions. Any thread.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "tune/shell_reader.h"
+
+namespace lockstep::tune {
+
+class YamlText {
+ public:
+  // `line`: of the first line of the text in its file.
+  static Result<YamlText> Read(std::string_view text, int line);
+
+  const std::vector<YAML::Node>& documents() const { return documents_; }
+  int Line(const YAML::Node& node) const { return node.Mark().line < 0 ? line_ : node.Mark().line + line_; }
+  int Column(const YAML::Node& node) const { return node.Mark().column < 0 ? 1 : node.Mark().column + 1; }
+  // A scalar as a word of a command line.
+  ShellWord Word(const YAML::Node& node) const;
+  // The first character of a scalar's text: below the '|' of a block, behind the quote of a string.
+  void TextPlace(const YAML::Node& node, int& line, int& column) const;
+
+ private:
+  std::vector<std::string> lines_;
+  std::vector<YAML::Node> documents_;
+  int line_ = 1;
+};
+
+// The value of a key of a map; an undefined node else. Never throws.
+YAML::Node Child(const YAML::Node& map, const char* key);
+std::string Scalar(const YAML::Node& node);
+
+}  // namespace lockstep::tune
