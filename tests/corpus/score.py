@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,27 +51,33 @@ def accepted(value, allowed):
     return value in (allowed if isinstance(allowed, list) else [allowed])
 
 
-# General classes of the labels, and which ids of general rules belong to them. The label's words must still be found, so
-# a class alone is never enough.
+# Ids that mean the same as one of the label's: rules that were added to the table later, and general rules. The label's
+# words must still be found in cause or evidence, so that an id alone is never enough.
 TABLE_PY = {"py-fatal", "py-nomodule", "py-glibc", "py-undef", "py-solib", "py-syntax", "py-tb", "py-signal-exception", "py-keyboard-interrupt"}
 SIGNALS = {"exit-sigint": 2, "exit-sigill": 4, "illegal-insn": 4, "exit-sigabrt": 6, "exit-sigbus": 7, "exit-sigfpe": 8, "exit-sigkill": 9, "exit-sigsegv": 11, "exit-sigterm": 15}
+SAME = {
+    "fs-enoent": {"ckpt-missing", "exec-missing"}, "fs-enospc": {"ckpt-write"}, "ckpt-key": {"ckpt-mismatch"}, "shm-bus": {"bus-shm"}, "shm-file": {"bus-shm"},
+    "pt-store-inuse": {"port-in-use"}, "acc-port": {"port-in-use"}, "eagain-threads": {"thread-oom"}, "slurm-time": {"slurm-time-kill"}, "slurm-nodefail": {"slurm-node-comm"},
+    "k8s-sched": {"k8s-unschedulable"}, "pt-store-wait": {"pt-timeout-join", "join-timeout"}, "pt-store-client-to": {"pt-timeout-join"}, "pt-rdzv-timeout": {"join-timeout", "pt-timeout-join"},
+    "nccl-conn-fail": {"nccl-refused"}, "cuda-none": {"cuda-not-compiled", "cuda-init"}, "cuda-802": {"cuda-init"}, "gloo-timeout": {"pt-monitored-barrier"}, "hang": {"lockstep-stalled", "nccl-timeout"},
+    "pt-wd-timeout": {"nccl-timeout"}, "illegal-insn": {"exit-sigill"}, "preempted": {"signal-15", "exit-sigterm", "py-signal-exception"}, "interrupted": {"signal-2", "py-keyboard-interrupt", "py-signal-exception"},
+    "py-memory": {"py-cpu-alloc", "py-memory-error", "py-array-memory-error", "enomem"}, "config": {"config-key", "ds-batch", "usage"}, "omp": {"omp-twice"}, "fortran": {"fortran-runtime"},
+    "tokenizer": {"py-hf-load", "hf-load"}, "net": {"hub-auth", "hub-conn", "hub-offline", "hub-rate", "py-ssl", "pt-dns", "py-object-store"}, "hub-auth": {"py-object-store"}, "hub-conn": {"hub-offline"},
+    "data-error": {"py-collate", "py-index", "data-empty", "data-stack"}, "data-stack": {"py-collate"}, "k8s-oom": {"k8s-state"}, "k8s-image": {"k8s-state"}, "k8s-evict": {"k8s-state"}, "oom-kernel": {"mem-usage-limit"}, "oom-cgroup": {"mem-usage-limit"},
+}
 
 
 def of_class(signature, wanted):
-    """Whether a found id is the wanted one or a general rule of the wanted class."""
-    if signature == wanted:
+    """Whether a found id is the wanted one or of the same meaning."""
+    if signature == wanted or signature in SAME.get(wanted, ()):
         return True
-    if wanted in SIGNALS:
-        return signature in (f"signal-{SIGNALS[wanted]}", f"exit-signal-{SIGNALS[wanted]}")
+    if wanted in SIGNALS and signature == f"signal-{SIGNALS[wanted]}":
+        return True
     if wanted == "py-exception":
         return signature.startswith("py-") and signature not in TABLE_PY
-    if wanted == "preempted":
-        return signature in ("signal-15", "exit-sigterm", "py-signal-exception", "stopped")
-    if wanted == "interrupted":
-        return signature in ("signal-2", "py-keyboard-interrupt", "py-signal-exception", "stopped")
-    if wanted in ("usage", "shell", "omp", "config", "fortran", "join-timeout"):
-        return signature == "error-line" or signature.startswith(wanted + "-")
-    return signature.startswith(wanted + "-") if wanted in ("exit-code", "cxx-terminate", "c-assert", "node-lost", "hang", "gloo-timeout", "py-memory", "data-error", "net") else False
+    if wanted == "exit-code":
+        return re.fullmatch(r"exit-\d+", signature) is not None
+    return signature == "error-line" and wanted in ("usage", "shell", "omp", "config", "fortran", "join-timeout")
 
 
 def judge(found, wanted):

@@ -219,7 +219,7 @@ def _(s):
     keep(s, train_log=log.elastic(0, 1, list(range(1, 8)), other_code=1))
 
 
-@case("numpy-abi-mismatch-plain", "plain", [PY, "py-import", "py-undef"], ["numpy.dtype size changed", "_ARRAY_API"], USER, "an extension was built against another numpy", rank=None, made=FORM)
+@case("numpy-abi-mismatch-plain", "plain", [PY, "py-import", "py-undef"], ["numpy.dtype size changed", "_ARRAY_API", "compiled using NumPy"], USER, "an extension was built against another numpy", rank=None, made=FORM)
 def _(s):
     """ValueError at import."""
     keep(s, train_log="""

@@ -87,7 +87,7 @@ print("step", state["step"])
     plain(s, "python train.py 2>&1 | tee -a run.log\n")
 
 
-@case("disk-full-torch-save-rank0-of-2-torchrun", "torchrun", ["fs-enospc", "ckpt-write"], ["No space left", "PytorchStreamWriter", "file write failed", "unexpected pos"], USER,
+@case("disk-full-torch-save-rank0-of-2-torchrun", "torchrun", ["fs-enospc", "ckpt-write"], ["No space left", "PytorchStreamWriter", "file write failed", "unexpected pos", "disk is full"], USER,
       "the disk of the checkpoints is full", rank=0)
 def _(s):
     """checkpoints/ is a real file system of 64 KiB; the model grows beyond it."""

@@ -147,7 +147,7 @@ if __name__ == "__main__":
     plain(s, "python train.py\necho \"exit code $?\"\n")
 
 
-@case("assertion-batch-divisible-2-ranks-lockstep", "lockstep", [PY, "py-assert"], ["AssertionError", "must be divisible"], USER,
+@case("assertion-batch-divisible-2-ranks-lockstep", "lockstep", [PY, "config"], ["AssertionError", "must be divisible"], USER,
       "the global batch is not divisible by the number of ranks", rank=[0, 1])
 def _(s):
     """An assertion of the program on start."""
@@ -287,7 +287,7 @@ def _(s):
     torchrun(s, 2)
 
 
-@case("traceback-in-traceback-rank1-of-2-lockstep", "lockstep", PY, ["RuntimeError: evaluation of fold 1 failed", "ValueError: shapes"], USER,
+@case("traceback-in-traceback-rank1-of-2-lockstep", "lockstep", PY, ["evaluation of fold 1 failed", "matmul: Input operand"], USER,
       "numpy shapes of rank 1 do not fit; the program wraps that exception into another", rank=1)
 def _(s):
     """raise ... from error."""
