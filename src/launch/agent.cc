@@ -227,7 +227,7 @@ void Agent::ApplyTuning(const Json& message) {
   options_.run.collect_nccl = tuned->collect_nccl;
   rdma_active_ = tuned->rdma_active;
   if (!options_.run.quiet) {
-    for (const std::string& line : tuned->lines) events_.say("tune: " + line);
+    for (const std::string& line : tuned->lines) events_.say(line);
   }
   tuned->event["attempt"] = attempt_;
   tuned->event["node"] = node_;

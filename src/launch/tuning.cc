@@ -9,6 +9,7 @@
 #include "base/sockets.h"
 #include "base/text.h"
 #include "place/sys_tree.h"
+#include "tune/lint.h"
 
 namespace lockstep::launch {
 namespace {
@@ -46,6 +47,47 @@ std::string MasterHost(const LaunchPlan& plan) {
   return master && !master->empty() && !IsLoopbackName(*master) ? *master : LauncherHost(plan);
 }
 
+// Variables lint has an opinion about.
+bool HasSettings(const place::Environment& env) {
+  return std::any_of(env.begin(), env.end(), [](const auto& entry) {
+    for (const char* prefix : {"NCCL_", "TORCH_", "GLOO_", "PYTORCH_", "UCX_", "FI_", "CUDA_", "DEEPSPEED_"}) {
+      if (entry.first.starts_with(prefix)) return true;
+    }
+    return false;
+  });
+}
+
+// At most three lines about mistakes in the job's environment.
+std::vector<std::string> Lint(const place::Environment& env, const place::Hardware& here) {
+  if (!HasSettings(env)) return {};
+  tune::LintContext context;
+  if (!here.gpus.empty() || !here.ib.empty()) context.hardware = here;
+  const auto known = [](const std::optional<place::Library>& library) -> std::optional<tune::KnownLibrary> {
+    if (!library || library->path.empty()) return std::nullopt;
+    auto read = tune::ReadKnownLibrary(library->path, library->version);
+    return read.ok() ? std::optional(std::move(*read)) : std::nullopt;
+  };
+  context.nccl = known(here.nccl);
+  context.torch = known(here.torch);
+  std::vector<tune::Finding> findings;
+  for (tune::Finding& finding : tune::LintEnvironment(env, context)) {
+    if (finding.severity != tune::Severity::kNote) findings.push_back(std::move(finding));
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const tune::Finding& a, const tune::Finding& b) { return a.severity > b.severity; });
+  std::vector<std::string> out;
+  for (const tune::Finding& finding : findings) {
+    if (out.size() == 3) {
+      out.back() += fmt::format(" (and {} more: `lockstep lint --env`)", findings.size() - 3);
+      break;
+    }
+    out.push_back(fmt::format("lint: {}: {}{}", tune::Name(finding.severity), finding.what,
+                              finding.fix.empty() ? "" : fmt::format("; fix: {}", finding.fix)));
+  }
+  if (!out.empty() && findings.size() <= 3) out.back() += " (`lockstep lint --env` says why)";
+  return out;
+}
+
 // Numeric, in the resolver's order, each once.
 std::vector<std::string> Numeric(const std::string& host) {
   std::vector<std::string> out;
@@ -73,8 +115,8 @@ std::shared_ptr<Tuning> Tuning::Start(const LaunchPlan& plan) {
   if (plan.options.tune == Tune::kOff) return nullptr;
   std::shared_ptr<Tuning> tuning(new Tuning(plan));
   const bool alone = plan.placement.level != place::Level::kProcess && plan.placement.nnodes.value_or(1) == 1;
-  if (alone && !tuning->gpus_) {
-    tuning->read_ = true;  // nothing depends on the machine
+  if (alone && !tuning->gpus_ && !HasSettings(tuning->env_)) {
+    tuning->read_ = true;  // nothing depends on the machine, and there is nothing to lint
   } else {
     std::thread([tuning] { tuning->Read(); }).detach();
   }
@@ -109,11 +151,13 @@ void Tuning::Read() {
     if (!IsLoopbackName(address) && peers.empty()) peers.push_back(address);
   }
   place::Environment conf = tune::ConfFileSettings(env_);
+  std::vector<std::string> lint = Lint(env_, here);
   const std::lock_guard lock(mutex_);
   here_ = std::move(here);
   own_addresses_ = std::move(own);
   peers_ = std::move(peers);
   conf_ = std::move(conf);
+  lint_ = std::move(lint);
   read_ = true;
   done_.notify_all();
 }
@@ -153,14 +197,15 @@ Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_w
     } else {
       suggested[setting.name] = told;
       if (!apply && setting.applies())
-        out.lines.push_back(fmt::format("--tune apply would set {}={}", setting.name, setting.value));
+        out.lines.push_back(fmt::format("tune: --tune apply would set {}={}", setting.name, setting.value));
     }
   }
   const bool silent =
       !user.contains("NCCL_DEBUG") && !user.contains("NCCL_DEBUG_FILE") && !user.contains("NCCL_DEBUG_SUBSYS");
   out.collect_nccl = apply && gpus_ && silent && !contained_;
-  for (std::string& line : tune::StartLines(out.settings)) out.lines.push_back(std::move(line));
-  for (const std::string& warning : out.settings.warnings) out.lines.push_back("warning: " + warning);
+  for (const std::string& line : tune::StartLines(out.settings)) out.lines.push_back("tune: " + line);
+  for (const std::string& warning : out.settings.warnings) out.lines.push_back("tune: warning: " + warning);
+  out.lines.insert(out.lines.end(), lint_.begin(), lint_.end());
   out.event = {{"mode", apply ? "apply" : "report"},
                {"applied", applied},
                {"suggested", suggested},

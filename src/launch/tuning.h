@@ -56,6 +56,7 @@ class Tuning {
   std::vector<std::string> peers_;
   std::optional<std::vector<std::string>> own_addresses_;
   place::Environment conf_;
+  std::vector<std::string> lint_;
 };
 
 }  // namespace lockstep::launch

@@ -10,5 +10,6 @@ int ReconstructMain(int argc, char** argv);
 int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
+int SelftestMain(int argc, char** argv);
 
 }  // namespace lockstep::cli

@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"encode", lockstep::cli::EncodeMain, "--weights F INPUT OUTPUT: a video to latents"},
     {"decode", lockstep::cli::DecodeMain, "--weights F INPUT OUTPUT: latents to a video"},
     {"export", lockstep::cli::ExportMain, "--weights F OUTPUT: trained weights as one file with upstream's names"},
+    {"selftest", lockstep::cli::SelftestMain, "--out DIR: one rank of `lockstep selftest`"},
 };
 
 void Help(std::FILE* to) {
