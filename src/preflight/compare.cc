@@ -57,7 +57,7 @@ void Add(Outcome* outcome, State state, std::string text, std::string remedy, st
   outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
 }
 
-CheckResult SameMachine(const std::vector<Facts>& all, bool loopback) {
+CheckResult SameMachine(const std::vector<Facts>& all) {
   Outcome outcome;
   std::map<std::string, int> cards;
   std::set<std::pair<int, int>> told;
@@ -79,13 +79,11 @@ CheckResult SameMachine(const std::vector<Facts>& all, bool loopback) {
         facts.boot_id + " " + facts.host + " " + fmt::format("{}", fmt::join(facts.net.addresses, " "));
     const auto [it, fresh] = machines.emplace(key, static_cast<int>(i));
     if (fresh || told.contains({it->second, static_cast<int>(i)})) continue;
-    Add(&outcome, loopback ? State::kWarn : State::kFail,
+    Add(&outcome, State::kFail,
         fmt::format("{} are the same machine", NodeNames({it->second, static_cast<int>(i)}, all)),
-        loopback ? "fine for a trial; for real nodes give --master-addr an address they share"
-                 : "start the command once on each node",
-        {it->second, static_cast<int>(i)});
+        "start the command once on each node", {it->second, static_cast<int>(i)});
   }
-  outcome.note = fmt::format("{} machines, {} GPUs", machines.size(), cards.size());
+  outcome.note = fmt::format("{} machine{}, {} GPUs", machines.size(), machines.size() == 1 ? "" : "s", cards.size());
   return {"same-machine", outcome};
 }
 
@@ -260,8 +258,8 @@ std::string NodeNames(const std::vector<int>& nodes, const std::vector<Facts>& a
   return fmt::format("node{} {}{}", nodes.size() == 1 ? "" : "s", fmt::join(ranges, ", "), who);
 }
 
-std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all, bool loopback) {
-  return {SameMachine(all, loopback),
+std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all) {
+  return {SameMachine(all),
           SameGpus(all),
           SameTrees("same-code", "code", all, "no program given (--program)",
                     "bring the same code to every node: git pull, rsync, or a shared file system"),

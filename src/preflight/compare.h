@@ -13,8 +13,8 @@ namespace lockstep::preflight {
 // "node 1 (gpu-7)"; "nodes 1, 3 (a, c)", "nodes 1-7" where they are many.
 std::string NodeNames(const std::vector<int>& nodes, const std::vector<Facts>& all);
 
-// From the facts alone. `loopback`: the nodes meet on a loopback address, so one machine plays them all on purpose.
-std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all, bool loopback);
+// From the facts alone.
+std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all);
 // The trees whose digests differ, whose entries are worth asking for.
 std::vector<std::string> DifferingTrees(const std::vector<Facts>& all);
 // Adds which files differ to the problems of same-code, same-config and same-data.

@@ -228,8 +228,7 @@ Json Card(const Facts& facts) {
 
 class Judge0 {
  public:
-  Judge0(const Options& options, Gathering& gathering, bool loopback)
-      : options_(options), gathering_(gathering), loopback_(loopback) {}
+  Judge0(const Options& options, Gathering& gathering) : options_(options), gathering_(gathering) {}
 
   // Round 1: facts in, addresses of everybody out.
   Json Introduce(const std::vector<Json>& documents, const Scene& scene) {
@@ -286,7 +285,7 @@ class Judge0 {
     const auto count = static_cast<int>(report_.nodes.size());
     report_.sampled = static_cast<int>(Contacts(0, count, options_.full).size()) < count - 1;
     const bool few_matches = !options_.full && count > kStandardMatches + 1;
-    std::vector<CheckResult> results = CompareFacts(report_.nodes, loopback_);
+    std::vector<CheckResult> results = CompareFacts(report_.nodes);
     NameDifferences(report_.findings, &results);
     results.push_back(CompareClocks(report_.nodes, report_.clocks));
     results.push_back(CompareNames(report_.nodes, report_.findings, report_.sampled));
@@ -312,7 +311,6 @@ class Judge0 {
  private:
   const Options& options_;
   Gathering& gathering_;
-  bool loopback_;
   std::vector<int> speakers_;
   Report report_;
 };
@@ -417,9 +415,7 @@ Report Meet(const Options& options, const Scene& scene, Facts mine, const launch
   if (!met.ok()) return alone(met.status());
   Gathering& gathering = **met;
 
-  auto addresses = Resolve(meeting.host, meeting.port);
-  const bool loopback = addresses.ok() && !addresses->empty() && addresses->front().IsLoopback();
-  Judge0 judge(options, gathering, loopback);
+  Judge0 judge(options, gathering);
   auto book =
       gathering.Round(mine.ToJson(), [&](const std::vector<Json>& all) { return judge.Introduce(all, scene); }, kRound);
   if (!book.ok()) return alone(book.status());

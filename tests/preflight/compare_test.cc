@@ -56,7 +56,7 @@ Outcome Find(const std::vector<CheckResult>& results, const std::string& id) {
 }
 
 TEST(CompareFacts, EqualNodesAgreeOnEverything) {
-  for (const CheckResult& result : CompareFacts(Nodes(4), false)) {
+  for (const CheckResult& result : CompareFacts(Nodes(4))) {
     EXPECT_LE(result.outcome.state(), State::kSkipped) << result.id << result.outcome.ToJson();
   }
 }
@@ -64,7 +64,7 @@ TEST(CompareFacts, EqualNodesAgreeOnEverything) {
 TEST(CompareFacts, TheMinorityIsNamedFirst) {
   auto all = Nodes(4);
   all[2].software["PyTorch"] = "2.4.0";
-  const Outcome outcome = Find(CompareFacts(all, false), "same-software");
+  const Outcome outcome = Find(CompareFacts(all), "same-software");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_EQ(outcome.problems[0].text, "PyTorch: node 2 (h2) has 2.4.0, nodes 0, 1, 3 (h0, h1, h3) have 2.5.1");
   EXPECT_THAT(outcome.problems[0].nodes, ElementsAre(2));
@@ -73,13 +73,13 @@ TEST(CompareFacts, TheMinorityIsNamedFirst) {
 TEST(CompareFacts, ADriverMayDifferWithAWarning) {
   auto all = Nodes(2);
   all[1].software["driver"] = "535";
-  EXPECT_EQ(Find(CompareFacts(all, false), "same-software").state(), State::kWarn);
+  EXPECT_EQ(Find(CompareFacts(all), "same-software").state(), State::kWarn);
 }
 
 TEST(CompareFacts, AGpuLostOnOneNodeIsSeenByTheOthersCount) {
   auto all = Nodes(3);
   all[1].gpus.pop_back();
-  const Outcome outcome = Find(CompareFacts(all, false), "same-gpus");
+  const Outcome outcome = Find(CompareFacts(all), "same-gpus");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_THAT(outcome.problems[0].text, HasSubstr("node 1 (h1) has 1"));
 }
@@ -87,21 +87,20 @@ TEST(CompareFacts, AGpuLostOnOneNodeIsSeenByTheOthersCount) {
 TEST(CompareFacts, AMachineThatJoinedTwiceIsFoundByItsGpusOrByItself) {
   auto all = Nodes(3);
   all[2].gpus = all[0].gpus;
-  EXPECT_THAT(Find(CompareFacts(all, false), "same-machine").problems[0].text,
+  EXPECT_THAT(Find(CompareFacts(all), "same-machine").problems[0].text,
               HasSubstr("nodes 0, 2 (h0, h2) both have GPU-0a"));
   all = Nodes(3);
   all[2] = all[1];
   all[2].gpus = all[1].gpus = {};
-  EXPECT_EQ(Find(CompareFacts(all, false), "same-machine").state(), State::kFail);
-  EXPECT_EQ(Find(CompareFacts(all, /*loopback=*/true), "same-machine").state(), State::kWarn);
+  EXPECT_EQ(Find(CompareFacts(all), "same-machine").state(), State::kFail);
 }
 
 TEST(CompareFacts, VariablesThatMustAgreeFailOthersWarn) {
   auto all = Nodes(2);
   all[1].env["NCCL_DEBUG"] = "INFO";
-  EXPECT_EQ(Find(CompareFacts(all, false), "same-env").state(), State::kWarn);
+  EXPECT_EQ(Find(CompareFacts(all), "same-env").state(), State::kWarn);
   all[1].env["NCCL_ALGO"] = "Ring";
-  const Outcome outcome = Find(CompareFacts(all, false), "same-env");
+  const Outcome outcome = Find(CompareFacts(all), "same-env");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_EQ(outcome.problems[0].text, "NCCL_ALGO: node 1 (h1) has Ring, node 0 (h0) has none");
 }
@@ -110,7 +109,7 @@ TEST(CompareFacts, DifferentCodeNamesCommitAndFiles) {
   auto all = Nodes(3);
   all[1].trees["code"].digest = "xxh3-128:ddddeeeeffff";
   all[1].trees["code"].commit = "fedcba9876543210";
-  auto results = CompareFacts(all, false);
+  auto results = CompareFacts(all);
   EXPECT_EQ(Find(results, "same-code").state(), State::kFail);
   EXPECT_THAT(DifferingTrees(all), ElementsAre("code"));
   std::vector<Findings> findings(3);
