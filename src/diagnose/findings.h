@@ -40,6 +40,7 @@ struct Finding {
   std::optional<Frame> frame;                          // innermost frame of the user's own code
   std::vector<std::pair<uint64_t, std::string>> more;  // further lines worth showing
   uint64_t marks = 0;                                  // progress of the same stream before it
+  uint64_t source_marks = 0;                           // and of the whole file
   uint32_t stream = 0;                                 // index into streams
   uint64_t count = 1;
 };
@@ -67,7 +68,8 @@ struct RankEnd {
   bool first = false;  // somebody says this one was the first
   double time = 0;
   uint32_t source = 0;
-  uint64_t line = 0;  // 0: not from a line
+  uint64_t line = 0;          // 0: not from a line
+  uint64_t source_marks = 0;  // progress in the file before it
   std::string text;
 
   bool failed() const { return signal != 0 || code.value_or(0) != 0; }
@@ -79,6 +81,8 @@ struct SourceInfo {
   std::string node;
   double clock_offset = 0;  // to be added to its stamps
   uint64_t lines = 0, bytes = 0;
+  uint64_t marks = 0;  // progress lines that advanced
+  uint64_t last_mark_line = 0;
 };
 
 struct Findings {

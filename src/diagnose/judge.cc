@@ -107,7 +107,7 @@ class Court {
   const RankEnd* FirstEnd() const {
     const RankEnd* best = nullptr;
     for (const RankEnd& end : f_.ends) {
-      if (!end.failed() || end.after_stop) continue;
+      if (!end.failed() || end.after_stop || (end.line > 0 && WentOn(end.source, end.source_marks))) continue;
       if (best == nullptr || (end.first && !best->first) ||
           (end.first == best->first && end.time > 0 && best->time > 0 && end.time < best->time)) {
         best = &end;
@@ -128,6 +128,7 @@ class Court {
       Finding finding;
       finding.source = end.source;
       finding.line = end.line;
+      finding.source_marks = end.source_marks;
       finding.rank = end.rank;
       finding.node = end.node;
       finding.time = end.time;
@@ -166,16 +167,31 @@ class Court {
     }
   }
 
+  // Whether work went on in a file after that much progress, to a clean end: an attempt that was repeated, a rank whose
+  // lines bear no tag.
+  bool WentOn(uint32_t source, uint64_t marks) const {
+    if (source >= f_.sources.size() || f_.sources[source].marks < marks + 3) return false;
+    const uint64_t last = f_.sources[source].last_mark_line;
+    for (const RankEnd& end : f_.ends) {
+      if (end.source == source && end.line > last && end.failed()) return false;
+    }
+    return std::none_of(f_.all.begin(), f_.all.end(), [&](const Finding& other) {
+      return other.source == source && other.line > last && other.weight >= 1 && other.level != Level::kWarning &&
+             other.level != Level::kDebug && other.level != Level::kInfo;
+    });
+  }
+
   void MakeCandidates() {
     for (const Finding& finding : f_.all) {
       if (finding.weight <= 0) continue;
       Candidate candidate{.finding = &finding};
       const Stream& stream = f_.streams[finding.stream];
-      candidate.recovered = stream.marks >= finding.marks + 2;
+      candidate.recovered = stream.marks >= finding.marks + 2 || WentOn(finding.source, finding.source_marks);
       const bool quiet =
           finding.level == Level::kWarning || finding.level == Level::kInfo || finding.level == Level::kDebug;
       // What a speaker says last was not got over.
-      const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks;
+      const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks &&
+                         finding.level != Level::kDebug;
       candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && !final);
       if (finding.id == "num-nan") {
         candidate.soft = stream.loss_finite;
@@ -183,7 +199,10 @@ class Court {
       }
       candidates_.push_back(candidate);
     }
-    for (const Finding& finding : made_) candidates_.push_back({.finding = &finding, .from_end = true});
+    for (const Finding& finding : made_) {
+      const bool went_on = finding.line > 0 && WentOn(finding.source, finding.source_marks);
+      candidates_.push_back({.finding = &finding, .soft = went_on, .recovered = went_on, .from_end = true});
+    }
   }
 
   // The better of two of the same kind when nothing is known about their order.
@@ -290,7 +309,7 @@ class Court {
   bool Failed() const {
     if (f_.outcome && *f_.outcome == "failed") return true;
     for (const RankEnd& end : f_.ends) {
-      if (end.failed() && !end.after_stop) return true;
+      if (end.failed() && !end.after_stop && !(end.line > 0 && WentOn(end.source, end.source_marks))) return true;
     }
     return false;
   }
@@ -383,7 +402,7 @@ class Court {
     out->rank = finding.rank;
     out->node = finding.node;
     const RankEnd* first_end = FirstEnd();
-    if (out->rank < 0 && first_end != nullptr && IsCause(finding)) {
+    if (out->rank < 0 && first_end != nullptr && finding.role == Role::kRoot) {
       out->rank = first_end->rank;
       if (out->node.empty()) out->node = first_end->node;
     }
@@ -479,7 +498,7 @@ class Court {
       if (&other == &finding || other.line == 0 || other.line == finding.line) continue;
       const bool same_rank = other.rank == out->rank && out->rank >= 0;
       const bool supports =
-          (other.id == finding.id && other.rank != finding.rank) || (candidate.from_end && same_rank) ||
+          other.id == finding.id || (candidate.from_end && same_rank) ||
           (same_rank && IsCause(other) && other.weight >= 3 && other.id != finding.id && !candidate.soft);
       if (supports) out->evidence.push_back(Line(other, other.line, other.text));
     }
@@ -520,8 +539,9 @@ class Court {
         others.push_back(&candidate);
       }
     }
-    std::stable_sort(others.begin(), others.end(), [](const Candidate* a, const Candidate* b) {
-      return a->soft != b->soft ? !a->soft : a->finding->weight > b->finding->weight;
+    std::sort(others.begin(), others.end(), [](const Candidate* a, const Candidate* b) {
+      if (a->soft != b->soft) return !a->soft;
+      return a->finding->weight != b->finding->weight ? a->finding->weight > b->finding->weight : a < b;
     });
     double left = std::min(0.5, 1 - out->confidence);
     for (const Candidate* other : others) {

@@ -13,17 +13,61 @@
 namespace lockstep::diagnose {
 namespace {
 
+// Takes ".*", ".+" and "(.+)" off the end of a pattern: whatever follows is the rest of the line.
+std::string_view WithoutTail(std::string_view regex) {
+  static constexpr std::string_view kTails[] = {"(.+)$", "(.*)$", ".*$", ".+$", "(.+)", "(.*)", ".*", ".+"};
+  for (std::string_view tail : kTails) {
+    if (!regex.ends_with(tail)) continue;
+    const std::string_view rest = regex.substr(0, regex.size() - tail.size());
+    if (!rest.empty() && rest.back() != '|' && rest.back() != '(' && rest.back() != '\\') return rest;
+  }
+  return regex;
+}
+
+// The alternatives of a pattern that is one group as a whole, "(a|b(c|d)|e)"; empty for any other.
+std::vector<std::string_view> Alternatives(std::string_view regex) {
+  std::vector<std::string_view> parts;
+  if (regex.size() < 2 || regex.front() != '(' || regex.back() != ')' || regex.starts_with("(?")) return parts;
+  int depth = 0;
+  size_t from = 1;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i];
+    if (c == '\\') {
+      ++i;
+    } else if (c == '[') {
+      // A class ends at the first "]" that is neither escaped nor its first member.
+      for (i += (i + 1 < regex.size() && regex[i + 1] == '^') ? 3 : 2; i < regex.size() && regex[i] != ']'; ++i) {
+        if (regex[i] == '\\') ++i;
+      }
+    } else if (c == '(') {
+      ++depth;
+    } else if (c == ')') {
+      if (--depth == 0 && i + 1 != regex.size()) return {};
+    } else if (c == '|' && depth == 1) {
+      parts.push_back(regex.substr(from, i - from));
+      from = i + 1;
+    }
+  }
+  if (depth != 0) return {};
+  parts.push_back(regex.substr(from, regex.size() - 1 - from));
+  return parts;
+}
+
 // A pattern as the first pass needs it: it may match more, never less. Anchors at the front go, because the line may
 // have a launcher's tag before it; a rest of the line goes, because it would be reported once per byte.
 std::string FirstPass(std::string_view regex) {
   if (regex.starts_with('^')) regex.remove_prefix(1);
-  static constexpr std::string_view kTails[] = {"(.+)", "(.*)", ".*", ".+", "(.+)$", "(.*)$"};
-  for (std::string_view tail : kTails) {
-    if (!regex.ends_with(tail)) continue;
-    std::string_view rest = regex.substr(0, regex.size() - tail.size());
-    if (!rest.empty() && rest.back() != '|' && rest.back() != '(') return std::string(rest);
+  regex = WithoutTail(regex);
+  const std::vector<std::string_view> parts = Alternatives(regex);
+  if (parts.empty()) return std::string(regex);
+  std::string out = "(";
+  for (std::string_view part : parts) {
+    if (part.starts_with('^')) part.remove_prefix(1);
+    if (part.starts_with(".*") && part.size() > 3) part.remove_prefix(2);
+    if (out.size() > 1) out += '|';
+    out += WithoutTail(part);
   }
-  return std::string(regex);
+  return out + ")";
 }
 
 RE2::Options Re2Options() {

@@ -22,7 +22,7 @@ const char* const kMarkerPatterns[kMarkers] = {
     R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: )",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
-    R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|\ball done\b|finished successfully|exiting program after))",
+    R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after))",
     R"(\b(ERROR|FATAL|CRITICAL|[Ee]rror|[Ee]xception|[Ff]atal|panic|PANIC)\b|[A-Za-z_](Error|Exception)\b)",
     nullptr,  // kEndLines
 };
@@ -272,6 +272,7 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
           CleanLine(chunk.substr(start, std::min<size_t>(begin - 1 - start, 2000)), 0, &buffer);
       const Origin origin = ReadOrigin(previous, style_, year_);
       if (IntroducesHandled(previous) && origin.rank == line.origin.rank) speaker.traceback_level = Level::kWarning;
+      if (Has(previous, "Exception ignored in")) speaker.traceback_level = Level::kDebug;
     }
     ++open_;
     return;
@@ -287,10 +288,13 @@ void Scanner::ReadProgress(std::string_view raw, uint64_t number, Speaker& speak
   if (!speaker.progress.Feed(text, {})) return;
   Stream& stream = findings_->streams[speaker.stream];
   ++stream.marks;
+  ++findings_->sources[source_].marks;
+  findings_->sources[source_].last_mark_line = number;
   stream.step = speaker.progress.state().step;
   stream.total = speaker.progress.state().total;
   stream.last_mark_line = number;
   stream.last_mark_time = time;
+  if (Has(text, "train_runtime")) return;  // a mean over the run
   if (const std::optional<double> loss = record::ParseLoss(text)) stream.loss_finite = std::isfinite(*loss);
 }
 
@@ -307,6 +311,7 @@ Finding Scanner::NewFinding(const Line& line, const Speaker& speaker) const {
   finding.exact = line.exact;
   finding.level = line.origin.level;
   finding.marks = stream.marks;
+  finding.source_marks = findings_->sources[source_].marks;
   finding.stream = speaker.stream;
   return finding;
 }
@@ -361,11 +366,14 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       if (pattern == rows_.size() + kFinishedMark && line.origin.level != Level::kError &&
           matcher_.Find(pattern, line.origin.text, nullptr)) {
         findings_->streams[speaker.stream].finished_line = line.number;
+        // kubectl describe: the pod as a whole
+        if (!findings_->outcome && line.origin.text.starts_with("Status:")) findings_->outcome = "succeeded";
       }
       if (pattern == rows_.size() + kEndMark) {
         for (RankEnd& end : ends_.Feed(line.origin.text, line.time)) {
           end.source = source_;
           end.line = line.number;
+          end.source_marks = findings_->sources[source_].marks;
           if (end.node.empty()) end.node = findings_->streams[speaker.stream].node;
           findings_->AddEnd(std::move(end));
         }
