@@ -129,6 +129,9 @@ constexpr Row kNative[] = {
     {"*cuCtxSynchronize*", "", Where::kDevice, ""},
     {"*cudaEventSynchronize*", "", Where::kDevice, ""},
     {"*cuEventSynchronize*", "", Where::kDevice, ""},
+    {"*c10d::Reducer::*", "", Where::kCollective, "all_reduce of the gradients"},
+    {"*lock_PyThread_acquire_lock*", "", Where::kLock, ""},
+    {"*PyThread_acquire_lock_timed*", "", Where::kLock, ""},
     {"pysleep", "", Where::kSleep, ""},
     {"time_sleep", "", Where::kSleep, ""},
     {"*clock_nanosleep*", "", Where::kSleep, ""},
@@ -166,6 +169,25 @@ const Row* Find(const Row (&table)[N], const StackFrame& frame, bool python) {
     if (!file.empty() && frame.file.find(file) == std::string::npos) continue;
     if (FunctionMatches(row.function, name)) return &row;
   }
+  return nullptr;
+}
+
+// A call into C shows in no frame: the text of the innermost line tells what it may be. Only of a thread that sleeps: a
+// collective that waits on the host does.
+const Row* FromSource(const ThreadStack& thread, bool backward) {
+  static constexpr Row kBackward = {"", "", Where::kCollective, "backward (the all_reduce of its gradients)"};
+  static constexpr Row kStore = {"", "", Where::kRendezvous, "the store"};
+  static constexpr Row kWait = {"", "", Where::kCollective, "wait() of a collective"};
+  static constexpr Row kLocked = {"", "", Where::kLock, ""};
+  static constexpr Row kDeviceCall = {"", "", Where::kDevice, ""};
+  if (thread.state == 0 || thread.state == 'R' || thread.syscall.find("nanosleep") != std::string::npos) return nullptr;
+  if (backward) return &kBackward;
+  const std::string& text = thread.python.front().source;
+  const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  if (has("store.") || has("Store(")) return &kStore;
+  if (has(".acquire(") || text.starts_with("with ")) return &kLocked;
+  if (has(".wait(")) return &kWait;
+  if (has(".item(") || has(".cpu(") || has(".tolist(") || has("synchronize(")) return &kDeviceCall;
   return nullptr;
 }
 
@@ -388,12 +410,11 @@ Place Locate(const ProcessStacks& process) {
   }
   if (thread->state == 'D' && (found == nullptr || !Waits(found->where))) return done(Where::kDisk);
   if (found == nullptr && !thread->python.empty()) {
-    for (const StackFrame& frame : thread->python) {
-      if (frame.function.ends_with("backward") && frame.file.find("torch") != std::string::npos) {
-        found = collective_elsewhere();
-      }
-      if (found != nullptr) break;
-    }
+    const bool backward = std::any_of(thread->python.begin(), thread->python.end(), [](const StackFrame& frame) {
+      return frame.function.ends_with("backward") && frame.file.find("torch/autograd") != std::string::npos;
+    });
+    if (backward) found = collective_elsewhere();
+    if (found == nullptr) found = FromSource(*thread, backward);
   }
   if (found != nullptr) {
     place.operation = found->operation;
@@ -419,6 +440,19 @@ Place Locate(const ProcessStacks& process) {
   if (thread->syscall == "clock_nanosleep" || thread->syscall == "nanosleep" ||
       wchan.find("nanosleep") != std::string::npos) {
     return done(Where::kSleep);
+  }
+  static const std::set<std::string> kFileCalls = {"read",  "write",     "pread64", "pwrite64",   "readv", "writev",
+                                                   "fsync", "fdatasync", "openat",  "newfstatat", "msync"};
+  if (thread->state == 'S' && kFileCalls.count(thread->syscall) != 0) {
+    const bool pipe = wchan.find("pipe") != std::string::npos;
+    const bool socket = wchan.find("sk_") != std::string::npos || wchan.find("tcp") != std::string::npos ||
+                        wchan.find("unix") != std::string::npos || wchan.find("skb") != std::string::npos;
+    if (pipe) place.operation = "pipe";
+    return done(pipe ? Where::kLock : socket ? Where::kNetwork : Where::kFile);
+  }
+  if (thread->state == 'S' && (thread->syscall == "recvfrom" || thread->syscall == "recvmsg" ||
+                               thread->syscall == "connect" || thread->syscall == "accept")) {
+    return done(Where::kNetwork);
   }
   if (!place.at.empty()) return done(Where::kCode);
   if (!thread->native.empty()) {

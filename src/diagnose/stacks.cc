@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "diagnose/hang.h"
 #include "diagnose/stacks_python.h"
 
 extern char** environ;
@@ -37,6 +38,8 @@ using std::chrono::milliseconds;
 constexpr size_t kMostThreads = 256;
 constexpr size_t kMostChildren = 64;
 constexpr size_t kMostOutput = 4u << 20;
+constexpr size_t kSources = 3;
+constexpr int kLongestSource = 200000;
 constexpr unsigned kParallelTools = 4;  // a debugger on a large program takes a core and a gigabyte
 
 std::string ReadSmall(const std::string& path) {
@@ -281,6 +284,26 @@ void AddNative(const StackOptions& options, const std::string& path, Clock::time
   }
 }
 
+// The text of the innermost lines: what is called there in C shows in no frame.
+void AddSources(ProcessStacks* process) {
+  if (process->threads.empty()) return;
+  auto& frames = process->threads.front().python;
+  const std::string root = fmt::format("/proc/{}/root", process->pid);
+  for (size_t i = 0; i < std::min<size_t>(frames.size(), kSources); ++i) {
+    StackFrame& frame = frames[i];
+    if (frame.line <= 0 || frame.file.empty() || frame.file[0] == '<') continue;
+    const std::string path =
+        frame.file[0] == '/' ? root + frame.file : fmt::format("/proc/{}/cwd/{}", process->pid, frame.file);
+    std::ifstream file(path);
+    std::string line;
+    for (int number = 0; number < frame.line && std::getline(file, line) && number < kLongestSource; ++number) {
+    }
+    if (file) frame.source = std::string(Trim(line.substr(0, 400)));
+  }
+}
+
+bool Asleep(const ProcessStacks& process) { return !process.threads.empty() && process.threads.front().state == 'S'; }
+
 ProcessStacks Look(const StackTarget& target, const StackOptions& options, const std::string& path,
                    Clock::time_point until) {
   ProcessStacks process = ReadProcess(target.pid);
@@ -288,20 +311,25 @@ ProcessStacks Look(const StackTarget& target, const StackOptions& options, const
   process.node = target.node;
   if (process.gone) return process;
   AddPython(options, path, until, &process);
+  AddSources(&process);
   for (pid_t child : Descendants(target.pid)) {
     if (process.children.size() >= kMostChildren) break;
     ProcessStacks below = ReadProcess(child);
     if (below.gone) continue;
     AddPython(options, path, until, &below);
+    AddSources(&below);
     process.children.push_back(std::move(below));
   }
-  // Python's own frames say more than the C code below them; a debugger is for those without. A process in state D or
-  // T would hold the debugger up.
-  const ThreadStack& main = process.threads.front();
-  const bool has_python =
-      std::any_of(process.threads.begin(), process.threads.end(), [](const auto& t) { return !t.python.empty(); });
-  if (options.tools && options.pause && !has_python && main.state != 'D' && main.state != 'T') {
+  // Python's own frames say more than the C code below them; a debugger is for what they do not explain. A process in
+  // state D or T would hold the debugger up.
+  const Where where = Locate(process).where;
+  const bool unexplained = where == Where::kUnknown || (where == Where::kCode && Asleep(process));
+  const bool wrapper = !process.children.empty() && process.threads.front().python.empty() && where != Where::kUnknown;
+  if (options.tools && options.pause && unexplained && !wrapper && process.threads.front().state != 'D') {
+    const char before = ProcessState(process.pid);
     AddNative(options, path, until, &process);
+    // A debugger that had to be cut off may leave the process stopped.
+    if (before != 'T' && ProcessState(process.pid) == 'T') kill(process.pid, SIGCONT);
   }
   return process;
 }

@@ -20,6 +20,7 @@ struct StackFrame {
   std::string function;
   std::string file;  // of a native frame without source: its library
   int line = 0;
+  std::string source;  // the text of that line, of the innermost frames
 };
 
 struct ThreadStack {

@@ -46,6 +46,7 @@ json FramesJson(const std::vector<StackFrame>& frames) {
   json out = json::array();
   for (const StackFrame& frame : frames) {
     out.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
+    if (!frame.source.empty()) out.back()["source"] = frame.source;
   }
   return out;
 }
@@ -55,7 +56,8 @@ std::vector<StackFrame> FramesFrom(const json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_array()) return frames;
   for (const json& row : *it) {
-    if (row.is_object()) frames.push_back({Text(row, "function"), Text(row, "file"), Number(row, "line")});
+    if (row.is_object())
+      frames.push_back({Text(row, "function"), Text(row, "file"), Number(row, "line"), Text(row, "source")});
   }
   return frames;
 }
@@ -66,6 +68,7 @@ void AppendFrames(const std::vector<StackFrame>& frames, std::string* out) {
                         frame.file.empty() ? ""
                         : frame.line > 0   ? fmt::format(" ({}:{})", Printable(frame.file, 300), frame.line)
                                            : fmt::format(" ({})", Printable(frame.file, 300)));
+    if (!frame.source.empty()) *out += fmt::format("        {}\n", Printable(frame.source, 200));
   }
 }
 
@@ -169,7 +172,7 @@ std::vector<ThreadStack> ParsePySpy(std::string_view text) {
     if (frames == row.end() || !frames->is_array()) continue;
     for (const json& frame : *frames) {
       if (frame.is_object())
-        thread.python.push_back({Text(frame, "name"), Text(frame, "filename"), Number(frame, "line")});
+        thread.python.push_back({Text(frame, "name"), Text(frame, "filename"), Number(frame, "line"), ""});
     }
     threads.push_back(std::move(thread));
   }
@@ -198,7 +201,7 @@ std::vector<ThreadStack> ParsePySpyText(std::string_view text) {
       }
       threads.back().python.push_back({std::string(Trim(line.substr(0, open))),
                                        std::string(line.substr(open + 2, colon - open - 2)),
-                                       ToInt(line.substr(colon + 1))});
+                                       ToInt(line.substr(colon + 1)), ""});
     } else {
       inside = false;
     }

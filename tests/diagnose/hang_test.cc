@@ -150,6 +150,30 @@ TEST(Hang, ALoaderWhoseWorkerIsStuckShowsTheWorkersLine) {
   EXPECT_THAT(verdict.summary, HasSubstr("worker pid 555"));
 }
 
+TEST(Hang, ABackwardThatSleepsWaitsForTheGradientsOfTheOthers) {
+  const std::vector<StackFrame> backward = {{"_engine_run_backward", kTorch + "autograd/graph.py", 979},
+                                            {"backward", kTorch + "autograd/__init__.py", 395},
+                                            {"Tensor.backward", kTorch + "_tensor.py", 623},
+                                            {"step", "/h/ddp.py", 9}};
+  const auto verdict = JudgeHang(
+      {Rank(0, backward), Rank(1, {{"data", "/h/ddp.py", 14}}, 'S', "clock_nanosleep"), Rank(2, backward)}, {});
+  EXPECT_THAT(verdict.odd, ElementsAre(1));
+  EXPECT_THAT(verdict.summary, HasSubstr("wait in backward"));
+  EXPECT_EQ(Locate(Rank(0, backward, 'R', "")).where, Where::kCode) << "one that computes does not wait";
+}
+
+TEST(Hang, ACallIntoCIsKnownByTheTextOfItsLine) {
+  const std::pair<const char*, Where> rows[] = {{"work.wait()", Where::kCollective},
+                                                {"store.wait(['k'])", Where::kRendezvous},
+                                                {"total += loss.item()", Where::kDevice},
+                                                {"with self.lock:", Where::kLock},
+                                                {"x = f(y)", Where::kCode}};
+  for (const auto& [text, where] : rows) {
+    EXPECT_EQ(Locate(Rank(0, {{"step", "/h/t.py", 9, text}})).where, where) << text;
+  }
+  EXPECT_EQ(Locate(Rank(0, {{"step", "/h/t.py", 9, "work.wait()"}}, 'R', "")).where, Where::kCode);
+}
+
 TEST(Hang, AShellAroundTheProgramStandsWhereTheProgramStands) {
   ProcessStacks shell = Rank(0, {}, 'S', "wait4");
   shell.children = {InAllReduce(-1)};

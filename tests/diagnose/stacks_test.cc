@@ -127,7 +127,7 @@ TEST(Stacks, SurviveTheirJson) {
   thread.main = true;
   thread.state = 'S';
   thread.wchan = "futex_wait";
-  thread.python = {{"f", "a.py", 4}};
+  thread.python = {{"f", "a.py", 4, "x = 1"}};
   thread.kernel = {"futex_wait+0x1"};
   process.threads = {thread};
   process.children = {process};
