@@ -40,7 +40,20 @@ bool InLibrary(const Fact& fact, const LintContext& context) {
          (context.torch && context.torch->names.Knows(fact.name));
 }
 
+// A script's own variable, by how its name ends or because the script reads it.
+bool OwnVariable(const Fact& fact) {
+  if (fact.used) return true;
+  for (std::string_view end :
+       {"_VER",  "_VERSION", "_IMAGE", "_TAG",  "_SCRIPT", "_PATH", "_DIR",       "_HOME", "_LOG",   "_CMD", "_BIN",
+        "_EXIT", "_STATUS",  "_PID",   "_ROOT", "_NAME",   "_ARGS", "_CONTAINER", "_URL",  "_TESTS", "_ENV"}) {
+    if (fact.name.size() > end.size() && fact.name.compare(fact.name.size() - end.size(), end.size(), end) == 0)
+      return true;
+  }
+  return false;
+}
+
 bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& words) {
+  if (fact.used || (OwnVariable(fact) && !Variables::Table().Meant(fact.name))) return false;
   if (!Variables::Complete(fact.name) || Variables::Table().Find(fact.name) != nullptr) return false;
   if (InLibrary(fact, context)) return false;
   const KnownLibrary* library = Owner(fact, context);
@@ -80,7 +93,7 @@ bool NotInLibrary(const Fact& fact, const Unit&, const LintContext& context, Wor
 
 bool NeverExisted(const Fact& fact, const Unit&, const LintContext& context, Words& words) {
   const Variable* row = Row(fact);
-  if (row == nullptr || row->status != "never" || InLibrary(fact, context)) return false;
+  if (row == nullptr || row->status != "never" || fact.used || InLibrary(fact, context)) return false;
   words["note"] = row->note;
   words["owner"] = row->owner == "nccl" ? "NCCL" : row->owner == "gloo" ? "Gloo" : "PyTorch";
   return true;
@@ -149,6 +162,7 @@ bool BoolWord(const Fact& fact, const Unit&, const LintContext&, Words& words) {
 bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
   const Variable* row = Row(fact);
   if (!WantsNumber(row) || fact.value.empty() || BoolWord(fact, unit, context, words)) return false;
+  if (fact.value.find_first_of("$`{") != std::string::npos) return false;  // somebody will put a number there
   const std::string value(Trim(fact.value));
   char* end = nullptr;
   const long long number = std::strtoll(value.c_str(), &end, 0);
@@ -373,6 +387,7 @@ bool Speaks(const Unit& unit, std::initializer_list<const char*> wanted) {
 // The settings of a cloud's network plugin come as a set, and its vendor measured them.
 bool NoCloudPlugin(const Fact&, const Unit& unit, const LintContext&, Words&) {
   for (const Fact& fact : unit.facts) {
+    if (fact.kind == "mention" && fact.name == "cloud-plugin") return false;
     if (fact.kind != "variable") continue;
     for (const char* beginning : {"NCCL_GPUDIRECTTCPX", "NCCL_FASTRAK", "NCCL_GIB", "FI_", "NCCL_OFI",
                                   "NCCL_TUNER_CONFIG", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_SHIMNET"}) {
@@ -387,7 +402,7 @@ bool NoMegatron(const Fact&, const Unit& unit, const LintContext&, Words&) {
   return !Speaks(
       unit, {"megatron", "tensor-model-parallel", "tensor_model_parallel", "sequence-parallel", "sequence_parallel",
              "pretrain_gpt", "pretrain_bert", "pretrain_t5", "nemo", "transformer_engine", "tp-comm-overlap",
-             "tensor_parallel", "tensor-parallel", "modelopt", "pai-megatron", "mcore"});
+             "tensor_parallel", "tensor-parallel", "mcore", "jax", "xla"});
 }
 
 bool Sharded(const Fact&, const Unit& unit, const LintContext&, Words&) {

@@ -65,7 +65,7 @@ void ReadConfig(std::string_view text, int line, bool fragment, Units& units) {
   unit.dialect = "config";
   std::string readable(text);
   const std::string_view trimmed = Trim(text);
-  const bool json = !trimmed.empty() && (trimmed[0] == '{' || trimmed[0] == '[');
+  const bool json = !trimmed.empty() && (trimmed[0] == '{' || trimmed[0] == '[') && trimmed.substr(0, 2) != "{{";
   if (json) {
     Result<std::string> blanked = BlankJsonComments(text, "");
     const bool strict = ParseJson(text, "").ok();

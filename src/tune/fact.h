@@ -22,6 +22,7 @@ struct Fact {
   bool known = true;      // false: computed when it runs; `value` is then the text as written
   bool lasting = true;    // false: for one command only (A=1 command)
   bool fallback = false;  // the default of ${NAME:-value}: what is set when the user sets nothing
+  bool used = false;      // the script reads the variable itself: it may be its own
   int line = 0, column = 0;
   std::string detail;  // more words for the message
   std::vector<Branch> branches;

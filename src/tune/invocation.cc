@@ -385,10 +385,25 @@ class Taker {
       if (at_ >= words_.size()) return;
       const std::string& text = words_[at_].value;
       const bool unknown = !words_[at_].known && text.find(".py") == std::string::npos && at_ + 1 < words_.size();
-      if (!unknown) break;
+      // ${ARGS} may stand for flags or for the script: what follows tells.
+      if (!unknown || !LaunchersFlag(words_[at_ + 1])) break;
       Operand();
     }
     Script();
+  }
+
+  // A flag that belongs to a launcher rather than to a script.
+  static bool LaunchersFlag(const ShellWord& word) {
+    static const char* const kFlags[] = {
+        "--nnodes",       "--nproc",           "--node-rank",          "--master",
+        "--rdzv",         "--max-restarts",    "--standalone",         "--num-processes",
+        "--num-machines", "--machine-rank",    "--main-process",       "--config-file",
+        "--num-gpus",     "--num-nodes",       "--hostfile",           "--log-dir",
+        "--tee",          "--mixed-precision", "--local-ranks-filter", "--role"};
+    if (!word.known && word.value[0] == '$') return true;
+    const std::string name = Dashes(word.value);
+    return std::any_of(std::begin(kFlags), std::end(kFlags),
+                       [&](const char* flag) { return name.rfind(flag, 0) == 0; });
   }
 
   void Script() {

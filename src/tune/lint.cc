@@ -167,6 +167,33 @@ std::vector<Finding> LintUnits(const Units& units, const std::string& file, cons
   return findings;
 }
 
+// Software named anywhere in a file changes what is right in all of it: a block of exports says nothing about what it
+// is for, the page around it does.
+void AddMentions(std::string_view text, const std::string& file, Units& units) {
+  struct Mention {
+    const char* name;
+    std::vector<const char*> words;
+  };
+  static const std::vector<Mention> kMentions = {
+      {"megatron",
+       {"megatron", "tensor-model-parallel", "tensor_model_parallel", "nemo_", "transformer_engine", "xla_flags"}},
+      {"cloud-plugin",
+       {"fi_provider", "nccl_fastrak", "gpudirecttcpx", "aws-ofi", "nccl_gib", "/gib/", "tcpxo",
+        "vpc.amazonaws.com/efa"}},
+  };
+  std::string lower = file + "\n" + std::string(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const Mention& mention : kMentions) {
+    const bool found = std::any_of(mention.words.begin(), mention.words.end(),
+                                   [&](const char* word) { return lower.find(word) != std::string::npos; });
+    if (!found) continue;
+    Fact fact;
+    fact.kind = "mention";
+    fact.name = mention.name;
+    for (Unit& unit : units) unit.facts.push_back(fact);
+  }
+}
+
 }  // namespace
 
 const char* Name(Severity severity) {
@@ -209,6 +236,7 @@ Result<std::vector<Finding>> LintText(std::string_view text, const std::string& 
       ReadPython(text, 1, 1, units);
       break;
   }
+  AddMentions(text, file, units);
   return LintUnits(units, file, context);
 }
 

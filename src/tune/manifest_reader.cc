@@ -24,7 +24,7 @@ int Number(const std::string& text, int fallback) {
 struct Pod {
   YAML::Node spec;
   int gpus = 0;
-  bool rdma = false, privileged = false, ipc_lock = false, host_network = false, host_ipc = false;
+  bool rdma = false, efa = false, privileged = false, ipc_lock = false, host_network = false, host_ipc = false;
   bool shm = false, shm_on_disk = false, ib_settings = false;
   std::set<std::string> variables;
   std::string text;  // of all commands
@@ -218,6 +218,7 @@ class ManifestReader {
         const bool gpu = (slash != std::string::npos && key.find("gpu", slash) != std::string::npos) ||
                          key.rfind("nvidia.com/mig", 0) == 0;
         if (gpu) pod.gpus = std::max(pod.gpus, Number(Scalar(pair.second), 1));
+        pod.efa = pod.efa || key.find("efa") != std::string::npos;
         for (const char* word :
              {"rdma", "hca", "roce", "efa", "infiniband", "hostdev", "mlnx", "sriov", "netdevice", "/ib"}) {
           pod.rdma = pod.rdma || key.find(word) != std::string::npos;
@@ -321,7 +322,7 @@ class ManifestReader {
     if (!pod.shm && !pod.host_ipc && pod.gpus > 1 && kind != "Deployment") {
       Add(unit, "k8s-no-shm", pod.first_container, gpus);
     }
-    if ((pod.ib_settings || pod.rdma) && !pod.ipc_lock && !pod.privileged) {
+    if ((pod.ib_settings || (pod.rdma && !pod.efa)) && !pod.ipc_lock && !pod.privileged) {
       Add(unit, "k8s-ib-without-ipc-lock", pod.first_container, gpus);
     }
     if (pod.ib_settings && !pod.rdma && !pod.privileged && !pod.host_network) {

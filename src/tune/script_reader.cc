@@ -64,6 +64,7 @@ class ScriptReader {
       pending.fact.lasting = exported || !commands_ || fragment_;
       unit_.facts.push_back(std::move(pending.fact));
     }
+    for (Fact& fact : unit_.facts) fact.used = fact.kind == "variable" && used_.count(fact.name) != 0;
     if (unit_.dialect == "sbatch") SlurmShapes(top_, top_lines_, unit_);
   }
 
@@ -133,10 +134,16 @@ class ScriptReader {
 
   // The text between the quotes of a word: places keep their meaning.
   static std::string Inside(const ShellWord& word) {
-    if (word.text.size() >= 2 && (word.text[0] == '\'' || word.text[0] == '"')) {
-      return word.text.substr(1, word.text.size() - 2);
+    if (word.text.size() < 2 || (word.text[0] != '\'' && word.text[0] != '"')) return word.value;
+    const std::string inside = word.text.substr(1, word.text.size() - 2);
+    if (word.text[0] == '\'') return inside;
+    std::string plain;
+    for (size_t i = 0; i < inside.size(); ++i) {
+      const bool escapes = inside[i] == '\\' && i + 1 < inside.size() &&
+                           std::string_view("$`\"\\").find(inside[i + 1]) != std::string_view::npos;
+      plain += escapes ? inside[++i] : inside[i];
     }
-    return word.value;
+    return plain;
   }
 
   // echo "export A=1" >> ~/.bashrc
@@ -331,20 +338,23 @@ class ScriptReader {
     }
   }
 
-  // Names the script itself reads: $NAME, ${NAME...}.
+  // Names the script itself reads: $NAME, ${NAME...}. Neither NAME=${NAME:-1} nor an echo makes it the script's own.
   void NoteUses(const ShellCommand& command) {
-    auto scan = [&](const std::string& text) {
+    auto scan = [&](const std::string& text, const std::string& but) {
       for (size_t i = text.find('$'); i != std::string::npos; i = text.find('$', i + 1)) {
         size_t start = i + 1;
         if (start < text.size() && text[start] == '{') ++start;
         size_t end = start;
         while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_'))
           ++end;
-        if (end > start) used_.insert(text.substr(start, end - start));
+        if (end > start && text.compare(start, end - start, but) != 0) used_.insert(text.substr(start, end - start));
       }
     };
-    for (const ShellWord& word : command.words) scan(word.text);
-    for (const ShellAssignment& assignment : command.assignments) scan(assignment.value.text);
+    for (const ShellAssignment& assignment : command.assignments) scan(assignment.value.text, assignment.name);
+    if (command.words.empty()) return;
+    const std::string& program = command.words[0].value;
+    if (program == "echo" || program == "printf" || program == "[" || program == "[[" || program == "test") return;
+    for (const ShellWord& word : command.words) scan(word.text, word.text.substr(0, word.text.find('=')));
   }
 
   bool fragment_;

@@ -97,10 +97,31 @@ class Shapes {
     return last;
   }
 
+  // Whether something is done because of the status: a test here, or of the variable it is kept in. `exit $?` is not.
+  bool Decides(size_t i) const {
+    const ShellCommand& command = script_.commands[i];
+    if (IsTest(command)) return true;
+    std::vector<std::string> names;
+    for (const ShellAssignment& one : command.assignments) names.push_back(one.name);
+    if (!command.words.empty() && (command.words[0].value == "local" || command.words[0].value == "export")) {
+      for (const ShellWord& word : command.words) names.push_back(word.text.substr(0, word.text.find('=')));
+    }
+    for (size_t later = i + 1; later < script_.commands.size() && !names.empty() && later < i + 200; ++later) {
+      const ShellCommand& other = script_.commands[later];
+      if (!IsTest(other) && !other.condition) continue;
+      for (const std::string& name : names) {
+        const bool arithmetic = other.words.size() > 1 && other.words[0].value == "((";
+        if (Mentions(other, "$" + name) || Mentions(other, "${" + name) || (arithmetic && Mentions(other, name)))
+          return true;
+      }
+    }
+    return false;
+  }
+
   // $? looked at where it cannot be seen, or is another program's.
   void Status(size_t i) {
     const ShellCommand& command = script_.commands[i];
-    if (!ReadsStatus(command) || !command.before.empty()) return;
+    if (!ReadsStatus(command) || !command.before.empty() || !Decides(i)) return;
     const int last = Before(i);
     if (last < 0) return;
     const ShellCommand& before = script_.commands[last];
@@ -150,7 +171,7 @@ class Shapes {
     if (!IsTest(condition)) return RunsJob(line) ? (condition.negated ? -1 : 1) : 0;
     std::string text;
     for (const ShellWord& word : condition.words) text += " " + word.text;
-    if (!StatusText(text)) return 0;
+    if (!StatusText(text) || text.find("&&") != std::string::npos || text.find(" -a ") != std::string::npos) return 0;
     auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
     int sign = 0;
     if (has("-eq 0") || has("== 0") || has("= 0") || has("== \"0\"") || has("= \"0\"") || has("==0")) sign = 1;

@@ -111,28 +111,29 @@ std::optional<std::string> Variables::Meant(std::string_view name) const {
     std::string mended = "NCCL" + std::string(name.substr(end));
     return Find(mended) != nullptr ? std::optional(mended) : std::nullopt;
   }
+  std::string_view owner;
+  for (std::string_view beginning : kComplete) {
+    if (name.substr(0, beginning.size()) == beginning && beginning.size() > owner.size()) owner = beginning;
+  }
+  const size_t own = name.size() - owner.size();
   std::optional<std::string> best;
-  int least = 1 + static_cast<int>(name.size()) / 6;  // a third of the letters is another word
+  int least = own < 5 ? 1 : own < 12 ? 2 : 3;  // more slips make another word
   for (const Variable& row : rows_) {
     if (row.name.back() == '*' || row.status != "current") continue;
     if (std::abs(static_cast<int>(row.name.size()) - static_cast<int>(name.size())) > least) continue;
     const int distance = EditDistance(name, row.name);
-    if (distance <= least) {
-      if (distance == least && best) continue;
+    if (distance <= least && (distance < least || !best)) {
       least = distance;
       best = row.name;
     }
   }
   if (best) return best;
-  // The words are right and something before, between or after them is not: NCCL_CHANNELS_MIN is left to the reader,
-  // NCCL_NET_IB_HCA is not.
+  // The words are right, and one too many stands before them: NCCL_NET_IB_HCA.
   for (const Variable& row : rows_) {
-    if (row.status != "current" || row.owner == "nccl-plugin" || row.name.size() < 12) continue;
-    const size_t under = row.name.find('_');
-    if (name.size() > row.name.size() &&
-        name.substr(name.size() - (row.name.size() - under)) == row.name.substr(under)) {
-      return row.name;
-    }
+    if (row.status != "current" || row.name.compare(0, owner.size(), owner) != 0) continue;
+    const std::string_view words = std::string_view(row.name).substr(owner.size() - 1);  // with the '_' in front
+    if (words.find('_', 1) == std::string_view::npos || name.size() < row.name.size()) continue;
+    if (name.substr(name.size() - words.size()) == words) return row.name;
   }
   return std::nullopt;
 }

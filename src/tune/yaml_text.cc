@@ -7,7 +7,7 @@
 namespace lockstep::tune {
 namespace {
 
-// Template expressions become words of the same length; a line of nothing else becomes blank.
+// Template expressions become words of the same length that are no values; a line of nothing else becomes blank.
 std::string WithoutTemplates(std::string_view text) {
   std::string plain(text);
   for (size_t open = plain.find("{{"); open != std::string::npos; open = plain.find("{{", open + 1)) {
@@ -18,7 +18,7 @@ std::string WithoutTemplates(std::string_view text) {
     const bool alone = Trim(std::string_view(plain).substr(start, open - start)).empty() &&
                        Trim(std::string_view(plain).substr(close + 2, end - close - 2)).empty();
     for (size_t i = open; i < close + 2; ++i) {
-      if (plain[i] != '\n') plain[i] = alone ? ' ' : 'x';
+      if (plain[i] != '\n') plain[i] = alone ? ' ' : '$';
     }
     open = close;
   }
