@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
+#include "launch/tuning.h"
 #include "place/describe.h"
 #include "place/env_file.h"
 #include "place/machine.h"
@@ -68,9 +69,43 @@ Question Ask(int argc, char** argv) {
   options.cpus = flags->explain.assume_cpus;
   options.host = flags->explain.assume_host;
   options.foreign_environment = foreign;
-  question.placement = place::Resolve(env, flags->options.place, place::ReadMachine(env, options));
+  const place::Machine machine = place::ReadMachine(env, options);
+  question.placement = place::Resolve(env, flags->options.place, machine);
+  if (!foreign) {
+    launch::LaunchPlan& plan = question.plan.emplace();
+    plan.env = std::move(env);
+    plan.options = std::move(flags->options);
+    plan.placement = question.placement;
+    plan.host = machine.host;
+    plan.gpu_pci = machine.gpu_pci;
+  }
   return question;
 }
+
+namespace {
+
+// What `lockstep run` would set for the ranks of this node; null: nothing to say.
+nlohmann::json Tuned(const Question& question) {
+  if (!question.plan || !question.placement.error.ok() || question.plan->options.tune == launch::Tune::kOff) return {};
+  return launch::Tuning::Now(*question.plan).event;
+}
+
+std::string TunedText(const nlohmann::json& tuned) {
+  if (!tuned.is_object()) return "";
+  std::string text;
+  for (const auto& [name, told] : tuned["applied"].items()) {
+    text += fmt::format("  {}={}  ({})\n", name, told["value"].get<std::string>(), told["because"].get<std::string>());
+  }
+  for (const auto& [name, told] : tuned["user"].items()) {
+    if (told["value"] == told["suggested"]) continue;
+    text += fmt::format("  {}={} is yours and is kept; suggested: {}\n", name,
+                        Printable(told["value"].get<std::string>()), told["suggested"].get<std::string>());
+  }
+  for (const auto& warning : tuned["warnings"]) text += "  warning: " + warning.get<std::string>() + "\n";
+  return text.empty() ? "" : "\nsettings for the ranks here (`lockstep tune` says more)\n" + text;
+}
+
+}  // namespace
 
 int ExplainMain(int argc, char** argv) {
   Question question = Ask(argc, argv);
@@ -83,11 +118,12 @@ int ExplainMain(int argc, char** argv) {
   if (question.json) {
     nlohmann::ordered_json json = place::ToJson(placement);
     if (placement.platform.empty()) json["platform"] = nullptr;  // never got as far as the environment
-    fmt::print("{}\n", json.dump(2));
+    json["tuned"] = Tuned(question);
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (placement.platform.empty()) {
     fmt::print(stderr, "lockstep explain: {}\n", placement.error.ToString());
   } else {
-    fmt::print("{}", place::ToText(placement, UseColour(STDOUT_FILENO)));
+    fmt::print("{}{}", place::ToText(placement, UseColour(STDOUT_FILENO)), TunedText(Tuned(question)));
   }
   return placement.error.ok() ? 0 : 2;
 }
