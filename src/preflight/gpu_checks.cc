@@ -360,15 +360,16 @@ Outcome CheckGpuLinks(const Scene& scene) {
 Outcome CheckDriver(const Scene& scene) {
   const place::Hardware& here = scene.here;
   Outcome outcome;
-  const auto mismatch = std::find_if(here.notes.begin(), here.notes.end(), [](const std::string& note) {
-    return note.find("mismatch") != std::string::npos;
+  const auto trouble = std::find_if(here.notes.begin(), here.notes.end(), [](const std::string& note) {
+    // Error 9 is a library without a driver: whether that is wrong, the cards on the bus tell.
+    return note.find("(NVML error ") != std::string::npos && note.find("(NVML error 9)") == std::string::npos;
   });
   if (!here.driver.empty() && !here.driver_library.empty() && here.driver != here.driver_library) {
     outcome.Fail(fmt::format("kernel module {} and library {} differ", here.driver, here.driver_library),
                  "the driver was updated under a running kernel: reboot, or unload and load the nvidia modules; in a "
                  "container the library comes from the host");
-  } else if (mismatch != here.notes.end()) {
-    outcome.Fail(*mismatch, "the driver was updated under a running kernel: reboot, or reload the nvidia modules");
+  } else if (trouble != here.notes.end()) {
+    outcome.Fail(*trouble, "run `nvidia-smi`: after a driver update reboot, or unload and load the nvidia modules");
   }
   if (here.driver.empty() && here.gpus.empty() && outcome.problems.empty()) return Outcome::Skip("no NVIDIA driver");
   outcome.note = fmt::format("{}{}", here.driver.empty() ? here.driver_library : here.driver,

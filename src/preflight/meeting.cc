@@ -303,7 +303,17 @@ class Judge0 {
       for (auto& [name, tree] : node.trees) tree.entries.clear();
     }
     for (Findings& one : report_.findings) one.trees.clear();
-    return report_.ToJson();
+    if (count <= kEverybody) return report_.ToJson();
+    // Of many nodes the others hear what is wrong; the whole stays with node 0.
+    Report told = report_;
+    told.findings.clear();
+    told.rates.clear();
+    for (Facts& node : told.nodes) {
+      std::erase_if(node.checks, [](const CheckResult& check) { return check.outcome.state() < State::kWarn; });
+      node.software.clear();
+      node.trees.clear();
+    }
+    return told.ToJson();
   }
 
   const Report& report() const { return report_; }
@@ -450,7 +460,7 @@ Report Meet(const Options& options, const Scene& scene, Facts mine, const launch
 
   auto verdict = gathering.Round(Json::object(), [&](const std::vector<Json>&) { return judge.Conclude(); }, kRound);
   if (!verdict.ok()) return alone(verdict.status());
-  report = Report::FromJson(*verdict);
+  report = gathering.index() == 0 ? judge.report() : Report::FromJson(*verdict);
   report.index = node >= 0 ? node : 0;
   return report;
 }

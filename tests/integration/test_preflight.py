@@ -8,7 +8,7 @@ import sys
 import harness
 
 sys.path.append(str(harness.ROOT / "tests"))
-from beds import jobs, netns  # noqa: E402
+from beds import jobs, netns, slurm  # noqa: E402
 
 FAKE_NVML = harness.ROOT / "build" / "release" / "tests" / "libfake_nvml.so"
 
@@ -80,6 +80,11 @@ class TwoNodes(_Hosts):
             self.assertGreater(pair["gbit_per_second"], 0)
             self.assertGreater(pair["round_trip_us"], 0)
         self.assertIn("same-software", [check["id"] for check in document["all_nodes"]])
+
+    def test_over_ipv6(self):
+        document = self.preflight(master="fd77::1", code=0)
+        self.assertEqual([node["network"]["address"] for node in document["nodes"]], ["fd77::1", "fd77::2"])
+        self.assertEqual([pair["packet_through"] for pair in document["pairs"]], [1500, 1500])
 
     def test_the_table_for_people_names_nodes_and_says_ok_in_one_line(self):
         started = {name: jobs.on(self.net[name], "doctor", "preflight", "--nnodes=2", f"--node-rank={rank}",
@@ -386,6 +391,24 @@ class OneNode(harness.Case):
                                     f"--master-port={holder.getsockname()[1]}")
             self.assertEqual(done.returncode, 3, done.stdout)
             self.assertIn(f"pid {os.getpid()}", done.stdout)
+
+
+class Slurm(harness.Case):
+    def setUp(self):
+        harness.require("slurm", "netns")
+        self.bed = slurm.Slurm()
+        self.addCleanup(self.bed.close)
+
+    def test_started_once_in_a_batch_script_it_examines_all_nodes(self):
+        job = self.bed.sbatch(f"#!/bin/sh\nexec {harness.PROGRAM} doctor preflight --json --nproc-per-node=1\n", "-N2")
+        self.assertEqual(self.bed.wait(job)["ExitCode"], "0:0", self.bed.output(job))
+        self.assertIn('"host": "n0"', self.bed.output(job))
+        self.assertIn('"host": "n1"', self.bed.output(job))
+
+    def test_one_task_per_rank_meets_beside_the_workers_port(self):
+        done = self.bed.run(["srun", "-N2", "--ntasks-per-node=2", harness.PROGRAM, "doctor", "preflight"])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("preflight: ok (2 nodes", done.stdout)
 
 
 class ProcessLevel(_Hosts):

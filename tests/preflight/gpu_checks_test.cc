@@ -153,6 +153,12 @@ TEST(GpuChecks, DriverAgainstItsLibraryAndAgainstPyTorch) {
   Scene scene = HealthyScene();
   scene.here.driver_library = "560.28.03";
   ExpectProblem(CheckDriver(scene), State::kFail, "kernel module 550.90.07 and library 560.28.03 differ");
+  scene = HealthyScene(0);
+  scene.here.driver = scene.here.driver_library = "";
+  scene.here.notes = {"libnvidia-ml.so.1 does not start: driver and library have different versions (NVML error 18)"};
+  ExpectProblem(CheckDriver(scene), State::kFail, "different versions");
+  scene.here.notes = {"libnvidia-ml.so.1 does not start: the NVIDIA driver is not loaded (NVML error 9)"};
+  EXPECT_EQ(CheckDriver(scene).state(), State::kSkipped);
   scene = HealthyScene();
   scene.python.torch_cuda = "13.0";
   ExpectProblem(CheckDriver(scene), State::kFail, "needs CUDA 13.0, driver 550.90.07 serves up to 12.4");

@@ -240,6 +240,20 @@ TEST(Software, AMissingTorchFailsOnlyAProgramThatImportsIt) {
   ExpectProblem(CheckTorch(scene), State::kFail, "and the program imports it");
 }
 
+TEST(Deadline, ACheckThatHangsFailsAndHoldsUpNobody) {
+  auto dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  auto scene = std::make_shared<Scene>(HealthyScene());
+  scene->data = {*dir / "pipe"};
+  ASSERT_EQ(mkfifo(scene->data[0].c_str(), 0600), 0);  // opening it waits for a writer that never comes
+  Selection selection;
+  selection.only = {"data", "shm"};
+  const auto results = RunChecks(scene, selection, Millis(100));
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].outcome.state(), State::kOk);
+  ExpectProblem(results[1].outcome, State::kFail, "no answer within");
+}
+
 TEST(Selection, BeginningsAndNearestNames) {
   Selection selection;
   selection.only = {"gpu", "shm"};
