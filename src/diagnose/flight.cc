@@ -48,14 +48,18 @@ std::string Words(const Pickle& pickle, const PickleValue& dict, std::string_vie
   return value != nullptr && value->kind == PickleValue::Kind::kText ? value->text : "";
 }
 
-std::string VariableOf(pid_t pid, std::string_view name) {
+// PyTorch reads a new and an old name of each setting.
+std::string VariableOf(pid_t pid, std::string_view name, std::string_view old_name) {
   std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  std::string value;
   for (std::string entry; std::getline(file, entry, '\0');) {
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
-      return entry.substr(name.size() + 1);
-    }
+    const auto is = [&](std::string_view key) {
+      return entry.size() > key.size() && entry.starts_with(key) && entry[key.size()] == '=';
+    };
+    if (is(name)) return entry.substr(name.size() + 1);
+    if (is(old_name)) value = entry.substr(old_name.size() + 1);
   }
-  return "";
+  return value;
 }
 
 // Size and time of a file's last change; a dump that is being written changes.
@@ -67,7 +71,7 @@ std::optional<std::pair<int64_t, int64_t>> Stamp(const std::string& path) {
 
 // True when the process reads the pipe: then it writes a dump soon.
 bool AskForDump(const FlightSource& source) {
-  const std::string stem = VariableOf(source.pid, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+  const std::string stem = VariableOf(source.pid, "TORCH_FR_DUMP_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
   if (stem.empty()) return false;
   const UniqueFd fd(open(fmt::format("{}{}.pipe", stem, source.rank).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   return fd && write(fd.get(), "1\n", 2) == 2;
@@ -100,8 +104,12 @@ Result<std::string> LastCollective(std::string_view data, const std::string& sou
   return fmt::format("{} #{} ({})", Printable(name, 60), sequence, Printable(Words(*pickle, *last, "state"), 20));
 }
 
-std::map<int, std::string> LastCollectives(const std::vector<FlightSource>& sources) {
+std::map<int, std::string> LastCollectives(std::vector<FlightSource> sources) {
   std::map<int, std::string> found;
+  for (FlightSource& source : sources) {
+    const std::string stem = VariableOf(source.pid, "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+    if (!stem.empty()) source.path = fmt::format("{}{}", stem, source.rank);
+  }
   std::vector<std::optional<std::pair<int64_t, int64_t>>> before;
   bool asked = false;
   for (const FlightSource& source : sources) {

@@ -22,8 +22,8 @@ constexpr Millis kHoldSignalEnds{150};
 constexpr Millis kSecondPress{300};  // two SIGINT closer than this are one key press seen twice
 constexpr Millis kCoordinatorPatience{5000};
 constexpr Millis kTuningPatience{5000};
-constexpr size_t kExcerpt = 128 << 10;  // of one rank's log
-constexpr size_t kExcerpts = 4 << 20;  // of all ranks of this node
+constexpr size_t kExcerpt = 128 << 10;    // of one rank's log
+constexpr size_t kExcerpts = 4 << 20;     // of all ranks of this node
 constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
 
 bool MayBeOurs(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
@@ -160,6 +160,11 @@ Status Agent::StartRanks(const Json& message) {
   }
   // Where the launcher's input carries signals (see fanout.h) it is not for the ranks to read.
   const UniqueFd nothing(options_.env.count(kControlVariable) != 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+  // On a local disk: a run directory may lie on a file system without pipes, and PyTorch does not start without it.
+  if (!options_.gpu_pci.empty()) {
+    auto pipes = TempDir::Create("lockstep-flight");
+    if (pipes.ok()) pipes_ = std::make_unique<TempDir>(std::move(*pipes));
+  }
   std::vector<RankPlan> plans;
   for (int i = 0; i < options_.nproc; ++i) {
     WorkerIdentity who;
@@ -178,6 +183,7 @@ Status Agent::StartRanks(const Json& message) {
     who.error_file = dir_->ErrorFilePath(attempt_, node_, who.rank);
     who.metrics_path = dir_->MetricsPath(who.rank);
     who.log_dir_of_node = dir_->LogDir(attempt_, node_);
+    if (pipes_) who.flight_pipe = *pipes_ / "rank_";
     RankPlan plan;
     const auto slot = static_cast<size_t>(who.local_rank);
     int threads = DefaultThreads(options_.cpus, local_world);
@@ -332,6 +338,7 @@ RankExit Agent::Details(const Supervisor::Ended& ended) const {
 void Agent::SendStopped(const std::vector<pid_t>& stuck) {
   active_ = false;
   watch_.Stop();
+  pipes_.reset();
   pump_.Detach(attempt_, Now() + Millis(1000));
   TellProgress();  // its last lines may have been its first
   if (transports_) TellTransports(transports_->Rest());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/loop.h"
 #include "launch/log_pump.h"
 #include "launch/oom.h"
@@ -96,6 +97,7 @@ class Agent {
   TimePoint stop_time_{};
   std::string lost_;
   RankWatch watch_;
+  std::unique_ptr<TempDir> pipes_;  // where ranks are asked for dumps of their flight recorders
   bool tuned_ = false, rdma_active_ = false;
   std::unique_ptr<TransportWatch> transports_;  // while NCCL writes into files of ours
 };

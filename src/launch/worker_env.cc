@@ -70,6 +70,8 @@ void SetEvidence(const WorkerIdentity& who, bool old_names, Builder* env) {
     DefaultEither("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
                   who.log_dir_of_node + "/nccl_trace_rank_", old_names, env);
   }
+  // Through this pipe a stuck rank is asked for a dump (docs/hang.md); PyTorch makes it and appends rank and ".pipe".
+  if (!who.flight_pipe.empty()) env->Default("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", who.flight_pipe);
   env->Default("PYTHONFAULTHANDLER", "1");
 }
 

@@ -32,6 +32,7 @@ struct WorkerIdentity {
   std::string error_file;       // TORCHELASTIC_ERROR_FILE
   std::string metrics_path;     // LOCKSTEP_METRICS
   std::string log_dir_of_node;  // flight recorder and debug files go there
+  std::string flight_pipe;      // stem of the pipe of the flight recorder; empty: none
   std::string node;             // identity of the node (LOCKSTEP_NODE); empty: its number
 };
 

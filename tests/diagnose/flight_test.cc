@@ -1,6 +1,14 @@
 #include "diagnose/flight.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/files.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -37,6 +45,34 @@ TEST(Flight, WhatIsNoDumpIsAnError) {
   EXPECT_FALSE(LastCollective(kDump.substr(0, kDump.size() / 2), "x").ok());
   // cos\nsystem: a call of something is refused, not made.
   EXPECT_FALSE(LastCollective("cos\nsystem\n(S'true'\ntR.", "x").ok());
+}
+
+// A process that does what PyTorch's monitoring thread does: reads its pipe, then writes a dump.
+TEST(Flight, AProcessThatOffersAPipeIsAskedForAFreshDump) {
+  auto dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  const std::string pipe = *dir / "rank_3.pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::ofstream(*dir / "dump_3") << "an old one, cut off";
+  std::ofstream(*dir / "fresh", std::ios::binary) << kDump;
+  const std::string stem = "TORCH_FR_DUMP_PIPE_FILE=" + (*dir / "rank_");
+  const std::string dump = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=" + (*dir / "dump_");
+  const std::string script = "exec 3<>" + pipe + "; echo x > " + (*dir / "ready") + "; read word <&3; cp " +
+                             (*dir / "fresh") + " " + (*dir / "dump_3") + "; read never <&3";
+  const pid_t pid = fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    const char* argv[] = {"sh", "-c", script.c_str(), nullptr};
+    const char* env[] = {"PATH=/usr/bin:/bin", stem.c_str(), dump.c_str(), nullptr};
+    execve("/bin/sh", const_cast<char**>(argv), const_cast<char**>(env));
+    _exit(127);
+  }
+  while (access((*dir / "ready").c_str(), R_OK) != 0) usleep(1000);
+  const auto found = LastCollectives({{3, pid, "/nowhere"}});
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  ASSERT_EQ(found.count(3), 1u);
+  EXPECT_EQ(found.at(3), "all_reduce #7 (started)");
 }
 
 TEST(Flight, NobodyOnThePortOfTheRasServiceIsNoAnswer) { EXPECT_EQ(AskRas("127.0.0.1:1"), ""); }
