@@ -24,8 +24,8 @@ sys.path.insert(0, str(HERE))
 import register  # noqa: E402
 import stage as stages  # noqa: E402
 
-for module in ("real_python", "real_process", "real_network", "real_data", "real_slurm", "form_gpu", "form_cluster",
-               "form_software", "healthy"):
+for module in ("real_python", "real_process", "real_network", "real_data", "real_slurm", "real_shapes", "form_gpu", "form_cluster",
+               "form_software", "form_shapes", "healthy"):
     if (HERE / f"{module}.py").exists():
         __import__(module)
 
