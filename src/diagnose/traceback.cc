@@ -52,6 +52,15 @@ bool ReadType(std::string_view text, std::string* type, std::string* message) {
   return true;
 }
 
+// "SomeError: ..." or "SomeError" and nothing else.
+bool LooksFinal(std::string_view body) {
+  size_t at = 0;
+  while (at < body.size() && (IsWord(body[at]) || body[at] == '.')) ++at;
+  const std::string_view name = body.substr(0, at);
+  return (name.ends_with("Error") || name.ends_with("Exception") || name.ends_with("Interrupt")) &&
+         (at == body.size() || body.substr(at).starts_with(": "));
+}
+
 }  // namespace
 
 bool IsLibraryFile(std::string_view file) {
@@ -242,6 +251,10 @@ Traceback::Verdict Traceback::Feed(std::string_view text, uint64_t line, bool lo
       }
       if (log_record) return ++foreign_ > kMaxForeign ? Verdict::kEnded : Verdict::kForeign;
       const size_t indent = Indent(text);
+      // torchrun's table indents a whole traceback, its exception as deep as the frames.
+      if (frames_ > 0 && !expect_source_ && indent == base_ + 2 && LooksFinal(body) && ReadException(text, line)) {
+        return Verdict::kMine;
+      }
       if (indent > base_) {
         if (expect_source_ && !raised_.empty()) {
           const std::string source(body.substr(0, 200));

@@ -22,7 +22,8 @@ std::set<std::pair<size_t, uint32_t>> Lines(Matcher& matcher, const std::string&
   matcher.Scan(text, &found);
   std::set<std::pair<size_t, uint32_t>> lines;
   for (const auto& one : found) {
-    lines.insert({static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(one.at), '\n')), one.pattern});
+    lines.insert({static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(one.at), '\n')),
+                  one.pattern});
   }
   return lines;
 }
@@ -65,19 +66,21 @@ TEST(Matcher, SurvivesBytesOfAnyKind) {
     std::string text(200000, 0);
     for (char& c : text) c = static_cast<char>(random());
     text += "\nneedle\n";
-    EXPECT_TRUE(Lines(*matcher, text).contains({static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) - 1, 0u}));
+    EXPECT_TRUE(
+        Lines(*matcher, text).contains({static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) - 1, 0u}));
   }
 }
 
 TEST(Matcher, BothEnginesSeeTheSameLines) {
-  const std::vector<std::string> regexes = {"(error.*|fatal: (.+))", "^begin (now|later).*", "end$", "(a|b(c|d)e).*f",
-                                            R"((x [(]y.*|[|)] z.*))", "tail (.+)"};
+  const std::vector<std::string> regexes = {"(error.*|fatal: (.+))", "^begin (now|later).*",   "end$",
+                                            "(a|b(c|d)e).*f",        R"((x [(]y.*|[|)] z.*))", "tail (.+)"};
   auto fast = Make(regexes);
   auto slow = Make(regexes, Matcher::Engine::kLineByLine);
   ASSERT_TRUE(fast->fast());
   ASSERT_FALSE(slow->fast());
   std::mt19937 random(3);
-  const std::vector<std::string> words = {"error", "fatal: ", "x", "begin now", " end", "a", "bce", "f", "x (y", ") z", "| z", "tail ", " ", "\t"};
+  const std::vector<std::string> words = {"error", "fatal: ", "x",   "begin now", " end",  "a", "bce",
+                                          "f",     "x (y",    ") z", "| z",       "tail ", " ", "\t"};
   std::string text;
   for (int line = 0; line < 40; ++line) {
     for (int i = 0; i < 6; ++i) text += words[random() % words.size()];
@@ -85,7 +88,8 @@ TEST(Matcher, BothEnginesSeeTheSameLines) {
   }
   // The first pass may report more than matches; what truly matches must be in both.
   std::vector<std::string> lines;
-  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) lines.push_back(text.substr(at, text.find('\n', at) - at));
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
   const auto from_fast = Lines(*fast, text), from_slow = Lines(*slow, text);
   int matches = 0;
   for (size_t i = 0; i < lines.size(); ++i) {

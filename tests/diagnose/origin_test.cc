@@ -88,9 +88,10 @@ TEST(Lines, LoseColoursAndControlBytes) {
 
 TEST(TimeStamps, AreReadInManyForms) {
   const double noon = 1763208000;  // 2025-11-15T12:00:00Z
-  for (const char* text : {"2025-11-15T12:00:00Z x", "2025-11-15 12:00:00 x", "2025/11/15 12:00:00 x", "11/15/2025 12:00:00 - INFO",
-                           "2025-11-15T13:00:00+01:00 x", "2025-11-15_12:00:00", "I1115 12:00:00.000000 1 x", "Nov 15 12:00:00 host x",
-                           "Sat Nov 15 12:00:00 2025] x", "11-15 12:00:00 x", "25/11/15 12:00:00 INFO"}) {
+  for (const char* text :
+       {"2025-11-15T12:00:00Z x", "2025-11-15 12:00:00 x", "2025/11/15 12:00:00 x", "11/15/2025 12:00:00 - INFO",
+        "2025-11-15T13:00:00+01:00 x", "2025-11-15_12:00:00", "I1115 12:00:00.000000 1 x", "Nov 15 12:00:00 host x",
+        "Sat Nov 15 12:00:00 2025] x", "11-15 12:00:00 x", "25/11/15 12:00:00 INFO"}) {
     const auto stamp = ParseTimeStamp(text, 2025);
     ASSERT_TRUE(stamp) << text;
     EXPECT_DOUBLE_EQ(stamp->time, noon) << text;

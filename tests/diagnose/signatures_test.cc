@@ -64,8 +64,9 @@ TEST(SignatureTable, ANonsenseLineMatchesNothing) {
   Findings findings;
   Scanner scanner(**matcher, rows, &findings);
   Match match;
-  for (const char* line : {"all is well", "step 10/100 | loss 0.5 | lr 1e-4", "epoch 3 done", "saved checkpoints/step_8.pt",
-                           "INFO: 8 workers, prefetch 2", "loading dataset... done (51200 samples)"}) {
+  for (const char* line :
+       {"all is well", "step 10/100 | loss 0.5 | lr 1e-4", "epoch 3 done", "saved checkpoints/step_8.pt",
+        "INFO: 8 workers, prefetch 2", "loading dataset... done (51200 samples)"}) {
     EXPECT_EQ(scanner.BestRow(line, &match), -1) << line;
   }
 }
@@ -110,7 +111,9 @@ TEST(SignatureFiles, AFurtherTableAddsAndReplacesRows) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
   const std::string path = *dir / "more.tsv";
-  ASSERT_TRUE(WriteFileAtomic(path, "id\trole\tregex\tcause\nmine\tR\tflux capacitor\tno flux\ncuda-oom\tR\tCUDA\tmy words\n").ok());
+  ASSERT_TRUE(
+      WriteFileAtomic(path, "id\trole\tregex\tcause\nmine\tR\tflux capacitor\tno flux\ncuda-oom\tR\tCUDA\tmy words\n")
+          .ok());
   const size_t before = Embedded().size();
   const auto rows = LoadSignatures(path);
   ASSERT_TRUE(rows.ok()) << rows.status().ToString();

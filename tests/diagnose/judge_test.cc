@@ -1,0 +1,235 @@
+// Which of many errors is the cause: whole logs in, one answer out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "diagnose/diagnosis.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+using ::testing::HasSubstr;
+
+Diagnosis Of(const std::vector<LogText>& logs, const DiagnoseOptions& options = {}) {
+  Result<Diagnosis> found = DiagnoseText(logs, options);
+  EXPECT_TRUE(found.ok()) << found.status().ToString();
+  return found.ok() ? *found : Diagnosis();
+}
+Diagnosis Of(const std::string& text) { return Of({{.name = "log", .text = text}}); }
+
+std::string Trace(const std::string& tag, const std::string& exception) {
+  return tag + "Traceback (most recent call last):\n" + tag + "  File \"/home/u/train.py\", line 31, in <module>\n" +
+         tag + "    main()\n" + tag + exception + "\n";
+}
+std::string Steps(int from, int to) {
+  std::string text;
+  for (int i = from; i <= to; ++i) text += "step " + std::to_string(i) + "/1000 | loss 0.5 | lr 1e-4\n";
+  return text;
+}
+
+const char kGloo[] =
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1";
+
+TEST(Cause, IsTheRankThatFailedNotThoseThatNoticed) {
+  const Diagnosis d = Of(Trace("[rank0]: ", kGloo) + Trace("[rank1]: ", kGloo) + Trace("[rank3]: ", kGloo) +
+                         Trace("[rank2]: ", "ZeroDivisionError: division by zero"));
+  EXPECT_EQ(d.verdict, Verdict::kFailure);
+  EXPECT_EQ(d.signature, "py-zero-division-error");
+  EXPECT_EQ(d.rank, 2);
+  ASSERT_FALSE(d.consequences.empty());
+  EXPECT_EQ(d.consequences[0].signature, "gloo-io");
+  EXPECT_EQ(d.consequences[0].ranks, (std::vector<int>{0, 1, 3}));
+  ASSERT_GE(d.evidence.size(), 2u);
+  EXPECT_EQ(d.evidence[0].line, 16u);
+  EXPECT_THAT(d.evidence[1].text, HasSubstr("/home/u/train.py:31"));
+}
+
+TEST(Cause, IsTheEarliestByTimeAcrossFiles) {
+  const Diagnosis d =
+      Of({{.name = "a", .rank = 0, .text = "2026-01-01 10:00:09,000 - INFO - x\n" + Trace("", "KeyError: 'late'")},
+          {.name = "b", .rank = 1, .text = "2026-01-01 10:00:01,000 - INFO - x\n" + Trace("", "ValueError: early")}});
+  EXPECT_EQ(d.rank, 1);
+  EXPECT_THAT(d.cause, HasSubstr("early"));
+}
+
+TEST(Cause, TimesOfANodeWithAWrongClockAreCorrected) {
+  DiagnoseOptions options;
+  const std::vector<LogText> logs = {{.name = "a",
+                                      .rank = 0,
+                                      .node = "n0",
+                                      .text = "2026-01-01 10:00:05,000 - INFO - x\n" + Trace("", "KeyError: 'a'")},
+                                     {.name = "b",
+                                      .rank = 1,
+                                      .node = "n1",
+                                      .text = "2026-01-01 10:00:01,000 - INFO - x\n" + Trace("", "ValueError: b")}};
+  EXPECT_EQ(Of(logs).rank, 1);
+  options.clock_offsets["n1"] = 60;
+  EXPECT_EQ(Of(logs, options).rank, 0);
+}
+
+TEST(Cause, ALauncherThatKnowsWhoEndedFirstDecides) {
+  DiagnoseOptions options;
+  options.exits = {{.rank = 1, .code = 1, .time = 10}, {.rank = 0, .code = 1, .time = 12}};
+  const Diagnosis d = Of({{.name = "a", .rank = 0, .text = Trace("", "KeyError: 'a'")},
+                          {.name = "b", .rank = 1, .text = Trace("", "KeyError: 'b'")}},
+                         options);
+  EXPECT_EQ(d.rank, 1);
+}
+
+TEST(Cause, AKillForMemoryExplainsTheSignal) {
+  DiagnoseOptions options;
+  options.exits = {
+      {.rank = 1, .signal = 9, .time = 10, .evidence = "Memory cgroup out of memory: Killed process 77 (python)"}};
+  const Diagnosis d =
+      Of({{.name = "a", .rank = 0, .text = Trace("", kGloo)}, {.name = "b", .rank = 1, .text = Steps(1, 5)}}, options);
+  EXPECT_EQ(d.signature, "oom-cgroup");
+  EXPECT_EQ(d.rank, 1);
+  EXPECT_EQ(d.last_step, 5);
+  EXPECT_EQ(d.restart, Restart::kNo);
+}
+
+TEST(Cause, ASilentSignalIsNamedOverThoseWhoLostTheirPeer) {
+  DiagnoseOptions options;
+  options.exits = {{.rank = 1, .signal = 11, .time = 10}, {.rank = 0, .code = 1, .time = 11}};
+  const Diagnosis d =
+      Of({{.name = "a", .rank = 0, .text = Trace("", kGloo)}, {.name = "b", .rank = 1, .text = Steps(1, 5)}}, options);
+  EXPECT_EQ(d.signature, "exit-sigsegv");
+  EXPECT_EQ(d.rank, 1);
+}
+
+TEST(Cause, TorchrunsTableNamesTheRank) {
+  const Diagnosis d =
+      Of(Steps(1, 4) +
+         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+         "Failures:\n[1]:\n  time      : 2026-01-01_10:00:02\n  host      : gpu-1\n  rank      : 0 (local_rank: 0)\n"
+         "  exitcode  : -15 (pid: 1)\n  error_file: <N/A>\n"
+         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_10:00:01\n  host      : gpu-2\n"
+         "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 2)\n");
+  EXPECT_EQ(d.signature, "exit-sigkill");
+  EXPECT_EQ(d.rank, 5);
+  EXPECT_EQ(d.node, "gpu-2");
+}
+
+TEST(Cause, ATimeLimitOutranksTheTracebacksItLeaves) {
+  const Diagnosis d = Of(
+      Steps(1, 9) + "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n" +
+      Trace("", "RuntimeError: something broke while going down"));
+  EXPECT_EQ(d.signature, "slurm-time");
+  EXPECT_EQ(d.restart, Restart::kYes);
+}
+
+TEST(Cause, AnErrorLongBeforeTheTimeLimitStays) {
+  const Diagnosis d =
+      Of(Steps(1, 9) + Trace("", "ValueError: bad sample") +
+         "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n");
+  EXPECT_EQ(d.signature, "py-value-error");
+}
+
+TEST(Cause, OfAChainIsWhatExplainsMost) {
+  const Diagnosis d =
+      Of("Traceback (most recent call last):\n  File \"/home/u/d.py\", line 4, in f\n    x()\nOSError: [Errno 28] No "
+         "space left on device\n\n"
+         "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+         "  File \"/home/u/d.py\", line 9, in g\n    y()\nRuntimeError: could not save\n");
+  EXPECT_EQ(d.signature, "fs-enospc");
+}
+
+TEST(Cause, HardwareEventsComeWithTheirPolicy) {
+  const Diagnosis d =
+      Of("Nov 15 10:00:00 gpu-3 kernel: NVRM: Xid (PCI:0000:4a:00): 79, pid=1, GPU has fallen off the bus.\n");
+  EXPECT_EQ(d.verdict, Verdict::kFailure);
+  EXPECT_TRUE(d.exclude_node);
+  EXPECT_EQ(d.node, "gpu-3");
+  EXPECT_THAT(d.cause, HasSubstr("79"));
+}
+
+TEST(Cause, AContainedMemoryErrorNeedsNoOtherNode) {
+  const Diagnosis d = Of("NVRM: Xid (PCI:0000:4a:00): 94, pid=1, Contained: SM (0x1).\n");
+  EXPECT_FALSE(d.exclude_node);
+  EXPECT_EQ(d.restart, Restart::kYes);
+}
+
+TEST(Cause, OfACollectiveTimeOutIsTheRankThatDidNotCome) {
+  std::string text;
+  for (int rank : {0, 1, 3}) {
+    text +=
+        "[rank" + std::to_string(rank) + "]:[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632] [Rank " +
+        std::to_string(rank) +
+        "] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran for 600065 milliseconds before timing out.\n";
+  }
+  const Diagnosis d = Of(text);
+  EXPECT_EQ(d.signature, "pt-wd-timeout");
+  EXPECT_EQ(d.rank, 2);
+}
+
+TEST(Healthy, IsARunThatSaysItIsDone) {
+  const Diagnosis d = Of(Steps(1, 5) + "WARNING: [Errno 13] Permission denied: '/root/.cache' using /tmp\n" +
+                         Steps(6, 10) + "training finished\n");
+  EXPECT_EQ(d.verdict, Verdict::kHealthy);
+}
+
+TEST(Healthy, IsARunThatGotOverAnException) {
+  const Diagnosis d = Of(Steps(1, 5) + Trace("", "ConnectionError: hub") + Steps(6, 20));
+  EXPECT_EQ(d.verdict, Verdict::kHealthy);
+  EXPECT_EQ(d.last_step, 20);
+  ASSERT_FALSE(d.consequences.empty());
+}
+
+TEST(Healthy, IsNotARunWhoseExceptionCameLast) {
+  EXPECT_EQ(Of(Steps(1, 20) + Trace("", "ConnectionError: hub")).verdict, Verdict::kFailure);
+}
+
+TEST(Healthy, IsARunWhoseLossWasNoNumberOnlyOnce) {
+  EXPECT_EQ(Of(Steps(1, 5) + "step 6/1000 | loss nan | lr 1e-4\n" + Steps(7, 20)).verdict, Verdict::kHealthy);
+  const Diagnosis d = Of(Steps(1, 5) + "step 6/1000 | loss nan | lr 1e-4\nstep 7/1000 | loss nan | lr 1e-4\n");
+  EXPECT_EQ(d.signature, "num-nan");
+}
+
+TEST(Unknown, IsAnAnswer) {
+  EXPECT_EQ(Of("hello\nworld\n").verdict, Verdict::kUnknown);
+  EXPECT_EQ(Of("").verdict, Verdict::kUnknown);
+  EXPECT_EQ(Of(std::vector<LogText>{}).verdict, Verdict::kUnknown);
+}
+
+TEST(Unknown, AnUnseenErrorStillHasItsWords) {
+  const Diagnosis d = Of("starting\n2026-01-01 10:00:00,000 - ERROR - flux - the capacitor is cold\n");
+  EXPECT_EQ(d.signature, "error-line");
+  EXPECT_THAT(d.cause, HasSubstr("capacitor"));
+  const Diagnosis e = Of(Trace("[rank4]: ", "flux.errors.ColdCapacitorError: too cold"));
+  EXPECT_EQ(e.signature, "py-cold-capacitor-error");
+  EXPECT_EQ(e.rank, 4);
+  EXPECT_THAT(e.cause, HasSubstr("too cold"));
+}
+
+TEST(Restart, OfAnUnknownExceptionDependsOnWhatWasDone) {
+  EXPECT_EQ(Of(Trace("", "TypeError: x")).restart, Restart::kNo);
+  EXPECT_EQ(Of(Steps(1, 9) + Trace("", "TypeError: x")).restart, Restart::kAfterFix);
+  EXPECT_EQ(Of(Steps(1, 9) + Trace("", "FluxError: x")).restart, Restart::kYes);
+  EXPECT_EQ(Of(Trace("", "ConnectionError: x")).restart, Restart::kYes);
+}
+
+TEST(Text, IsTenLinesOrFewerWhenBrief) {
+  std::string log = Steps(1, 5);
+  for (int rank = 0; rank < 40; ++rank) log += Trace("[rank" + std::to_string(rank) + "]: ", kGloo);
+  log += Trace("[rank9]: ", "ValueError: x") +
+         "srun: error: n1: task 3: Exited with exit code 1\nncclRemoteError\nOut of memory?\n";
+  const std::string text = DiagnosisText(Of(log), true, false);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 10);
+  EXPECT_TRUE(text.starts_with("cause"));
+}
+
+TEST(Json, HasTheFieldsOfTheContract) {
+  const nlohmann::json json = ToJson(Of(Trace("[rank2]: ", "ValueError: \xff\x01 x")));
+  for (const char* field : {"verdict", "signature", "cause", "remedy", "restart", "confidence", "rank", "node",
+                            "evidence", "consequences", "alternatives"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["verdict"], "failure");
+  EXPECT_EQ(json["rank"], 2);
+  EXPECT_EQ(json["evidence"][0]["line"], 4);
+  EXPECT_NO_THROW((void)json.dump());
+  EXPECT_TRUE(ToJson(Of("x\n"))["restart"].is_null());
+}
+
+}  // namespace
+}  // namespace lockstep::diagnose
