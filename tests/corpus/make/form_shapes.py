@@ -134,7 +134,7 @@ def _(s):
     keep(s, train_log=log, dmesg_txt=dmesg(KERNEL_NOISE + ["nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 20034, Severity 1 Engine instance 30 Sub-engine instance 00"]))
 
 
-@case("kernel-oom-killer-host-rank6-of-8", "torchrun", ["oom-kernel", "mem-usage-limit"], ["Out of memory", "Killed process"], USER, "the host ran out of memory; the kernel killed rank 6", rank=6, made=FORM)
+@case("kernel-oom-killer-host-rank6-of-8", "torchrun", ["oom-kernel", "mem-usage-limit"], ["Out of memory", "Killed process", "oom-kill", "lack of memory"], USER, "the host ran out of memory; the kernel killed rank 6", rank=6, made=FORM)
 def _(s):
     """torchrun sees SIGKILL; dmesg has the pid."""
     log = Log(212).banner().hf(10, 150)
@@ -167,7 +167,7 @@ def _(s):
     keep(s, ds_log=form_software.ds_end(log, 1))
 
 
-@case("deepspeed-extension-build-failed-rank0-of-8", "deepspeed", ["ds-extbuild", "cc-error"], ["Error building extension", "fatal error"], ANY, "DeepSpeed's extension does not compile", rank=[0, None, 1, 2, 3, 4, 5, 6, 7], made=FORM)
+@case("deepspeed-extension-build-failed-rank0-of-8", "deepspeed", ["ds-extbuild", "cc-error"], ["Error building extension", "does not build", "FAILED: multi_tensor"], ANY, "DeepSpeed's extension does not compile", rank=[0, None, 1, 2, 3, 4, 5, 6, 7], made=FORM)
 def _(s):
     """ninja's output, the compiler's error, then the exception; other ranks find no library."""
     log = form_software.ds_start(Log(216))
