@@ -200,6 +200,7 @@ class Selftest {
   place::Placement placement_;
   std::string host_, folder_, script_, master_;
   bool engine_ = false;
+  bool speaks_ = true;  // of many launchers on one console the first shows the results
   place::Hardware here_;
   std::vector<Stage> stages_;
   std::string local_failure_, shown_;
@@ -297,7 +298,7 @@ std::string Selftest::Why(const Stage& stage, int code, const std::string& runs)
 }
 
 void Selftest::Show(const Stage& stage) {
-  if (options_.json) return;
+  if (options_.json || (stage.ok && !speaks_)) return;
   const auto limit = LimitOf(here_, stage, master_);
   fmt::print("{}", StageLine(stage, limit, UseColour(STDOUT_FILENO)));
   std::fflush(stdout);
@@ -347,7 +348,7 @@ bool Selftest::RunStage(Stage stage, bool local) {
   stage.ok = code == 0 && (stage.result.is_null() || stage.result.value("ok", false));
   if (!stage.ok) stage.error = Why(stage, code, runs);
   stages_.push_back(stage);
-  Show(stage);
+  if (stopped_by == 0) Show(stage);
   return stage.ok;
 }
 
@@ -370,7 +371,8 @@ int Selftest::Run() {
   const int nnodes = placement_.nnodes.value_or(1);
   const bool node_level = placement_.level.value_or(place::Level::kNode) == place::Level::kNode;
   const int local = node_level ? placement_.nproc_per_node.value_or(1) : placement_.local_world_size.value_or(1);
-  if (!options_.json)
+  speaks_ = placement_.node_rank.value_or(0) == 0 && (node_level || placement_.rank.value_or(0) == 0);
+  if (!options_.json && speaks_)
     fmt::print("selftest on {}: {} rank{} here, {} node{}\n", host_, local, local == 1 ? "" : "s", nnodes,
                nnodes == 1 ? "" : "s");
   bool ok = true;
@@ -398,9 +400,9 @@ int Selftest::Run() {
     for (const Stage& stage : stages_) stages.push_back(ToJson(stage, LimitOf(here_, stage, master_)));
     const Json document = {{"ok", ok}, {"host", host_}, {"node", placement_.node_rank.value_or(0)}, {"stages", stages}};
     fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-  } else {
+  } else if (speaks_ || !ok) {
     const auto last = std::find_if(stages_.rbegin(), stages_.rend(), [](const Stage& stage) { return stage.ok; });
-    if (last != stages_.rend()) fmt::print("{}", Details(*last, LimitOf(here_, *last, master_)));
+    if (last != stages_.rend() && speaks_) fmt::print("{}", Details(*last, LimitOf(here_, *last, master_)));
     if (ok) {
       fmt::print("\nall stages passed\n");
     } else {

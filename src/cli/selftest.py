@@ -275,9 +275,11 @@ class Rank:
             version = torch.cuda.nccl.version()
             self.result["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
         self.result["backend"] = backend
+        # NCCL's own watchdog ends the process: it must come after ours, which says who is missing.
+        patience = self.limit if backend == "gloo" else 3 * self.limit + 60
         self.call("making the process group", lambda: dist.init_process_group(
             backend, store=dist.PrefixStore("group", self.store), rank=self.rank, world_size=self.world,
-            timeout=datetime.timedelta(seconds=self.limit)))
+            timeout=datetime.timedelta(seconds=patience)))
 
     def call(self, what, action):
         """Runs it; an exception and a GPU that does not finish in time are both Stuck."""

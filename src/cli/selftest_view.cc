@@ -44,12 +44,10 @@ double BestBus(const Json& result) {
   return best;
 }
 
-// One direction of all NVLinks of a GPU, by generation.
+// One direction of all NVLinks of a GPU: 25 GB/s each from Volta to Hopper, 50 since Blackwell.
 double NvlinkGbytes(const place::GpuState& gpu) {
-  const int links = gpu.nvlinks_active.value_or(0);
-  if (gpu.compute_capability.starts_with("10") || gpu.compute_capability.starts_with("12")) return links * 50.0;
-  if (gpu.compute_capability.starts_with("7")) return links * 25.0;
-  return links * 25.0;
+  const bool blackwell = gpu.compute_capability.starts_with("10.") || gpu.compute_capability.starts_with("12.");
+  return gpu.nvlinks_active.value_or(0) * (blackwell ? 50.0 : 25.0);
 }
 
 double PcieGbytes(const place::GpuState& gpu) {
@@ -149,18 +147,22 @@ std::string Details(const Stage& stage, const std::optional<LinkLimit>& limit) {
           limit->what);
     }
   }
-  std::vector<double> speeds;
+  struct Pair {
+    int from, to;
+    double speed;
+  };
+  std::vector<Pair> pairs;
   for (const Json& pair : List(stage.result, "pairs")) {
-    if (pair.is_array() && pair.size() == 3 && pair[2].is_number()) speeds.push_back(pair[2].get<double>());
+    if (!pair.is_array() || pair.size() != 3) continue;
+    if (!std::all_of(pair.begin(), pair.end(), [](const Json& part) { return part.is_number(); })) continue;
+    pairs.push_back({pair[0].get<int>(), pair[1].get<int>(), pair[2].get<double>()});
   }
-  if (speeds.size() >= 6) {
-    std::nth_element(speeds.begin(), speeds.begin() + static_cast<long>(speeds.size() / 2), speeds.end());
-    const double median = speeds[speeds.size() / 2];
-    int shown = 0;
-    for (const Json& pair : List(stage.result, "pairs")) {
-      if (pair[2].get<double>() * 4 > median || ++shown > 5) continue;
-      out += fmt::format("  slow pair: rank {} to rank {} {:g} GB/s, where the median is {:g}\n", pair[0].get<int>(),
-                         pair[1].get<int>(), pair[2].get<double>(), median);
+  if (pairs.size() >= 6) {
+    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.speed < b.speed; });
+    const double median = pairs[pairs.size() / 2].speed;
+    for (size_t i = 0; i < 5 && pairs[i].speed * 4 < median; ++i) {
+      out += fmt::format("  slow pair: rank {} to rank {} {:g} GB/s, where the median is {:g}\n", pairs[i].from,
+                         pairs[i].to, pairs[i].speed, median);
     }
   }
   const Json& scale = List(stage.result, "scale");
