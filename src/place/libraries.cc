@@ -11,6 +11,7 @@
 #include "place/library_strings.h"
 #include "place/loader_cache.h"
 #include "place/python_packages.h"
+#include "place/python_shims.h"
 
 namespace lockstep::place {
 namespace {
@@ -225,6 +226,7 @@ void ScanLibraries(const SysTree& tree, const Environment& env, const std::strin
   here->interpreter = interpreter.empty() ? FindPython(tree, env) : FindProgram(tree, env, interpreter);
   if (!interpreter.empty() && here->interpreter.empty())
     here->notes.push_back(fmt::format("the interpreter '{}' is not there", Printable(interpreter)));
+  here->interpreter = BehindShim(tree, env, here->interpreter);
   const std::vector<std::string> folders = ImportFolders(tree, env, here->interpreter);
   if (folders.empty() && !here->interpreter.empty())
     here->notes.push_back("no folder of packages was found for " + here->interpreter +

@@ -97,8 +97,8 @@ class Nvml {
   NvmlReturn (*device)(unsigned, NvmlDevice*) = nullptr;
   NvmlReturn (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
 
-  // Any of these may be null.
-  NvmlReturn (*pci)(NvmlDevice, NvmlPci*) = nullptr;
+  // Any of these may be null. Structures are passed as void*, so that a stand-in need not know our names for them.
+  NvmlReturn (*pci)(NvmlDevice, void*) = nullptr;  // NvmlPci
   NvmlReturn (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
   NvmlReturn (*mig_max)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*mig_device)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
@@ -106,27 +106,27 @@ class Nvml {
   NvmlReturn (*nvml_version)(char*, unsigned) = nullptr;
   NvmlReturn (*cuda_version)(int*) = nullptr;
   NvmlReturn (*name)(NvmlDevice, char*, unsigned) = nullptr;
-  NvmlReturn (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
-  NvmlReturn (*memory_v2)(NvmlDevice, NvmlMemoryV2*) = nullptr;
+  NvmlReturn (*memory)(NvmlDevice, void*) = nullptr;     // NvmlMemory
+  NvmlReturn (*memory_v2)(NvmlDevice, void*) = nullptr;  // NvmlMemoryV2
   NvmlReturn (*ecc_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
   NvmlReturn (*ecc_total)(NvmlDevice, unsigned, unsigned, unsigned long long*) = nullptr;
   NvmlReturn (*remapped)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
-  NvmlReturn (*fields)(NvmlDevice, int, NvmlFieldValue*) = nullptr;
+  NvmlReturn (*fields)(NvmlDevice, int, void*) = nullptr;  // NvmlFieldValue
   NvmlReturn (*nvlink_state)(NvmlDevice, unsigned, unsigned*) = nullptr;
-  NvmlReturn (*fabric)(NvmlDevice, NvmlFabric*) = nullptr;
-  NvmlReturn (*fabric_v)(NvmlDevice, NvmlFabricV2*) = nullptr;
+  NvmlReturn (*fabric)(NvmlDevice, void*) = nullptr;    // NvmlFabric
+  NvmlReturn (*fabric_v)(NvmlDevice, void*) = nullptr;  // NvmlFabricV2
   NvmlReturn (*clock)(NvmlDevice, unsigned, unsigned*) = nullptr;
   NvmlReturn (*clock_max)(NvmlDevice, unsigned, unsigned*) = nullptr;
   NvmlReturn (*clock_reasons)(NvmlDevice, unsigned long long*) = nullptr;
   NvmlReturn (*temperature)(NvmlDevice, unsigned, unsigned*) = nullptr;
   NvmlReturn (*power)(NvmlDevice, unsigned*) = nullptr;
-  NvmlReturn (*utilisation)(NvmlDevice, NvmlUtilisation*) = nullptr;
+  NvmlReturn (*utilisation)(NvmlDevice, void*) = nullptr;  // NvmlUtilisation
   NvmlReturn (*capability)(NvmlDevice, int*, int*) = nullptr;
   NvmlReturn (*pcie_gen)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*pcie_gen_max)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*pcie_width)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*pcie_width_max)(NvmlDevice, unsigned*) = nullptr;
-  NvmlReturn (*processes)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
+  NvmlReturn (*processes)(NvmlDevice, unsigned*, void*) = nullptr;  // NvmlProcess
 
  private:
   Nvml() = default;

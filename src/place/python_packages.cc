@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "place/python_shims.h"
 
 namespace lockstep::place {
 namespace {
@@ -114,22 +115,6 @@ void AddUser(const Environment& env, const std::string& library, Folders* folder
                            : Of(env, "HOME").empty()          ? ""
                                                               : Of(env, "HOME") + "/.local";
   if (!base.empty()) folders->AddSite(base + "/lib/" + library + "/site-packages");
-}
-
-// pyenv puts scripts into PATH that choose the interpreter when they run: by PYENV_VERSION, .python-version here, or
-// the global choice.
-std::string BehindShim(const SysTree& tree, const Environment& env, const std::string& python) {
-  const std::string root = Parent(Parent(python));
-  if (!Parent(python).ends_with("/shims") || !tree.IsFolder(root + "/versions")) return python;
-  std::string version = Of(env, "PYENV_VERSION");
-  if (version.empty() && tree.real() && !Of(env, "PWD").empty())
-    version = tree.Text(Of(env, "PWD") + "/.python-version");
-  if (version.empty()) version = tree.Text(root + "/version");
-  version = version.substr(0, version.find_first_of(":\n"));
-  const std::string name = python.substr(python.rfind('/') + 1);
-  const std::string behind =
-      version == "system" || version.empty() ? "" : root + "/versions/" + version + "/bin/" + name;
-  return !behind.empty() && tree.Exists(behind) ? behind : python;
 }
 
 }  // namespace

@@ -150,7 +150,8 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** mig
   return kSuccess;
 }
 
-int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {  // total, free, used
+int nvmlDeviceGetMemoryInfo(void*, void* info) {  // total, free, used
+  auto* memory = static_cast<unsigned long long*>(info);
   memory[0] = 85899345920ull, memory[1] = 84825604096ull, memory[2] = 1073741824ull;
   return kSuccess;
 }
@@ -171,7 +172,8 @@ int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* clock) { return Set(c
 int nvmlDeviceGetMaxClockInfo(void*, unsigned type, unsigned* clock) { return Set(clock, type == 2 ? 2619 : 1980); }
 int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) { return Set(celsius, 34); }
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { return Set(milliwatts, 71499); }
-int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
+int nvmlDeviceGetUtilizationRates(void*, void* info) {
+  auto* rates = static_cast<unsigned*>(info);
   rates[0] = 7, rates[1] = 1;
   return kSuccess;
 }

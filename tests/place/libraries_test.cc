@@ -244,8 +244,25 @@ TEST(Libraries, PyenvsScriptLeadsToTheChosenVersion) {
   }
   install.env = {{"PATH", "/home/me/.pyenv/shims"}};
   EXPECT_EQ(install.Scan().torch->version, "3.12.1");
-  install.env["PYENV_VERSION"] = "3.10.4";
+  EXPECT_EQ(install.Scan().interpreter, "/home/me/.pyenv/versions/3.12.1/bin/python3");
+  install.tree.Write("/work/.python-version", "3.10\n");
+  install.tree.Folder("/work/project/src");
+  install.env["PWD"] = "/work/project/src";
   EXPECT_EQ(install.Scan().torch->version, "3.10.4");
+  install.env["PYENV_VERSION"] = "3.12.1";
+  EXPECT_EQ(install.Scan().torch->version, "3.12.1");
+}
+
+TEST(Libraries, AsdfsScriptLeadsToTheChosenVersion) {
+  Install install;
+  install.Program("/home/me/.asdf/shims/python");
+  install.Program("/home/me/.asdf/installs/python/3.11.9/bin/python3.11");
+  install.tree.Link("/home/me/.asdf/installs/python/3.11.9/bin/python", "python3.11");
+  install.Torch("/home/me/.asdf/installs/python/3.11.9/lib/python3.11/site-packages", {}, "2.6.0");
+  install.env = {{"PATH", "/home/me/.asdf/shims"}, {"HOME", "/home/me"}, {"PWD", "/home/me/project"}};
+  EXPECT_FALSE(install.Scan().torch);
+  install.tree.Write("/home/me/.tool-versions", "nodejs 20.1.0\npython 3.11.9 # mine\n");
+  EXPECT_EQ(install.Scan().torch->version, "2.6.0");
 }
 
 TEST(Libraries, PluginsTheLoaderWouldFind) {
