@@ -138,6 +138,11 @@ Outcome CheckGpuCount(const Scene& scene) {
     }
     return Outcome::Skip("no GPU here");
   }
+  for (const GpuState& gpu : scene.here.gpus) {
+    if (gpu.error.empty()) continue;
+    outcome.Fail(fmt::format("{}: {}", Label(gpu), gpu.error),
+                 "drain this node and reboot it; if it is lost again, have it looked at (--gpus can leave it out)");
+  }
   if (seen == 0) {
     outcome.Fail(fmt::format("{} GPUs, none of them visible: {}", all,
                              scene.visible_because.empty() ? "no device can be used" : scene.visible_because),

@@ -186,11 +186,14 @@ Scene MakeScene(const Options& options, place::Hardware here, Python python) {
   const place::Visible visible = place::CountVisible(scene.env, cards);
   scene.visible_because = visible.because;
   if (visible.because.empty()) {
-    scene.visible = here.gpus;
+    // CUDA does not see one that is lost.
+    for (const place::GpuState& gpu : here.gpus) {
+      if (gpu.error.empty()) scene.visible.push_back(gpu);
+    }
   } else {
     for (const std::string& pci : visible.pci) {
       for (const place::GpuState& gpu : here.gpus) {
-        if (!pci.empty() && gpu.pci == pci) scene.visible.push_back(gpu);
+        if (!pci.empty() && gpu.pci == pci && gpu.error.empty()) scene.visible.push_back(gpu);
       }
     }
   }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "preflight/meeting.h"
 
 namespace lockstep::preflight {
@@ -242,6 +244,17 @@ TEST(Facts, SurviveTheWireAndForeignDocuments) {
     (void)Findings::FromJson(Json::parse(text)).ToJson();
     (void)Report::FromJson(Json::parse(text)).ToJson();
   }
+}
+
+TEST(Page, ListsEveryCheckAndNoOther) {
+  auto page = ReadFile(LOCKSTEP_SOURCE_DIR "/docs/preflight.md");
+  ASSERT_TRUE(page.ok());
+  std::set<std::string> listed, known;
+  for (const std::string& line : Split(*page, '\n')) {
+    if (line.starts_with("| `") && !line.starts_with("| `--")) listed.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  for (const Check& check : Checks()) known.insert(check.id);
+  EXPECT_EQ(listed, known);
 }
 
 TEST(KeyEnvironment, TakesWhatDecidesAndNoSecrets) {

@@ -62,6 +62,14 @@ TEST(GpuChecks, MoreRanksThanGpusFail) {
   EXPECT_EQ(CheckGpuCount(scene).state(), State::kOk);
 }
 
+TEST(GpuChecks, AGpuThatIsLostIsNamedEvenWhenTheOthersAreEnough) {
+  Scene scene = HealthyScene();
+  scene.here.gpus[6].error = "the GPU is lost";
+  scene.visible.erase(scene.visible.begin() + 6);
+  scene.nproc = 4;
+  ExpectProblem(CheckGpuCount(scene), State::kFail, "GPU 6 (0000:1e:00.0): the GPU is lost");
+}
+
 TEST(GpuChecks, OneUuidTwiceFails) {
   Scene scene = HealthyScene();
   scene.visible[3].uuid = scene.visible[1].uuid;
