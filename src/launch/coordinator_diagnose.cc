@@ -2,8 +2,10 @@
 // is tried again. The logs' ends came with the nodes' last messages; the search runs on a thread of its own and is not
 // waited for longer than a few seconds.
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <set>
 
 #include "launch/coordinator.h"
 #include "launch/log_thread.h"
@@ -15,14 +17,51 @@ using diagnose::Diagnosis;
 
 constexpr Millis kPatience{3000};  // for a search that usually takes a tenth of a second
 
-// As the run directory names it.
-std::string NodeName(int node) { return fmt::format("node-{}", node); }
-
 std::string Folder(int attempt, int node, int rank) {
   return fmt::format("logs/attempt-{}/node-{}/rank-{}.log", attempt, node, rank);
 }
 
+// Ranks that we ended ourselves are no news.
+void LeaveOutOurOwn(const std::vector<RankExit>& exits, Diagnosis* diagnosis) {
+  const auto ours = [&](int rank) {
+    return std::any_of(exits.begin(), exits.end(), [&](const RankExit& exit) {
+      return exit.rank == rank && exit.after_stop && (exit.signal == SIGTERM || exit.signal == SIGKILL);
+    });
+  };
+  std::erase_if(diagnosis->consequences, [&](const diagnose::Consequence& one) {
+    return one.signature.starts_with("exit-sig") && !one.ranks.empty() &&
+           std::all_of(one.ranks.begin(), one.ranks.end(), ours);
+  });
+}
+
+// Before a restart nobody reads more.
+std::string Short(const Diagnosis& diagnosis) {
+  return fmt::format("cause: {}{}{}", diagnosis.cause,
+                     diagnosis.rank < 0 ? "" : fmt::format("\n  where: rank {} on {}", diagnosis.rank, diagnosis.node),
+                     diagnosis.remedy.empty() ? "" : "\n  do: " + diagnosis.remedy);
+}
+
 }  // namespace
+
+// A machine's own name, as long as it names one node.
+std::string Coordinator::NodeName(int node) const {
+  std::string host;
+  int same = 0;
+  std::set<int> nodes;
+  for (const auto& [index, seat] : seats_) {
+    if (seat.node == node) host = seat.member.host;
+  }
+  if (host.empty()) {
+    for (const RankExit& exit : exits_) {
+      if (exit.node == node) host = exit.host;
+    }
+  }
+  for (const auto& [index, seat] : seats_) {
+    if (seat.member.host == host && nodes.insert(seat.node).second) ++same;
+  }
+  if (host.empty()) return fmt::format("node-{}", node);
+  return same > 1 ? fmt::format("node-{} ({})", node, host) : host;
+}
 
 // What the launcher saw itself needs no search.
 Diagnosis Coordinator::StallDiagnosis() const {
@@ -126,9 +165,11 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
     diagnosis = std::move(stalled);
   }
   if (diagnosis) {
+    LeaveOutOurOwn(exits_, &*diagnosis);
     outcome.diagnosis = diagnose::ToJson(*diagnosis);
     if (diagnosis->verdict == diagnose::Verdict::kFailure && outcome.end != End::kStalled) {
       outcome.diagnosis_text = diagnose::DiagnosisText(*diagnosis, /*brief=*/true, /*colour=*/false);
+      outcome.sure = diagnosis->confidence >= 0.8;
       if (outcome.hint.empty()) outcome.hint = diagnosis->remedy;
     }
     events_.record("diagnosis", {{"attempt", attempt_}, {"diagnosis", outcome.diagnosis}});
@@ -147,7 +188,7 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
                              {"left", policy_.budget() - policy_.used()},
                              {"pause", verdict.pause.count() / 1000.0},
                              {"failure", outcome.failures.empty() ? Json() : outcome.failures.front().ToJson()}});
-  if (!outcome.diagnosis_text.empty()) events_.say(outcome.diagnosis_text);
+  if (!outcome.diagnosis_text.empty()) events_.say(Short(*diagnosis));
   events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
   state_ = State::kBackingOff;
   ++attempt_;

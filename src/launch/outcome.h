@@ -50,6 +50,7 @@ struct Outcome {
   Json stall;      // of an attempt that stalled: what was found (docs/hang.md); null: none
   Json diagnosis;  // of the last failed attempt, as diagnose::ToJson writes it; null: none
   std::string diagnosis_text;
+  bool sure = false;  // of the diagnosis: it says what the last lines would
 };
 
 }  // namespace lockstep::launch

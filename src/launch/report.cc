@@ -150,8 +150,7 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
                         first.local_rank, first.node, first.host, first.pid, first.Describe(), first.uptime);
     if (!first.evidence.empty()) text += "\n  evidence: " + first.evidence;
     if (!first.error_message.empty()) text += "\n  error: " + first.error_message;
-    if (!first.tail.empty()) {
-      // A diagnosis quotes the lines that matter.
+    if (!first.tail.empty() && !outcome.sure) {
       std::string lines = LastLines(first.tail, outcome.diagnosis_text.empty() ? kShownLines : kShownLines / 3);
       lines.pop_back();
       text += "\n  last lines:\n" + lines;

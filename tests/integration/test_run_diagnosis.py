@@ -1,6 +1,7 @@
 """After a failure `lockstep run` says why, writes it into the report, and lets it decide about a restart."""
 
 import json
+import socket
 import sys
 
 import harness
@@ -36,7 +37,7 @@ time.sleep(60)
         self.assertEqual(done.returncode, 5, done.stderr)
         report = jobs.report(self.tmp)
         found = report["diagnosis"]
-        self.assertEqual((found["verdict"], found["rank"], found["node"]), ("failure", 1, "node-0"))
+        self.assertEqual((found["verdict"], found["rank"], found["node"]), ("failure", 1, socket.gethostname()))
         self.assertIn("KeyError", json.dumps(found["cause"]) + json.dumps(found["evidence"]))
         line = found["evidence"][0]
         self.assertEqual(jobs.logs(self.tmp, 1).splitlines()[line["line"] - 1].strip(), "KeyError: 'pixels'")
@@ -104,5 +105,5 @@ time.sleep(60)
                               ["--no-python", jobs.PYTHON3, "-u", str(script)])
         self.assertEqual([p.wait() for p in launchers.values()], [5, 5], launchers["a"].output)
         found = jobs.report(net["a"].folder)["diagnosis"]
-        self.assertEqual((found["verdict"], found["rank"], found["node"]), ("failure", 1, "node-1"))
+        self.assertEqual((found["verdict"], found["rank"], found["node"]), ("failure", 1, "b"))
         self.assertIn("/data/labels.json", json.dumps(found))

@@ -75,6 +75,9 @@ TEST(Report, ADiagnosisTakesThePlaceOfTheGeneralAdvice) {
   const std::string text = ReportText(outcome, {});
   EXPECT_THAT(text, HasSubstr("\n  cause: out of memory\n  remedy: use less"));
   EXPECT_EQ(text.find("do: "), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("    two"));
+  outcome.sure = true;
+  EXPECT_EQ(ReportText(outcome, {}).find("    two"), std::string::npos) << "a sure diagnosis needs no last lines";
   const Json report = ReportJson(outcome, {});
   EXPECT_EQ(report["diagnosis"]["signature"], "exit-sigkill");
   EXPECT_EQ(report["do"], "use less");
