@@ -59,29 +59,27 @@ void Add(Outcome* outcome, State state, std::string text, std::string remedy, st
 
 CheckResult SameMachine(const std::vector<Facts>& all) {
   Outcome outcome;
-  std::map<std::string, int> cards;
-  std::set<std::pair<int, int>> told;
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (const auto& [uuid, model] : all[i].gpus) {
-      if (uuid.empty()) continue;
-      const auto [it, fresh] = cards.emplace(uuid, static_cast<int>(i));
-      if (fresh || it->second == static_cast<int>(i)) continue;
-      const std::pair pair{it->second, static_cast<int>(i)};
-      if (!told.insert(pair).second) continue;
-      Add(&outcome, State::kFail, fmt::format("{} both have {}", NodeNames({pair.first, pair.second}, all), uuid),
-          "the same machine was started twice: give each node its own --node-rank, once", {pair.first, pair.second});
-    }
-  }
-  std::map<std::string, int> machines;
+  std::map<std::string, std::set<int>> cards, machines;
   for (size_t i = 0; i < all.size(); ++i) {
     const Facts& facts = all[i];
-    const std::string key =
-        facts.boot_id + " " + facts.host + " " + fmt::format("{}", fmt::join(facts.net.addresses, " "));
-    const auto [it, fresh] = machines.emplace(key, static_cast<int>(i));
-    if (fresh || told.contains({it->second, static_cast<int>(i)})) continue;
-    Add(&outcome, State::kFail,
-        fmt::format("{} are the same machine", NodeNames({it->second, static_cast<int>(i)}, all)),
-        "start the command once on each node", {it->second, static_cast<int>(i)});
+    const auto node = static_cast<int>(i);
+    for (const auto& [uuid, model] : facts.gpus) {
+      if (!uuid.empty()) cards[uuid].insert(node);
+    }
+    machines[fmt::format("{} {} {}", facts.boot_id, facts.host, fmt::join(facts.net.addresses, " "))].insert(node);
+  }
+  std::set<std::set<int>> told;
+  for (const auto& [uuid, nodes] : cards) {
+    if (nodes.size() < 2 || !told.insert(nodes).second) continue;
+    const std::vector<int> list(nodes.begin(), nodes.end());
+    Add(&outcome, State::kFail, fmt::format("{} all have {}", NodeNames(list, all), uuid),
+        "the same machine was started more than once: give each node its own --node-rank, once", list);
+  }
+  for (const auto& [machine, nodes] : machines) {
+    if (nodes.size() < 2 || !told.insert(nodes).second) continue;
+    const std::vector<int> list(nodes.begin(), nodes.end());
+    Add(&outcome, State::kFail, fmt::format("{} are the same machine", NodeNames(list, all)),
+        "start the command once on each node", list);
   }
   outcome.note = fmt::format("{} machine{}, {} GPUs", machines.size(), machines.size() == 1 ? "" : "s", cards.size());
   return {"same-machine", outcome};

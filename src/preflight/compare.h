@@ -25,6 +25,13 @@ CheckResult CompareNames(const std::vector<Facts>& all, const std::vector<Findin
 CheckResult CompareReach(const std::vector<Facts>& all, const std::vector<Findings>& findings, bool sampled);
 CheckResult CompareRange(const std::vector<Facts>& all, const std::vector<Findings>& findings);
 CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings>& findings);
+
+struct SlowPair {
+  int from = -1, to = -1;
+  std::string text;
+};
+// Far below the median of all, or below what the link is; worth a second measurement before anybody is accused.
+std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector<PairRate>& rates);
 CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRate>& rates, bool sampled);
 
 }  // namespace lockstep::preflight

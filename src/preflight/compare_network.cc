@@ -24,10 +24,7 @@ void Add(Outcome* outcome, State state, std::string text, std::string remedy, st
 std::string One(int node, const std::vector<Facts>& all) { return NodeNames({node}, all); }
 
 // Many pairs with one node in common are one problem: that node.
-struct Edge {
-  int from = -1, to = -1;
-  std::string text;
-};
+using Edge = SlowPair;
 
 std::optional<int> Hub(const std::vector<Edge>& edges) {
   if (edges.size() < 3) return std::nullopt;
@@ -232,26 +229,21 @@ CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings
   return {"mtu", outcome};
 }
 
-CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRate>& rates, bool sampled) {
-  Outcome outcome;
+std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector<PairRate>& rates) {
   std::vector<double> good;
   for (const PairRate& rate : rates) {
-    if (rate.trouble.empty() && rate.bits > 0) good.push_back(rate.bits);
+    if (rate.bits > 0) good.push_back(rate.bits);
   }
-  if (rates.empty()) return {"rate", Outcome::Skip("no pair could be measured")};
   std::sort(good.begin(), good.end());
   const double median = good.empty() ? 0 : good[good.size() / 2];
-  std::vector<Edge> slow;
+  std::vector<SlowPair> slow;
   for (const PairRate& rate : rates) {
-    if (!rate.trouble.empty() || rate.bits <= 0) {
-      slow.push_back(
-          {rate.from, rate.to, fmt::format("no rate: {}", rate.trouble.empty() ? "the stream broke" : rate.trouble)});
-      continue;
-    }
     const double from = all[static_cast<size_t>(rate.from)].net.gbit, to = all[static_cast<size_t>(rate.to)].net.gbit;
     const double link = from > 0 && to > 0 ? std::min(from, to) * 1e9 : 0;
-    const double expected = std::min(link, kStreamLimit);
-    if (link > 0 && rate.bits < kSlowLink * expected) {
+    if (rate.bits <= 0) {
+      slow.push_back(
+          {rate.from, rate.to, fmt::format("no rate: {}", rate.trouble.empty() ? "the stream broke" : rate.trouble)});
+    } else if (link > 0 && rate.bits < kSlowLink * std::min(link, kStreamLimit)) {
       slow.push_back(
           {rate.from, rate.to, fmt::format("{:.2f} Gbit/s over links of {:g} Gbit/s", rate.bits / 1e9, link / 1e9)});
     } else if (good.size() > 4 && rate.bits < kSlowPair * median) {
@@ -259,11 +251,21 @@ CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRa
           {rate.from, rate.to, fmt::format("{:.2f} Gbit/s, the median is {:.2f}", rate.bits / 1e9, median / 1e9)});
     }
   }
-  AddEdges(&outcome, State::kWarn, slow, all, "slow:",
+  return slow;
+}
+
+CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRate>& rates, bool sampled) {
+  Outcome outcome;
+  if (rates.empty()) return {"rate", Outcome::Skip("no pair could be measured")};
+  AddEdges(&outcome, State::kWarn, SlowPairs(all, rates), all, "slow:",
            "look at cables, switch ports and other traffic (ethtool -S, ip -s link); measure longer with --full");
+  std::vector<double> good;
+  for (const PairRate& rate : rates) {
+    if (rate.bits > 0) good.push_back(rate.bits);
+  }
   if (!good.empty()) {
-    outcome.note =
-        fmt::format("{:.1f} to {:.1f} Gbit/s by one stream{}", good.front() / 1e9, good.back() / 1e9, Sampled(sampled));
+    const auto [low, high] = std::minmax_element(good.begin(), good.end());
+    outcome.note = fmt::format("{:.1f} to {:.1f} Gbit/s by one stream{}", *low / 1e9, *high / 1e9, Sampled(sampled));
   }
   return {"rate", outcome};
 }

@@ -292,13 +292,17 @@ std::string ReportText(const Report& report, bool table, bool colour) {
     if (!report.rendezvous.ok()) text += "this node alone:\n";
     AppendTable(report, paint, &text);
   }
-  for (const Told& told : Problems(report)) {
+  const std::vector<Told> problems = Problems(report);
+  for (size_t i = 0; i < problems.size(); ++i) {
+    const Told& told = problems[i];
     const std::string where = told.problem.nodes.empty() || report.nodes.size() < 2
                                   ? ""
                                   : " on " + NodeNames(told.problem.nodes, report.nodes);
     text += fmt::format("{} {}{}: {}\n", paint(told.problem.state, Name(told.problem.state)), told.id, where,
                         Printable(told.problem.text, 2000));
-    if (!told.problem.remedy.empty()) text += fmt::format("     do: {}\n", told.problem.remedy);
+    // One remedy for several in a row is said after the last.
+    const bool again = i + 1 < problems.size() && problems[i + 1].problem.remedy == told.problem.remedy;
+    if (!told.problem.remedy.empty() && !again) text += fmt::format("     do: {}\n", told.problem.remedy);
   }
   if (table) AppendNetwork(report, &text);
   return text;

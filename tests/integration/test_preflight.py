@@ -253,7 +253,7 @@ class TwoNodes(_Hosts):
     def test_gpus_that_are_seen_on_two_nodes_are_one_machine(self):
         fake = {"LOCKSTEP_NVML": FAKE_NVML, "LOCKSTEP_FAKE_NVML": "GPU-aaa,GPU-bbb"}
         document = self.preflight("--checks=gpu,same", env=fake, code=3)
-        self.assertIn("nodes 0, 1 (a, b) both have GPU-aaa", self.problems(document, "same-machine")[0][2])
+        self.assertIn("nodes 0, 1 (a, b) all have GPU-aaa", self.problems(document, "same-machine")[0][2])
 
     def test_a_gpu_lost_and_a_gpu_sick_on_one_node(self):
         cards = {"a": "GPU-a0,GPU-a1", "b": "GPU-b0;ecc=3"}

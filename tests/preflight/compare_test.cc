@@ -90,7 +90,7 @@ TEST(CompareFacts, AMachineThatJoinedTwiceIsFoundByItsGpusOrByItself) {
   auto all = Nodes(3);
   all[2].gpus = all[0].gpus;
   EXPECT_THAT(Find(CompareFacts(all), "same-machine").problems[0].text,
-              HasSubstr("nodes 0, 2 (h0, h2) both have GPU-0a"));
+              HasSubstr("nodes 0, 2 (h0, h2) all have GPU-0a"));
   all = Nodes(3);
   all[2] = all[1];
   all[2].gpus = all[1].gpus = {};
