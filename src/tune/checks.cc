@@ -247,7 +247,7 @@ bool PrefixAmbiguous(const Fact& fact, const Unit&, const LintContext&, Words& w
   if (!value.empty() && value[0] == '^') value = value.substr(1);
   if (value.empty() || value[0] == '=') return false;
   for (const std::string& entry : Split(value, ',')) {
-    const std::string device = entry.substr(0, entry.find(':'));
+    const std::string device(Trim(entry.substr(0, entry.find(':'))));
     const size_t digits = device.find_last_not_of("0123456789") + 1;
     if (digits == 0 || digits >= device.size() || device[digits - 1] != '_') continue;
     if (device.substr(digits) == "0") continue;  // no device is called mlx5_00

@@ -227,7 +227,7 @@ Result<std::vector<Finding>> LintText(std::string_view text, const std::string& 
       ReadMarkdown(text, units);
       break;
     case FileType::kConf:
-      ReadConf(text, units);
+      ReadConf(text, 1, units);
       break;
     case FileType::kConfig:
       ReadConfig(text, 1, false, units);

@@ -102,7 +102,7 @@ class ManifestReader {
         int line, column;
         yaml_.TextPlace(pair.second, line, column);
         if (name.find(".sh") != std::string::npos || value.rfind("#!", 0) == 0) {
-          ReadScript(value, line, column, true, "manifest", units_);
+          ReadScript(value, line, column, true, "manifest", units_, column);
         }
       } else {
         Variable(name, pair.second, pair.first, unit);
@@ -247,7 +247,7 @@ class ManifestReader {
       int line, column;
       yaml_.TextPlace(words[i + 1], line, column);
       Units inside;
-      ReadScript(Scalar(words[i + 1]), line, column, true, "manifest", inside);
+      ReadScript(Scalar(words[i + 1]), line, column, true, "manifest", inside, column);
       for (Unit& one : inside) {
         if (&one == &inside[0]) {
           for (Fact& fact : one.facts) unit.facts.push_back(std::move(fact));

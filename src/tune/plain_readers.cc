@@ -77,10 +77,10 @@ void ReadEnvironment(std::string_view text, Units& units) {
 
 // As NCCL reads it: everything before the first '=' is the name, everything behind it the value, blanks and quotes
 // included; only a '#' in the first column makes a comment.
-void ReadConf(std::string_view text, Units& units) {
+void ReadConf(std::string_view text, int line, Units& units) {
   Unit unit;
   unit.dialect = "conf";
-  int line = 0;
+  --line;
   for (const std::string& raw : Split(text, '\n')) {
     ++line;
     std::string_view row = raw;

@@ -116,7 +116,9 @@ class PythonReader {
       if (next == std::string::npos) break;
       next = masked_.find_first_not_of(" \t", next + 1);
       if (next == std::string::npos || masked_[next] != '=' || masked_.substr(next, 2) == "==") continue;
-      Variable(*name, Value(next + 1, std::min(masked_.find('\n', next), masked_.size())), at, false);
+      size_t stop = std::min(masked_.find('\n', next), masked_.size());
+      while (stop > next + 1 && (masked_[stop - 1] == ' ' || masked_[stop - 1] == '\r')) --stop;  // a comment is blank
+      Variable(*name, Value(next + 1, stop), at, false);
     }
     for (const char* call : {"environ.setdefault(", "putenv(", "monkeypatch.setenv("}) {
       for (size_t at = masked_.find(call); at != std::string::npos; at = masked_.find(call, at + 1)) {

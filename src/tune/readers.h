@@ -17,8 +17,9 @@ namespace lockstep::tune {
 using Units = std::vector<Unit>;
 
 // Facts of shell text, and of text inside it (bash -c, documents). `fragment`: an excerpt, whose surroundings are not
-// seen.
-void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units);
+// seen. `left`: the column of the first character of its lines but the first.
+void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units,
+                int left = 1);
 
 // A command given as a list of words (a container's command).
 void ReadWords(const std::vector<ShellWord>& words, Unit& unit);
@@ -35,7 +36,7 @@ void ReadMarkdown(std::string_view text, Units& units);
 void ReadConfig(std::string_view text, int line, bool fragment, Units& units);
 void ReadPython(std::string_view text, int line, int column, Units& units);
 void ReadPlainText(std::string_view text, int line, Units& units);  // output in a document
-void ReadConf(std::string_view text, Units& units);                 // nccl.conf
+void ReadConf(std::string_view text, int line, Units& units);       // nccl.conf
 void ReadEnvironment(std::string_view text, Units& units);          // env, /proc/PID/environ, docker --env-file
 Unit EnvironmentFacts(const place::Environment& env);
 

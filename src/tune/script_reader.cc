@@ -23,14 +23,15 @@ class ScriptReader {
  public:
   ScriptReader(bool fragment, Unit& unit, Units& others) : fragment_(fragment), unit_(unit), others_(others) {}
 
-  void Read(std::string_view text, int line, int column, int depth) {
-    ShellScript script = ReadShell(text, line, column);
+  void Read(std::string_view text, int line, int column, int depth, int left = 1) {
+    ShellScript script = ReadShell(text, line, column, left);
     std::vector<CommandLine> lines;
     lines.reserve(script.commands.size());
     for (const ShellCommand& command : script.commands) lines.push_back(TakeApart(command));
     for (size_t i = 0; i < lines.size(); ++i) {
       Command(script.commands[i], lines[i], depth);
-      Documents(script.commands[i], lines[i], depth);
+      const bool piped = script.commands[i].after == "|" && i + 1 < lines.size() && !lines[i + 1].chain.empty();
+      Documents(script.commands[i], piped ? lines[i + 1] : lines[i], depth);
     }
     for (const ShellComment& comment : script.comments) Comment(comment);
     ScriptShapes(script, lines, unit_);
@@ -63,6 +64,10 @@ class ScriptReader {
       }
       pending.fact.lasting = exported || !commands_ || fragment_;
       unit_.facts.push_back(std::move(pending.fact));
+    }
+    // A list of flags that is used here was read with the command it is used in.
+    for (const auto& [array, command] : arrays_) {
+      if (used_.count(array.name) == 0) Array(array, command);
     }
     for (Fact& fact : unit_.facts) fact.used = fact.kind == "variable" && used_.count(fact.name) != 0;
     if (unit_.dialect == "sbatch") SlurmShapes(top_, top_lines_, unit_);
@@ -100,7 +105,7 @@ class ScriptReader {
     if (command.words.empty()) {
       for (const ShellAssignment& assignment : command.assignments) {
         if (assignment.array) {
-          Array(assignment, command);
+          arrays_.emplace_back(assignment, command);
         } else {
           pending_.push_back(
               {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command)});
@@ -150,11 +155,13 @@ class ScriptReader {
   void Echo(const ShellCommand& command, int depth) {
     for (size_t i = 1; i < command.words.size(); ++i) {
       const std::string text = Inside(command.words[i]);
+      if (command.output.find("nccl.conf") != std::string::npos && text.rfind("NCCL_", 0) == 0) {
+        ReadConf(text, command.words[i].line, others_);
+        continue;
+      }
       if (text.rfind("export ", 0) == 0 || IsName(text.substr(0, text.find('=')))) {
         if (text.find('=') == std::string::npos) continue;
-        const bool conf = command.output.find("nccl.conf") != std::string::npos;
-        Read(conf ? "export " + text : text, command.words[i].line, command.words[i].column + (conf ? -6 : 1),
-             depth + 1);
+        Read(text, command.words[i].line, command.words[i].column + 1, depth + 1);
       }
     }
   }
@@ -253,20 +260,19 @@ class ScriptReader {
   void Documents(const ShellCommand& command, const CommandLine& line, int depth) {
     if (depth >= kDeepest) return;
     for (const HereDocument& document : command.documents) {
-      const std::string& program = command.words.empty() ? "" : command.words[0].value;
+      const std::string program = line.chain.empty() ? "" : line.chain[0].program;  // that reads it
       const bool run = program == "bash" || program == "sh" || program == "ssh" || program == "sbatch";
       if (run) {
         Read(document.text, document.line, 1, depth + 1);
         continue;
       }
-      if (command.output.empty() && program != "python" && program != "python3" && program != "kubectl" &&
-          program != "tee") {
+      if (command.output.empty() && program != "python" && program != "kubectl" && program != "tee") {
         continue;
       }
       if (others_.size() > 100) continue;  // a document in a document in ...
       std::string name = command.output;
       if (program == "kubectl") name = "job.yaml";
-      if (program == "python" || program == "python3") name = "program.py";
+      if (program == "python") name = "program.py";
       if (program == "tee" && !line.chain.empty() && !line.chain[0].operands.empty()) {
         name = line.chain[0].operands[0].value;
       }
@@ -292,6 +298,8 @@ class ScriptReader {
           ReadPython(document.text, document.line, 1, others_);
           break;
         case FileType::kConf:
+          ReadConf(document.text, document.line, others_);
+          break;
         case FileType::kEnvironment:
         case FileType::kMarkdown:
           Read(document.text, document.line, 1, depth + 1);
@@ -361,6 +369,7 @@ class ScriptReader {
   Unit& unit_;
   Units& others_;
   std::vector<Pending> pending_;
+  std::vector<std::pair<ShellAssignment, ShellCommand>> arrays_;
   ShellScript top_;
   std::vector<CommandLine> top_lines_;
   std::set<std::string> exported_, used_;
@@ -370,7 +379,8 @@ class ScriptReader {
 
 }  // namespace
 
-void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units) {
+void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units,
+                int left) {
   static thread_local int depth = 0;  // scripts that write scripts that write scripts
   if (depth >= kDeepest) return;
   ++depth;
@@ -378,7 +388,7 @@ void ReadScript(std::string_view text, int line, int column, bool fragment, cons
   unit.dialect = dialect;
   Units others;
   ScriptReader reader(fragment, unit, others);
-  reader.Read(text, line, column, 0);
+  reader.Read(text, line, column, 0, left);
   reader.Settle();
   --depth;
   units.push_back(std::move(unit));

@@ -45,6 +45,7 @@ class Shapes {
       Exit(i);
       Trap(command);
       Ignored(i);
+      FabricOff(command);
     }
   }
 
@@ -218,6 +219,21 @@ class Shapes {
     const std::string& action = command.words[1].value;
     handlers_.insert(action.substr(0, action.find(' ')));
     if (action.find("exit 0") != std::string::npos) Add("handler-exits-zero", command, "");
+  }
+
+  // if [ -n "$NCCL_IB_HCA" ]; ...; else export NCCL_IB_DISABLE=1
+  void FabricOff(const ShellCommand& command) {
+    if (command.words.size() < 2 || command.words[0].value != "export") return;
+    const bool off = std::any_of(command.words.begin(), command.words.end(),
+                                 [](const ShellWord& word) { return word.value == "NCCL_IB_DISABLE=1"; });
+    for (int construct = command.construct; off && construct >= 0; construct = script_.constructs[construct].parent) {
+      for (int looked : script_.constructs[construct].conditions) {
+        if (looked < 0 || looked >= static_cast<int>(script_.commands.size())) continue;
+        if (!Mentions(script_.commands[looked], "NCCL_IB_HCA")) continue;
+        Add("fabric-off-unless-named", command, "");
+        return;
+      }
+    }
   }
 
   // torchrun ... || true

@@ -20,8 +20,24 @@ bool IsName(std::string_view text) {
   return !text.empty() && NameStart(text[0]) && std::all_of(text.begin(), text.end(), NamePart);
 }
 
-void ShellValues::Set(const std::string& name, const ShellWord& value, const std::vector<Branch>& branches) {
-  entries_[name] = {value, branches};
+void ShellValues::Set(const std::string& name, const ShellWord& value, const std::vector<ShellWord>& elements,
+                      const std::vector<Branch>& branches) {
+  entries_[name] = {value, elements, branches};
+}
+
+std::vector<ShellWord> ShellValues::Words(const std::string& name, const std::vector<Branch>& branches) const {
+  const ShellWord* value = Find(name, branches);
+  if (value == nullptr) return {};
+  if (const std::vector<ShellWord>& elements = entries_.at(name).elements; !elements.empty()) return elements;
+  std::vector<ShellWord> words;
+  for (const std::string& part : Split(value->value, ' ')) {
+    if (Trim(part).empty()) continue;
+    ShellWord word = *value;
+    word.value = word.text = std::string(Trim(part));
+    word.known = word.value.find_first_of("$`") == std::string::npos;
+    words.push_back(std::move(word));
+  }
+  return words;
 }
 
 void ShellValues::Forget(const std::string& name) { entries_.erase(name); }
@@ -38,7 +54,7 @@ const ShellWord* ShellValues::Find(const std::string& name, const std::vector<Br
 void ShellLexer::Step() {
   if (text_[at_] == '\n') {
     ++line_;
-    column_ = 1;
+    column_ = left_;
   } else if ((static_cast<unsigned char>(text_[at_]) & 0xc0) != 0x80) {
     ++column_;  // a column is a character, not a byte
   }

@@ -21,14 +21,18 @@ struct ShellToken {
 // Values the script itself gave to its variables, as far as they hold at this point.
 class ShellValues {
  public:
-  void Set(const std::string& name, const ShellWord& value, const std::vector<Branch>& branches);
+  void Set(const std::string& name, const ShellWord& value, const std::vector<ShellWord>& elements,
+           const std::vector<Branch>& branches);
   void Forget(const std::string& name);
   // The value if it holds for commands in these branches.
   const ShellWord* Find(const std::string& name, const std::vector<Branch>& branches) const;
+  // The words an unquoted $NAME or "${NAME[@]}" becomes, at the places where they are written; empty: not known.
+  std::vector<ShellWord> Words(const std::string& name, const std::vector<Branch>& branches) const;
 
  private:
   struct Entry {
     ShellWord value;
+    std::vector<ShellWord> elements;  // of an array
     std::vector<Branch> branches;
   };
   std::map<std::string, Entry> entries_;
@@ -36,7 +40,9 @@ class ShellValues {
 
 class ShellLexer {
  public:
-  ShellLexer(std::string_view text, int line, int column) : text_(text), line_(line), column_(column) {}
+  // `left`: the column of every line's first character but the first line's.
+  ShellLexer(std::string_view text, int line, int column, int left)
+      : text_(text), line_(line), column_(column), left_(left) {}
 
   ShellToken Next();
   // The text up to and including the two characters, as one word ("((" ... "))"). At the end of text: what is left.
@@ -79,7 +85,7 @@ class ShellLexer {
 
   std::string_view text_;
   size_t at_ = 0;
-  int line_, column_;
+  int line_, column_, left_;
   const std::vector<Branch>* branches_ = nullptr;
   ShellValues values_;
   std::vector<ShellComment> comments_;

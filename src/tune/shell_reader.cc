@@ -10,11 +10,14 @@
 namespace lockstep::tune {
 namespace {
 
+constexpr size_t kMostWords = 4000;      // of a command
 constexpr size_t kDeepestNesting = 200;  // deeper text is no script
 
 class Reader {
  public:
-  Reader(std::string_view text, int line, int column) : lexer_(text, line, column) { lexer_.At(&branches_); }
+  Reader(std::string_view text, int line, int column, int left) : lexer_(text, line, column, left) {
+    lexer_.At(&branches_);
+  }
 
   ShellScript Read() {
     for (ShellToken token = lexer_.Next(); token.kind != ShellToken::kEnd; token = lexer_.Next()) Take(token);
@@ -215,20 +218,32 @@ class Reader {
         (lexer_.Peek() == '<' || lexer_.Peek() == '>')) {
       return;  // the descriptor of a redirection
     }
-    // $ARGS without quotes: the shell splits it, and so must the reader of flags. "${ARGS[@]}" likewise.
-    const bool list = word.text.find("[@]}") != std::string::npos;
-    if ((list || (!word.quoted && word.text[0] == '$')) && word.value.find(' ') != std::string::npos &&
-        word.value.rfind("$(", 0) != 0 && word.value[0] != '`') {
-      for (const std::string& part : Split(word.value, ' ')) {
-        if (Trim(part).empty()) continue;
-        ShellWord piece = word;
-        piece.value = std::string(Trim(part));
-        piece.known = piece.value.find_first_of("$`") == std::string::npos;
-        command_.words.push_back(std::move(piece));
-      }
+    // $ARGS without quotes, "${ARGS[@]}" with them: several words, written elsewhere.
+    const std::string list = WholeExpansion(word);
+    const std::vector<ShellWord> words =
+        list.empty() ? std::vector<ShellWord>() : lexer_.values().Words(list, branches_);
+    if (words.size() > 1 && command_.words.size() + words.size() < kMostWords) {
+      command_.words.insert(command_.words.end(), words.begin(), words.end());
       return;
     }
     command_.words.push_back(std::move(word));
+  }
+
+  // NAME of a word that is nothing but $NAME, ${NAME}, ${NAME[@]} or "${NAME[@]}".
+  static std::string WholeExpansion(const ShellWord& word) {
+    std::string_view text = word.text;
+    const bool quoted = text.size() > 2 && text.front() == '"' && text.back() == '"';
+    if (quoted) text = text.substr(1, text.size() - 2);
+    if (text.size() < 2 || text[0] != '$') return "";
+    text.remove_prefix(1);
+    bool list = false;
+    if (text[0] == '{' && text.back() == '}') {
+      text = text.substr(1, text.size() - 2);
+      const size_t bracket = text.find('[');
+      list = bracket != std::string_view::npos && (text.substr(bracket) == "[@]" || text.substr(bracket) == "[*]");
+      if (list) text = text.substr(0, bracket);
+    }
+    return IsName(text) && (list || !quoted) ? std::string(text) : "";
   }
 
   // The part of NAME=value behind the '='.
@@ -281,7 +296,7 @@ class Reader {
     if (before_ != "|") negated_ = false;
     if (command_.words.empty()) {
       for (const ShellAssignment& assignment : command_.assignments) {
-        lexer_.values().Set(assignment.name, assignment.value, command_.branches);
+        Set(assignment.name, assignment.value, assignment.elements);
       }
     } else {
       Remember();
@@ -309,7 +324,17 @@ class Reader {
     for (const ShellWord& word : command_.words) {
       const size_t equals = word.value.find('=');
       if (equals == std::string::npos || !IsName(std::string_view(word.value).substr(0, equals))) continue;
-      lexer_.values().Set(word.value.substr(0, equals), Value(word), command_.branches);
+      Set(word.value.substr(0, equals), Value(word), {});
+    }
+  }
+
+  // NAME=${NAME:-1}: the user or the platform decides, so the value stays open.
+  void Set(const std::string& name, const ShellWord& value, const std::vector<ShellWord>& elements) {
+    if (value.text.find("${" + name + ":-") != std::string::npos ||
+        value.text.find("${" + name + "-") != std::string::npos) {
+      lexer_.values().Forget(name);
+    } else {
+      lexer_.values().Set(name, value, elements, command_.branches);
     }
   }
 
@@ -396,6 +421,8 @@ class Reader {
 
 }  // namespace
 
-ShellScript ReadShell(std::string_view text, int line, int column) { return Reader(text, line, column).Read(); }
+ShellScript ReadShell(std::string_view text, int line, int column, int left) {
+  return Reader(text, line, column, left).Read();
+}
 
 }  // namespace lockstep::tune
