@@ -252,6 +252,7 @@ void PrintHead(const Hardware& here) {
     Line("visible", fmt::format("{} of {} GPUs ({})", here.gpus_visible, here.gpus.size(), here.visible_because));
   Line("python", Printable(here.interpreter));
   Line("", LibraryText(here.torch, "torch"));
+  if (!here.interpreter.empty() && !here.torch) Line("", "no torch among its packages");
   Line("", LibraryText(here.nccl, "NCCL"));
   for (const std::string& plugin : here.net_plugins) Line("", "NCCL plugin " + Printable(plugin));
 }

@@ -245,6 +245,21 @@ void ReadAll(const SysTree& tree, const Nvml& nvml, Hardware* here) {
     here->notes.push_back("this driver's NVML lacks " + Join(nvml.missing(), ", ") + ": what they tell is unknown");
 }
 
+// GPUs on the bus that nobody sees: a driver that is not loaded, or a card that it gave up.
+void CountOnBus(const SysTree& tree, Hardware* here) {
+  if (!here->container.empty()) return;  // /sys shows the host's cards, of which a container has what it was given
+  int cards = 0;
+  for (const std::string& address : tree.Names("/sys/bus/pci/devices")) {
+    const std::string at = "/sys/bus/pci/devices/" + address;
+    if (tree.Text(at + "/vendor") != "0x10de") continue;
+    const std::string kind = tree.Text(at + "/class");
+    cards += kind.starts_with("0x0302") || kind.starts_with("0x0300");
+  }
+  if (cards > static_cast<int>(here->gpus.size()))
+    here->notes.push_back(fmt::format("the PCI bus has {} NVIDIA GPU{}, {} {} seen ({})", cards, cards == 1 ? "" : "s",
+                                      here->gpus.size(), here->gpus.size() == 1 ? "is" : "are", here->gpu_source));
+}
+
 // A GPU that NVML cannot open has no address there; the kernel's list still shows it.
 void NameTheLost(const std::vector<Gpu>& kernel, Hardware* here) {
   std::vector<const Gpu*> unclaimed;
@@ -303,6 +318,7 @@ void ScanGpus(const SysTree& tree, const Environment& env, const std::string& li
     gpu.numa = place.numa;
     gpu.pci_path = place.path;
   }
+  if (!hidden) CountOnBus(tree, here);
   const Visible visible = CountVisible(env, usable);
   here->gpus_visible = visible.count;
   here->visible_because = visible.because;

@@ -75,6 +75,8 @@ std::optional<std::vector<Gpu>> AskKernel(const std::string& root) {
   Result<std::vector<std::string>> names = ListDir(folder);
   if (!names.ok()) return std::nullopt;
   std::vector<Gpu> gpus;
+  struct stat dev{};
+  const bool nodes = root.empty() || stat((root + "/dev").c_str(), &dev) == 0;  // a copied tree may have none
   for (const std::string& name : *names) {
     Result<std::string> text = ReadFile(folder + "/" + name + "/information");
     Gpu gpu;
@@ -84,7 +86,7 @@ std::optional<std::vector<Gpu>> AskKernel(const std::string& root) {
       gpu.name = Field(*text, "Model");
       const std::string minor = Field(*text, "Device Minor");
       struct stat ignored;
-      if (IsDigits(minor) && stat((root + "/dev/nvidia" + minor).c_str(), &ignored) != 0) continue;
+      if (nodes && IsDigits(minor) && stat((root + "/dev/nvidia" + minor).c_str(), &ignored) != 0) continue;
     }
     gpus.push_back(gpu);
   }

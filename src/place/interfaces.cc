@@ -113,6 +113,10 @@ void ReadSysfs(const SysTree& tree, Interface* it) {
   for (const std::string& name : tree.Names(at))
     if (name.starts_with("lower_")) it->lower.push_back(name.substr(6));
   if (it->lower.empty()) it->lower = Words(tree.Text(at + "/bonding/slaves"));
+  if (it->lower.empty() && it->kind == "bond") {
+    for (const std::string& line : Split(NetFile(tree, "bonding/" + it->name), '\n'))
+      if (line.starts_with("Slave Interface:")) it->lower.emplace_back(Trim(std::string_view(line).substr(16)));
+  }
   if (it->lower.empty() && it->kind == "vlan") {
     const std::string device_of = LineValue(NetFile(tree, "vlan/" + it->name), "Device", ':');
     if (!device_of.empty()) it->lower.push_back(device_of);

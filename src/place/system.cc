@@ -81,8 +81,12 @@ void ScanClock(const SysTree& tree, Hardware* here) {
 }  // namespace
 
 void ScanSystem(const SysTree& tree, const Environment& env, Hardware* here) {
+  // The second of each is for copied trees.
   here->host = tree.Text("/proc/sys/kernel/hostname");
+  if (here->host.empty()) here->host = tree.Text("/etc/hostname");
   here->kernel = tree.Text("/proc/sys/kernel/osrelease");
+  const std::vector<std::string> version = Words(tree.Text("/proc/version"));  // "Linux version 5.15.0-105-generic ..."
+  if (here->kernel.empty() && version.size() > 2) here->kernel = version[2];
   std::string release = tree.Text("/etc/os-release");
   if (release.empty()) release = tree.Text("/usr/lib/os-release");
   here->os = Unquote(LineValue(release, "PRETTY_NAME", '='));

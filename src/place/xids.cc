@@ -39,8 +39,9 @@ std::string KernelLog(const SysTree& tree, int* error) {
   *error = 0;
   if (!tree.real()) {
     int ignored = 0;
-    const std::string log = ReadRecords(tree.Path("/dev/kmsg"), &ignored);
-    return log.empty() ? ReadRecords(tree.Path("/var/log/dmesg"), &ignored) : log;
+    for (const char* path : {"/dev/kmsg", "/var/log/dmesg", "/var/log/kern.log", "/var/log/messages"})
+      if (std::string log = ReadRecords(tree.Path(path), &ignored); !log.empty()) return log;
+    return "";
   }
   const int size = ::klogctl(kSize, nullptr, 0);
   if (size > 0) {

@@ -1,4 +1,5 @@
 // GPUs by a library with NVML's interface (fake_nvml.cc), in the states a scheduler meets.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

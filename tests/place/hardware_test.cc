@@ -355,6 +355,25 @@ TEST(Gpus, WithoutNvmlComeFromTheKernelModule) {
   EXPECT_EQ(here.gpus_visible, 2);
 }
 
+TEST(Gpus, OnTheBusWithoutADriverAreNoticed) {
+  Tree tree = Tree::Empty();
+  tree.Write("/sys/bus/pci/devices/0000:18:00.0/vendor", "0x10de\n");
+  tree.Write("/sys/bus/pci/devices/0000:18:00.0/class", "0x030200\n");
+  tree.Write("/sys/bus/pci/devices/0000:19:00.0/vendor", "0x10de\n");
+  tree.Write("/sys/bus/pci/devices/0000:19:00.0/class", "0x068000\n");  // a switch
+  EXPECT_THAT(Scan(tree).notes, Contains("the PCI bus has 1 NVIDIA GPU, 0 are seen (no driver)"));
+  tree.Write("/.dockerenv", "");
+  EXPECT_THAT(Scan(tree).notes, testing::Not(Contains(HasSubstr("PCI bus"))));
+}
+
+TEST(Gpus, OfATreeWithoutDeviceNodesCountToo) {
+  Tree tree = Tree::Empty();
+  tree.Write("/proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: \t NVIDIA A100\nDevice Minor: \t 0\n");
+  EXPECT_EQ(Scan(tree).gpus.size(), 1u);
+  tree.Folder("/dev");
+  EXPECT_EQ(Scan(tree).gpus.size(), 0u);  // a container that was given none
+}
+
 TEST(Xids, AreReadFromTheKernelLogByGpu) {
   const Hardware here = ScanNamed("h800-down-ports");
   EXPECT_THAT(here.gpus[1].xids, ElementsAre(63));
