@@ -165,10 +165,14 @@ def part(name):
 
 def main():
     if sys.argv[1:2] == ["--keep"]:
+        sys.path.insert(0, str(HERE))
+        import undiagnosed
+
         for folder in sorted(pathlib.Path(sys.argv[2]).glob("gpu-*")):
             target = HERE.parent / part(folder.name) / folder.name
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(folder, target)
+            shutil.copytree(folder, target, copy_function=shutil.copyfile)
+            undiagnosed.clean(target)
             for path in target.rglob("*"):
                 path.chmod(0o755 if path.is_dir() else 0o644)
             print(f"{part(folder.name):8} {folder.name}")

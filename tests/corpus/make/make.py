@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE))
 
 import register  # noqa: E402
 import stage as stages  # noqa: E402
+import undiagnosed  # noqa: E402
 
 for module in ("real_python", "real_process", "real_network", "real_data", "real_slurm", "real_shapes", "form_gpu", "form_cluster",
                "form_software", "form_shapes", "healthy"):
@@ -64,6 +65,7 @@ def write_label(case):
 
 def keep(case, work):
     log = work / "log"
+    undiagnosed.clean(log)
     files = [p for p in sorted(log.rglob("*")) if p.is_file()]
     whole = ""
     for path in files:
