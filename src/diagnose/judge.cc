@@ -280,7 +280,8 @@ class Court {
           weak = &candidate;
         }
       }
-      if (first_end != nullptr && first_end->signal != 0 && !first_end->after_stop) {
+      // An abort is how a process ends that has just said why.
+      if (first_end != nullptr && first_end->signal != 0 && first_end->signal != SIGABRT && !first_end->after_stop) {
         for (const Candidate& candidate : candidates_) {
           if (candidate.from_end && candidate.finding->rank == first_end->rank && candidate.finding->weight >= 2)
             weak = &candidate;
@@ -497,8 +498,10 @@ class Court {
       const Finding& other = *candidate.finding;
       if (&other == &finding || other.line == 0 || other.line == finding.line) continue;
       const bool same_rank = other.rank == out->rank && out->rank >= 0;
+      const bool near =
+          other.source == finding.source && other.line + 2 >= finding.line && other.line <= finding.line + 2;
       const bool supports =
-          other.id == finding.id || (candidate.from_end && same_rank) ||
+          other.id == finding.id || (near && other.role == Role::kTrigger) || (candidate.from_end && same_rank) ||
           (same_rank && IsCause(other) && other.weight >= 3 && other.id != finding.id && !candidate.soft);
       if (supports) out->evidence.push_back(Line(other, other.line, other.text));
     }

@@ -171,6 +171,57 @@ size_t StampTag(std::string_view text, Origin* origin, int year) {
   return SkipSpace(text, at);
 }
 
+// [E ProcessGroupNCCL.cpp:458] of older c10
+size_t OldC10Tag(std::string_view text, Origin* origin) {
+  if (text.size() < 8 || text[0] != '[' || text[2] != ' ' || LevelOfLetter(text[1]) == Level::kNone) return 0;
+  const size_t close = text.find(']');
+  if (close == std::string_view::npos || close > 80 || text.substr(0, close).find(".c") == std::string_view::npos ||
+      !IsDigit(text[close - 1])) {
+    return 0;
+  }
+  origin->level = LevelOfLetter(text[1]);
+  return SkipSpace(text, close + 1);
+}
+
+// ERROR 11-15 10:00:00 engine.py:366] and ERROR 11-15 10:00:00 [core.py:489] of vLLM and its relatives
+size_t LevelStampTag(std::string_view text, Origin* origin, int year) {
+  size_t word = 0;
+  while (word < text.size() && text[word] >= 'A' && text[word] <= 'Z') ++word;
+  if (word < 4 || word > 8 || word + 1 >= text.size() || text[word] != ' ') return 0;
+  const std::optional<TimeStamp> stamp = ParseTimeStamp(text.substr(word + 1), year);
+  if (!stamp) return 0;
+  const size_t at = word + 1 + stamp->length;
+  const size_t close = text.find(']', at);
+  if (close == std::string_view::npos || close > at + 80) return 0;
+  if (origin->time == 0) origin->time = stamp->time;
+  const std::string_view name = text.substr(0, word);
+  origin->level = name == "ERROR" || name == "CRITICAL" ? Level::kError
+                  : name == "WARNING"                   ? Level::kWarning
+                  : name == "DEBUG"                     ? Level::kDebug
+                                                        : Level::kInfo;
+  return SkipSpace(text, close + 1);
+}
+
+// [ERROR] after a stamp, before every line
+size_t LevelTag(std::string_view text, Origin* origin) {
+  struct Word {
+    std::string_view text;
+    Level level;
+  };
+  static constexpr Word kTags[] = {
+      {"[ERROR] ", Level::kError},  {"[INFO] ", Level::kInfo},   {"[WARNING] ", Level::kWarning},
+      {"[WARN] ", Level::kWarning}, {"[DEBUG] ", Level::kDebug}, {"[CRITICAL] ", Level::kError},
+      {"[FATAL] ", Level::kError},  {"[error] ", Level::kError}, {"[info] ", Level::kInfo},
+      {"[stderr] ", Level::kNone},  {"[stdout] ", Level::kNone}};
+  if (text.empty() || text[0] != '[') return 0;
+  for (const Word& tag : kTags) {
+    if (!text.starts_with(tag.text)) continue;
+    if (tag.level != Level::kNone) origin->level = tag.level;
+    return tag.text.size();
+  }
+  return 0;
+}
+
 // [12345.678901] of the kernel
 size_t KernelTag(std::string_view text, Origin*) {
   if (text.size() < 8 || text[0] != '[') return 0;
@@ -329,6 +380,9 @@ Origin ReadOrigin(std::string_view line, const LineStyle& style, int year) {
       if (taken == 0) taken = PodTag(line, &origin);
       if (taken == 0) taken = StampTag(line, &origin, year);
       if (taken == 0) taken = KernelTag(line, &origin);
+      if (taken == 0) taken = OldC10Tag(line, &origin);
+      if (taken == 0) taken = LevelTag(line, &origin);
+      if (taken == 0) taken = LevelStampTag(line, &origin, year);
       if (taken == 0) taken = HostPidTag(line, &origin);
       if (taken == 0) taken = RayTag(line, &origin);
     }

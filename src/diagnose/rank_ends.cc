@@ -12,7 +12,7 @@ namespace lockstep::diagnose {
 
 const char* const kEndLines =
     R"((\bexitcode\s*:|\(exitcode|exit code|return code|exit status|exited on signal|: tasks? [\d,-]+: |^\s*(rank|host|time)\s+: )"
-    R"(|Root Cause \(first observed|-- Process \d+ terminated|non-zero exit|exited with|core dumped|terminated by signal))";
+    R"(|Root Cause \(first observed|-- Process \d+ terminated|Process name: |Exit code: |non-zero exit|exited with|core dumped|terminated by signal))";
 
 namespace {
 
@@ -107,9 +107,11 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
   static const RE2 elastic(R"(failed \(exitcode: (-?\d+)\) local_rank: (\d+))");
   static const RE2 srun(R"(srun: error: (\S+): tasks? ([\d,-]+): (.+))");
   static const RE2 mpi_signal(R"(process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+))");
-  static const RE2 mpi_code(R"(Exit code:\s+(\d+))");
+  static const RE2 mpi_name(R"(Process name: \[\[\d+,\d+\],(\d+)\])");
+  static const RE2 mpi_code(R"(^\s*Exit code:\s+(\d+))");
   static const RE2 spawn(R"(-- Process (\d+) terminated with)");
   static const RE2 spawn_exit(R"(process (\d+) terminated with (?:exit code (\d+)|signal (\w+)))");
+  static const RE2 deepspeed(R"(--local_rank=(\d+).*exits with return code = (-?\d+))");
   static const RE2 code_word(R"(Exited with exit code (\d+))");
 
   std::vector<RankEnd> ends;
@@ -131,6 +133,15 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
     end.time = time;
     end.text = text;
     ends.push_back(std::move(end));
+    return ends;
+  }
+  if (RE2::PartialMatch(Piece(text), deepspeed, &local, &number)) {
+    RankEnd end;
+    end.local_rank = local;
+    SetCode(&end, number);
+    end.time = time;
+    end.text = text;
+    if (end.failed()) ends.push_back(std::move(end));
     return ends;
   }
   std::string local_text;
@@ -182,6 +193,19 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
     end.after_stop = number == SIGTERM;
     end.text = text;
     ends.push_back(std::move(end));
+    return ends;
+  }
+  if (RE2::PartialMatch(Piece(text), mpi_name, &number)) {
+    pending_ = RankEnd();
+    pending_.rank = number;
+    return ends;
+  }
+  if (pending_.rank >= 0 && RE2::PartialMatch(Piece(text), mpi_code, &number)) {
+    SetCode(&pending_, number);
+    pending_.first = true;
+    pending_.text = Trim(text);
+    ends.push_back(pending_);
+    pending_ = RankEnd();
     return ends;
   }
   std::string code, signal;

@@ -1,6 +1,7 @@
 #include "diagnose/scanner.h"
 
 #include <fmt/format.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +20,7 @@ enum Marker : uint32_t { kTracebackMark, kProgressMark, kFinishedMark, kErrorMar
 
 const char* const kMarkerPatterns[kMarkers] = {
     R"(Traceback \(most recent call last\)|Fatal Python error: )",
-    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: )",
+    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d))",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
     R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after))",
@@ -100,7 +101,7 @@ bool LooksLikeException(std::string_view text, std::string* type, std::string* m
   if (at < 5 || at + 1 >= text.size() || text[at] != ':' || text[at + 1] != ' ') return false;
   const std::string_view name = text.substr(0, at);
   if (!name.ends_with("Error") && !name.ends_with("Exception")) return false;
-  if (name == "Error" || name == "Exception") return false;
+  if (name == "Error") return false;
   *type = name;
   *message = std::string(Trim(text.substr(at + 1)).substr(0, kMaxText));
   return true;
@@ -250,11 +251,14 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
         speaker.traceback->Feed(line.origin.text, line.number, line.exact && !was_stamped);
     if (verdict == Traceback::Verdict::kMine && !speaker.traceback->has_exception()) return;
     if (verdict == Traceback::Verdict::kMine && begins) return;
+    // Its exception speaks with the whole chain, not for itself.
+    if (verdict == Traceback::Verdict::kMine && speaker.traceback->raised().back().line == line.number) return;
     if (verdict == Traceback::Verdict::kEnded) {
       CloseTraceback(speaker);
       open_here = false;
     }
   }
+  if (begins && !open_here && ReadEscaped(line, speaker)) return;
   if (begins && !open_here && Traceback::Begins(line.origin.text)) {
     speaker.traceback = std::make_unique<Traceback>(line.origin.text, line.number);
     speaker.traceback_time = line.time;
@@ -281,17 +285,65 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
   if (interesting) Match_(line, speaker, patterns);
 }
 
+// A traceback inside one line of JSON or of a printed string, its line ends written as \n.
+bool Scanner::ReadEscaped(const Line& line, Speaker& speaker) {
+  const size_t begin = line.origin.text.find("Traceback (most recent call last)");
+  if (begin == std::string_view::npos) return false;
+  const std::string_view rest = line.origin.text.substr(begin);
+  const size_t first = rest.find("\\n");
+  if (first == std::string_view::npos) return false;
+  speaker.traceback = std::make_unique<Traceback>(rest.substr(0, first), line.number);
+  speaker.traceback_time = line.time;
+  speaker.traceback_exact = line.exact;
+  speaker.traceback_level = line.origin.level == Level::kError ? Level::kNone : line.origin.level;
+  speaker.traceback_rank = line.origin.rank;
+  speaker.traceback_node = std::string(line.origin.node);
+  ++open_;
+  std::string one;
+  for (size_t i = first + 2; i <= rest.size(); ++i) {
+    const bool escaped = i + 1 < rest.size() && rest[i] == '\\';
+    if (i == rest.size() || rest[i] == '"' || (escaped && rest[i + 1] == 'n')) {
+      if (!one.empty() && speaker.traceback->Feed(one, line.number, false) == Traceback::Verdict::kEnded) break;
+      one.clear();
+      if (i == rest.size() || rest[i] == '"') break;
+      ++i;
+    } else {
+      if (escaped) ++i;
+      one += rest[i];
+    }
+  }
+  CloseTraceback(speaker);
+  return true;
+}
+
+// "Epoch: [3][50/1251] Loss 0.5", "Epoch [3][50/1251] lr: ...", "Train: 3 [ 50/1251 (4%)]", "Epoch 3/10": counts when
+// the numbers rise.
+bool Scanner::ReadEpochLine(std::string_view text, Speaker* speaker) {
+  static const RE2 pattern(R"((?i)\b(?:epoch|train)s?:? ?\[?(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
+  std::string epoch, step;
+  if (!RE2::PartialMatch(re2::StringPiece(text.data(), std::min<size_t>(text.size(), 200)), pattern, &epoch, &step))
+    return false;
+  const uint64_t now =
+      std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);
+  const bool rises = speaker->epoch_seen && now > speaker->epoch_position;
+  speaker->epoch_seen = true;
+  speaker->epoch_position = now;
+  return rises;
+}
+
 void Scanner::ReadProgress(std::string_view raw, uint64_t number, Speaker& speaker, double time) {
   std::string buffer;
   if (raw.size() > 4096) raw.remove_prefix(raw.size() - 4096);
   const std::string_view text = CleanLine(raw, raw.size(), &buffer);
-  if (!speaker.progress.Feed(text, {})) return;
+  if (!speaker.progress.Feed(text, {}) && !ReadEpochLine(text, &speaker)) return;
   Stream& stream = findings_->streams[speaker.stream];
   ++stream.marks;
   ++findings_->sources[source_].marks;
   findings_->sources[source_].last_mark_line = number;
-  stream.step = speaker.progress.state().step;
-  stream.total = speaker.progress.state().total;
+  if (speaker.progress.state().step) {
+    stream.step = speaker.progress.state().step;
+    stream.total = speaker.progress.state().total;
+  }
   stream.last_mark_line = number;
   stream.last_mark_time = time;
   if (Has(text, "train_runtime")) return;  // a mean over the run
@@ -359,7 +411,7 @@ int Scanner::BestRow(std::string_view text, Match* match) {
 void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint32_t>& patterns) {
   int best = -1;
   Match match;
-  bool error = false;
+  bool error = false, ended = false;
   for (uint32_t pattern : patterns) {
     if (pattern >= rows_.size()) {
       if (pattern == rows_.size() + kErrorMark) error = true;
@@ -371,6 +423,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       }
       if (pattern == rows_.size() + kEndMark) {
         for (RankEnd& end : ends_.Feed(line.origin.text, line.time)) {
+          ended = true;
           end.source = source_;
           end.line = line.number;
           end.source_marks = findings_->sources[source_].marks;
@@ -400,7 +453,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
     return;
   }
   // Inside a message of an exception the traceback speaks.
-  if (error && speaker.traceback == nullptr) AddErrorLine(line, speaker);
+  if (error && !ended && speaker.traceback == nullptr) AddErrorLine(line, speaker);
 }
 
 // A line no row knows, which its program itself marked as an error.
@@ -429,7 +482,7 @@ void Scanner::AddErrorLine(const Line& line, Speaker& speaker) {
   finding.id = "error-line";
   finding.role = Role::kRoot;
   finding.weight = 3;
-  finding.policy = Policy::kOnce;
+  finding.policy = finding.marks > 0 ? Policy::kOnce : Policy::kFix;
   finding.cause = fmt::format("the program reports an error: {}", Printable(text, 300));
   finding.remedy = "read the line and those around it; no signature knows it";
   findings_->Add(std::move(finding));

@@ -43,6 +43,8 @@ class Scanner {
   struct Speaker {
     uint32_t stream = 0;
     record::ProgressTracker progress;
+    bool epoch_seen = false;
+    uint64_t epoch_position = 0;
     std::unique_ptr<Traceback> traceback;
     double traceback_time = 0;
     bool traceback_exact = false;
@@ -62,6 +64,8 @@ class Scanner {
   Speaker& SpeakerOf(const Origin& origin);
   void Match_(const Line& line, Speaker& speaker, const std::vector<uint32_t>& patterns);
   void CloseTraceback(Speaker& speaker);
+  static bool ReadEpochLine(std::string_view text, Speaker* speaker);
+  bool ReadEscaped(const Line& line, Speaker& speaker);
   void ReadProgress(std::string_view raw, uint64_t number, Speaker& speaker, double time);
   double TimeBefore(std::string_view chunk, size_t begin) const;
   void AddErrorLine(const Line& line, Speaker& speaker);

@@ -67,7 +67,7 @@ bool IsLibraryFile(std::string_view file) {
   static constexpr std::string_view kParts[] = {
       "/site-packages/", "/dist-packages/",     "/lib/python3",  "/lib64/python3", "<frozen ",
       "<string>",        "<__array_function__", "/bin/torchrun", "/bin/deepspeed", "/bin/accelerate",
-      "site-packages/",  "/Lib/site-packages",  "/lib/python2"};
+      "site-packages/",  "\\site-packages\\",   "\\lib\\",       "/lib/python2"};
   for (std::string_view part : kParts) {
     if (Has(file, part)) return true;
   }
@@ -282,6 +282,14 @@ Traceback::Verdict Traceback::Feed(std::string_view text, uint64_t line, bool lo
         // The other of two mixed tracebacks is still to come.
         if (ReadFrame(text)) return Verdict::kMine;
         if (Indent(text) <= base_ && ReadException(text, line)) return Verdict::kMine;
+      }
+      // Ray and others print a remote traceback without its first line, right below the exception.
+      if (body.starts_with("File \"") && raised_.back().after.size() <= 1 && raised_.size() < kMaxLinks) {
+        next_ = Link::kOriginal;
+        state_ = State::kFrames;
+        based_ = false;
+        open_ = std::max(open_, 0) + 1;
+        if (ReadFrame(text)) return Verdict::kMine;
       }
       if (log_record) return open_ > 0 ? Verdict::kForeign : Verdict::kEnded;
       if (body == "\"\"\"") return Verdict::kMine;
