@@ -116,6 +116,7 @@ class Coordinator {
   void Conclude(Outcome outcome, const std::string& signature, bool final,
                 std::optional<diagnose::Diagnosis> diagnosis);
   diagnose::Diagnosis StallDiagnosis() const;
+  std::optional<diagnose::Diagnosis> EngineDiagnosis(const Outcome& outcome) const;
   std::string NodeName(int node) const;
 
   // coordinator_stall.cc

@@ -107,6 +107,7 @@ void Coordinator::WarmDiagnosis() {
 void Coordinator::Examine(Outcome outcome, const std::string& signature, bool final) {
   deciding_ = true;
   if (!options_.diagnose) return Conclude(std::move(outcome), signature, final, std::nullopt);
+  if (auto said = EngineDiagnosis(outcome)) return Conclude(std::move(outcome), signature, final, std::move(said));
   auto logs = std::make_shared<std::vector<diagnose::LogText>>();
   diagnose::DiagnoseOptions options;
   for (const RankExit& exit : exits_) {
@@ -152,6 +153,23 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
   loop_.After(kPatience, [give] { give(std::nullopt); });
 }
 
+// Our own engine says in its error file what is wrong: nothing to search for.
+std::optional<Diagnosis> Coordinator::EngineDiagnosis(const Outcome& outcome) const {
+  if (!options_.engine || outcome.failures.empty()) return std::nullopt;
+  const RankExit& first = outcome.failures.front();
+  if (first.error_message.empty() || first.signal != 0 || (first.code != 2 && first.code != 3)) return std::nullopt;
+  Diagnosis found;
+  found.verdict = diagnose::Verdict::kFailure;
+  found.signature = first.code == 2 ? "config" : "environment";
+  found.cause = first.error_message;
+  found.restart = diagnose::Restart::kAfterFix;
+  found.confidence = 1;
+  found.rank = first.rank;
+  found.node = NodeName(first.node);
+  found.evidence.push_back({first.log, 0, first.error_message, first.rank, found.node});
+  return found;
+}
+
 void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool final,
                            std::optional<Diagnosis> diagnosis) {
   deciding_ = false;
@@ -167,7 +185,9 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
   if (diagnosis) {
     LeaveOutOurOwn(exits_, &*diagnosis);
     outcome.diagnosis = diagnose::ToJson(*diagnosis);
-    if (diagnosis->verdict == diagnose::Verdict::kFailure && outcome.end != End::kStalled) {
+    // A stall and the engine's own words stand in the reason already.
+    if (diagnosis->verdict == diagnose::Verdict::kFailure && outcome.end != End::kStalled &&
+        !EngineDiagnosis(outcome)) {
       outcome.diagnosis_text = diagnose::DiagnosisText(*diagnosis, /*brief=*/true, /*colour=*/false);
       outcome.sure = diagnosis->confidence >= 0.8;
       if (outcome.hint.empty()) outcome.hint = diagnosis->remedy;
