@@ -18,7 +18,18 @@
 namespace lockstep::cli {
 namespace {
 
-using namespace place;
+using place::Filesystem;
+using place::Gid;
+using place::GpuProcess;
+using place::GpuState;
+using place::Hardware;
+using place::HardwareOptions;
+using place::IbPort;
+using place::Interface;
+using place::Library;
+using place::Limits;
+using place::NumaNode;
+using place::Route;
 
 struct Cell {
   std::string text;
@@ -136,7 +147,7 @@ std::string GidText(const IbPort& port) {
 std::string NearGpus(const Hardware& here, const IbPort& port) {
   std::vector<std::string> near;
   for (const GpuState& gpu : here.gpus)
-    if (PciDistance(port.pci_path, gpu.pci_path)) near.push_back(fmt::format("{}", gpu.index));
+    if (place::PciDistance(port.pci_path, gpu.pci_path)) near.push_back(fmt::format("{}", gpu.index));
   return near.empty() ? "-" : Join(near, ",");
 }
 
@@ -307,7 +318,7 @@ int DoctorHardwareMain(int argc, char** argv) {
       return Complain("doctor hardware", names.status().Context("--root"));
   }
   options.gpus = !no_gpus;
-  options.env = CurrentEnvironment();
+  options.env = place::CurrentEnvironment();
   const Hardware here = ScanHardware(options);
   if (json) {
     fmt::print("{}\n", ToJson(here).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

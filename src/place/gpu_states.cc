@@ -281,16 +281,16 @@ void NameTheLost(const std::vector<Gpu>& kernel, Hardware* here) {
 
 }  // namespace
 
-void ScanGpus(const SysTree& tree, const Environment& env, const std::string& library, Hardware* here) {
+void ScanGpus(const SysTree& tree, const Environment& env, const std::string& nvml, Hardware* here) {
   const auto given = env.find("NVIDIA_VISIBLE_DEVICES");
   std::string why;
-  std::unique_ptr<Nvml> nvml;
+  std::unique_ptr<Nvml> driver;
   const bool hidden = given != env.end() && given->second == "none";
   // Another machine's tree says nothing about this one's driver.
-  if (!hidden && (tree.real() || !library.empty())) nvml = Nvml::Open(library, &why);
-  if (nvml) {
-    ReadAll(tree, *nvml, here);
-    nvml.reset();
+  if (!hidden && (tree.real() || !nvml.empty())) driver = Nvml::Open(nvml, &why);
+  if (driver) {
+    ReadAll(tree, *driver, here);
+    driver.reset();
     NameTheLost(GpusOfKernel(tree.root()).gpus, here);
   } else if (hidden) {
     here->gpu_source = "NVIDIA_VISIBLE_DEVICES=none";

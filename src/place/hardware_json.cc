@@ -205,13 +205,13 @@ void Read(const json& from, const std::string& where, T* value, Status* status) 
 
 }  // namespace
 
-json ToJson(const Hardware& here) { return Write(here); }
+nlohmann::json ToJson(const Hardware& here) { return Write(here); }
 
-Result<Hardware> HardwareFromJson(const json& from) {
+Result<Hardware> HardwareFromJson(const nlohmann::json& json) {
   Hardware here;
   Status status;
-  if (!from.is_object()) return Status(Code::kUsage, "a hardware description is one JSON object");
-  Read(from, "", &here, &status);
+  if (!json.is_object()) return Status(Code::kUsage, "a hardware description is one JSON object");
+  Read(json, "", &here, &status);
   if (!status.ok()) return status;
   return here;
 }

@@ -65,14 +65,14 @@ std::string KindOf(const SysTree& tree, const Interface& it, bool device) {
   if (it.loopback || type == kLoopback) return "loopback";
   if (tree.IsFolder(at + "/bonding")) return "bond";
   if (tree.IsFolder(at + "/bridge")) return "bridge";
-  const std::string devtype = LineValue(tree.Text(at + "/uevent"), "DEVTYPE", '=');
+  std::string devtype = LineValue(tree.Text(at + "/uevent"), "DEVTYPE", '=');
   if (devtype == "wireguard" || devtype == "gre" || devtype == "geneve") return "tunnel";
   if (!devtype.empty()) return devtype;  // bond, bridge, vlan, vxlan, macvlan, ipvlan, wlan, ...
   if (tree.Exists(at + "/tun_flags")) return "tunnel";
   if (type == kInfiniband) return "ipoib";
   if (type == kTunnel || type == kTunnel6 || type == kSit || type == kGre || type == kNone) return "tunnel";
   if (device) return "ethernet";
-  if (NetFile(tree, "vlan/" + it.name) != "") return "vlan";
+  if (!NetFile(tree, "vlan/" + it.name).empty()) return "vlan";
   if (const char* kind = KindByName(it.name); *kind) return kind;
   // Half of a pair whose other half is in another namespace: eth0 of a container.
   const auto own = tree.Number(at + "/ifindex"), other = tree.Number(at + "/iflink");

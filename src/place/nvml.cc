@@ -58,7 +58,7 @@ std::string OwnVersion(NvmlReturn (*ask)(char*, unsigned)) {
   std::string version(text, strnlen(text, sizeof text));
   // "12.535.161.08": the CUDA version it belongs to comes first; drivers count in hundreds.
   const size_t dot = version.find('.');
-  if (dot != std::string::npos && dot < 3 && version.find('.', dot + 1) != std::string::npos) version.erase(0, dot + 1);
+  if (dot < 3 && version.find('.', dot + 1) != std::string::npos) version.erase(0, dot + 1);
   return version;
 }
 

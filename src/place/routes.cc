@@ -96,20 +96,20 @@ void ScanRoutes(const SysTree& tree, Hardware* here) {
   ReadV6(NetFile(tree, "ipv6_route"), &here->routes);
 }
 
-const Interface* RouteTo(const Hardware& here, const std::string& text) {
-  const Address address = ParseAddress(text);
-  if (address.bytes.empty()) return nullptr;
-  if (!address.scope.empty()) return Named(here, address.scope);
-  const bool loopback = address.v4() ? address.bytes[0] == 127 : ToString(address) == "::1";
+const Interface* RouteTo(const Hardware& here, const std::string& address) {
+  const Address wanted = ParseAddress(address);
+  if (wanted.bytes.empty()) return nullptr;
+  if (!wanted.scope.empty()) return Named(here, wanted.scope);
+  const bool loopback = wanted.v4() ? wanted.bytes[0] == 127 : ToString(wanted) == "::1";
   for (const Interface& it : here.interfaces) {
     if (loopback && it.loopback) return &it;
     for (const std::string& own : it.addresses)
-      if (ParsePrefix(own).base == address) return &it;
+      if (ParsePrefix(own).base == wanted) return &it;
   }
   const Interface* best = nullptr;
   int bits = -1, metric = 0;
   for (const Route& route : here.routes) {
-    const int found = PrefixBits(route, address);
+    const int found = PrefixBits(route, wanted);
     const Interface* interface = Named(here, route.interface);
     if (found < 0 || !interface || found < bits || (found == bits && route.metric >= metric)) continue;
     best = interface;

@@ -84,16 +84,16 @@ bool SysTree::IsFolder(const std::string& path) const {
 }
 
 std::string SysTree::Real(const std::string& path) const {
-  std::vector<std::string> todo = Split(path, '/'), done;
-  std::reverse(todo.begin(), todo.end());
+  std::vector<std::string> ahead = Split(path, '/'), done;
+  std::reverse(ahead.begin(), ahead.end());
   auto joined = [&] {
     std::string text;
     for (const std::string& part : done) text += "/" + part;
     return text;
   };
-  for (int links = 0; !todo.empty();) {
-    const std::string part = todo.back();
-    todo.pop_back();
+  for (int links = 0; !ahead.empty();) {
+    const std::string part = ahead.back();
+    ahead.pop_back();
     if (part.empty() || part == ".") continue;
     if (part == "..") {
       if (!done.empty()) done.pop_back();
@@ -111,7 +111,7 @@ std::string SysTree::Real(const std::string& path) const {
     done.pop_back();
     if (text.front() == '/') done.clear();
     std::vector<std::string> parts = Split(text, '/');
-    todo.insert(todo.end(), parts.rbegin(), parts.rend());
+    ahead.insert(ahead.end(), parts.rbegin(), parts.rend());
   }
   return done.empty() ? "/" : joined();
 }

@@ -245,9 +245,9 @@ TEST(Libraries, PyenvsScriptLeadsToTheChosenVersion) {
   install.env = {{"PATH", "/home/me/.pyenv/shims"}};
   EXPECT_EQ(install.Scan().torch->version, "3.12.1");
   EXPECT_EQ(install.Scan().interpreter, "/home/me/.pyenv/versions/3.12.1/bin/python3");
-  install.tree.Write("/work/.python-version", "3.10\n");
-  install.tree.Folder("/work/project/src");
-  install.env["PWD"] = "/work/project/src";
+  install.tree.Write("/home/me/code/.python-version", "3.10\n");
+  install.tree.Folder("/home/me/code/project/src");
+  install.env["PWD"] = "/home/me/code/project/src";
   EXPECT_EQ(install.Scan().torch->version, "3.10.4");
   install.env["PYENV_VERSION"] = "3.12.1";
   EXPECT_EQ(install.Scan().torch->version, "3.12.1");
@@ -276,10 +276,10 @@ TEST(Libraries, PluginsTheLoaderWouldFind) {
 
 TEST(LibraryStrings, NamesAreWholeStringsOrMentioned) {
   Install install;
-  const std::string constants(
+  static constexpr char kText[] =
       "\0NCCL_IB_TIMEOUT\0NCCL_DEBUG set to %s\0TORCH_NCCL_BLOCKING_WAIT\0xNCCL_LOWER\0NCCL_Mixed\0NCCL_\0use NCCL_OLD "
-      "now\0",
-      110);
+      "now";
+  const std::string constants(kText, sizeof kText);
   install.tree.Write("/lib.so", MakeElf({.soname = "",
                                          .rpath = "",
                                          .runpath = "",
