@@ -224,7 +224,7 @@ def _(s):
     keep(s, train_log=log.elastic(0, 1, list(range(1, 8)), other_code=1))
 
 
-@case("bitsandbytes-cuda-setup-4-ranks", "torchrun", [PY, "py-import", "py-solib", "cuda-init"], ["CUDA Setup failed", "libbitsandbytes"], USER, "bitsandbytes finds no CUDA library", rank=[0, 1, 2, 3], made=FORM)
+@case("bitsandbytes-cuda-setup-4-ranks", "torchrun", [PY, "py-import", "py-solib", "cuda-init", "bnb-setup"], ["CUDA Setup failed", "libbitsandbytes"], USER, "bitsandbytes finds no CUDA library", rank=[0, 1, 2, 3], made=FORM)
 def _(s):
     """Its banner and the exception."""
     log = Log(222, ranks=4).banner()

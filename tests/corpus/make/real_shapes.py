@@ -104,7 +104,7 @@ logging.addLevelName(logging.INFO, "\\x1b[32mINFO\\x1b[0m")
     torchrun(s, 2)
 
 
-@case("error-as-json-lines-rank1-of-2-lockstep", "lockstep", [PY, "error-line"], ["JSONDecodeError", "FileNotFoundError", "UnidentifiedImageError", "cannot identify image"], USER, "an image of rank 1 cannot be read; the program logs JSON lines", rank=1)
+@case("error-as-json-lines-rank1-of-2-lockstep", "lockstep", [PY, "data-error"], ["UnidentifiedImageError", "cannot identify image"], USER, "an image of rank 1 cannot be read; the program logs JSON lines", rank=1)
 def _(s):
     """logging as one JSON object a line, the traceback inside; exit code 1 without a traceback of its own."""
     s.write("train.py", program(imports="""
@@ -191,7 +191,7 @@ wait $job
 exit 0""")
 
 
-@case("timeout-command-ends-hung-program-plain", "plain", ["preempted", "hang", "exit-code", "exit-sigterm", "exit-124"], ["124", "Terminated", "timed out", "timeout"], ANY, "the program stood still until `timeout` ended it", rank=None)
+@case("timeout-command-ends-hung-program-plain", "plain", ["preempted", "hang", "exit-code", "exit-sigterm", "timeout-command"], ["124", "Terminated", "timed out", "timeout"], ANY, "the program stood still until `timeout` ended it", rank=None)
 def _(s):
     """timeout 4 python train.py; exit code 124."""
     s.write("train.py", '''import threading
