@@ -77,7 +77,8 @@ Status SetStallTimeout(const std::string& text, Draft* draft) {
   }
   const auto value = ParseDuration(text, BareNumber::kSeconds);
   if (!value.ok()) {
-    return Status(Code::kUsage, fmt::format("expected off, auto or a duration such as 10m, found '{}'", Printable(text)));
+    return Status(Code::kUsage,
+                  fmt::format("expected off, auto or a duration such as 10m, found '{}'", Printable(text)));
   }
   if (*value < std::chrono::seconds(1)) {
     return Status(Code::kUsage, "expected at least 1s: progress is looked at once a second", "off switches it off");
@@ -447,7 +448,8 @@ std::vector<FlagRow> MakeTable() {
      kSupervise,
      T::kOurs,
      "",
-     "Examine every node and the network between them first (lockstep doctor preflight); when a check fails, nothing is "
+     "Examine every node and the network between them first (lockstep doctor preflight); when a check fails, nothing "
+     "is "
      "started anywhere: exit code 3.",
      SetPreflight},
     {"--stall-timeout",

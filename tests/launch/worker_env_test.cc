@@ -219,5 +219,28 @@ TEST(WorkerEnv, SignalsToHandleAreToldToTheWorkersAsNames) {
   EXPECT_EQ(Make({}, options).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
 }
 
+TEST(WorkerEnv, SettingsOfTheMachineOnlyFillWhatNobodySet) {
+  RunOptions options;
+  options.tuned = {{"NCCL_SOCKET_IFNAME", "eth0"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"OMP_NUM_THREADS", "99"}};
+  options.env = {{"GLOO_SOCKET_IFNAME", "eth7"}};
+  const auto env = Make({}, options);
+  EXPECT_EQ(env.at("NCCL_SOCKET_IFNAME"), "eth0");
+  EXPECT_EQ(env.at("GLOO_SOCKET_IFNAME"), "eth7");
+  EXPECT_EQ(env.at("OMP_NUM_THREADS"), "3") << "the binding knows better";
+  EXPECT_EQ(Make({{"NCCL_SOCKET_IFNAME", ""}}, options).at("NCCL_SOCKET_IFNAME"), "") << "empty is a choice";
+}
+
+TEST(WorkerEnv, NcclsLinesGoToAFilePerRankUnlessTheUserAskedForThem) {
+  RunOptions options;
+  EXPECT_FALSE(Make({}, options).contains("NCCL_DEBUG"));
+  options.collect_nccl = true;
+  WorkerIdentity who = Rank5();
+  who.log_dir_of_node = "/runs/50%p/logs";
+  const auto env = Make({}, options, {}, 3, who);
+  EXPECT_EQ(env.at("NCCL_DEBUG"), "INFO");
+  EXPECT_EQ(env.at("NCCL_DEBUG_FILE"), "/runs/50%%p/logs/nccl-rank-5.%p.log") << "NCCL expands %";
+  EXPECT_FALSE(Make({{"NCCL_DEBUG", "WARN"}}, options).contains("NCCL_DEBUG_FILE"));
+}
+
 }  // namespace
 }  // namespace lockstep::launch
