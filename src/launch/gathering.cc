@@ -125,7 +125,11 @@ class HostGathering : public Gathering {
     if (!lost_.ok()) return End(lost_);
     std::vector<Json> all;
     for (auto& [index, seat] : seats_) {
-      all.push_back(index == 0 ? mine : std::move(seat.documents[round_]));
+      if (index == 0) {
+        all.push_back(mine);
+      } else {
+        all.push_back(std::move(seat.documents[round_]));
+      }
       seat.documents.erase(round_);
     }
     Json answer = at_zero(all);

@@ -114,7 +114,7 @@ std::string GitCommit(std::string folder) {
       git = target.starts_with("/") ? target : folder + "/" + target;
     }
     if (auto head = ReadFile(git + "/HEAD", 4096); head.ok()) {
-      const std::string text(Trim(*head));
+      std::string text(Trim(*head));
       if (!text.starts_with("ref: ")) return text;
       std::string common = git;
       if (auto shared = ReadFile(git + "/commondir", 4096); shared.ok())

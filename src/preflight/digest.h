@@ -25,7 +25,7 @@ struct TreeDigest {
 };
 
 // A file, or a folder with everything below it, the shallow first; links to folders are not entered.
-Result<TreeDigest> DigestTree(const std::string& path, const TreeOptions& options);
+Result<TreeDigest> DigestTree(const std::string& root, const TreeOptions& options);
 
 // The commit of the git repository around this folder, read from its files; empty: none.
 std::string GitCommit(std::string folder);

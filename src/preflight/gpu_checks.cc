@@ -19,7 +19,6 @@ namespace {
 using place::GpuState;
 
 constexpr uint64_t kForeignMemory = 1ull << 30;  // more than this of a GPU in other hands leaves too little
-constexpr int kDisplay = 512;                    // MiB a desktop may hold
 
 std::string Label(const GpuState& gpu) {
   return gpu.pci.empty() ? fmt::format("GPU {}", gpu.index) : fmt::format("GPU {} ({})", gpu.index, gpu.pci);
@@ -306,11 +305,9 @@ Outcome CheckGpuProcesses(const Scene& scene) {
     const std::string remedy = name.empty() ? "it runs in another container or is another user's: ask who holds it"
                                : Ours(pid, scene.root) ? fmt::format("end it: kill {}", pid)
                                                        : fmt::format("another user's: ps -fp {} names the owner", pid);
-    // A display server or a monitor is in nobody's way.
-    const bool small = found.memory > 0 && found.memory <= static_cast<uint64_t>(kDisplay) << 20 && left.empty();
-    if (small) {
-      outcome.Warn(text, remedy);
-    } else if (found.memory > kForeignMemory || !left.empty() || found.memory == 0) {
+    // A display server or a monitor is in nobody's way; what does not say how much it holds may hold everything.
+    const bool large = found.memory > kForeignMemory || found.memory == 0;
+    if (large || !left.empty()) {
       outcome.Fail(text, remedy);
     } else {
       outcome.Warn(text, remedy);
