@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <mutex>
 
 #include "base/fd.h"
 #include "base/files.h"
@@ -70,12 +71,32 @@ Status ReadSource(const LogSource& log, uint32_t index, Scanner* scanner,
   return status;
 }
 
+// Signatures and their compiled form, which serves one search at a time.
+struct Table {
+  std::mutex use;
+  std::vector<Signature> rows;
+  std::unique_ptr<Matcher> matcher;
+
+  Status Load(const std::string& further) {
+    if (matcher != nullptr) return {};
+    Result<std::vector<Signature>> loaded = LoadSignatures(further);
+    if (!loaded.ok()) return loaded.status();
+    rows = *std::move(loaded);
+    Result<std::unique_ptr<Matcher>> compiled = CompilePatterns(rows);
+    if (!compiled.ok()) return compiled.status();
+    matcher = *std::move(compiled);
+    return {};
+  }
+};
+
 // Reads everything there is to read, then judges.
 Result<Diagnosis> Examine(SourceSet sources, const DiagnoseOptions& options) {
-  Result<std::vector<Signature>> rows = LoadSignatures(options.signatures);
-  if (!rows.ok()) return rows.status();
-  Result<std::unique_ptr<Matcher>> matcher = CompilePatterns(*rows);
-  if (!matcher.ok()) return matcher.status();
+  // The built-in table is compiled once in a process; a table of the user's own each time.
+  static Table built_in;
+  Table own;
+  Table& table = options.signatures.empty() ? built_in : own;
+  const std::lock_guard lock(table.use);
+  LOCKSTEP_RETURN_IF_ERROR(table.Load(options.signatures));
 
   Findings findings;
   findings.outcome = sources.outcome;
@@ -97,7 +118,7 @@ Result<Diagnosis> Examine(SourceSet sources, const DiagnoseOptions& options) {
   if (std::any_of(sources.logs.begin(), sources.logs.end(), [](const LogSource& log) { return log.standard_input; })) {
     total = 0;
   }
-  Scanner scanner(**matcher, *rows, &findings);
+  Scanner scanner(*table.matcher, table.rows, &findings);
   size_t read = 0;
   Status first_error;
   for (const LogSource& log : sources.logs) {
