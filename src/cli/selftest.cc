@@ -24,8 +24,9 @@
 #include "place/machine.h"
 
 namespace lockstep {
-extern const unsigned char selftest_program[];
-extern const size_t selftest_program_size;
+// Named by cmake/embed.cmake.
+extern const unsigned char selftest_program[];  // NOLINT(readability-identifier-naming)
+extern const size_t selftest_program_size;      // NOLINT(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::cli {
