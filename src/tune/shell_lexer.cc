@@ -9,7 +9,8 @@ namespace lockstep::tune {
 namespace {
 
 constexpr std::string_view kMeta = " \t\r\n;&|<>()";
-constexpr int kDeepest = 8;  // of ${A:-${B:-...}}
+constexpr size_t kLongestValue = 16 * 1024;  // A=$A$A grows without end
+constexpr int kDeepest = 8;                  // of ${A:-${B:-...}}
 
 bool NameStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool NamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -32,7 +33,9 @@ std::vector<ShellWord> ShellValues::Words(const std::string& name, const std::ve
   std::vector<ShellWord> words;
   for (const std::string& part : Split(value->value, ' ')) {
     if (Trim(part).empty()) continue;
-    ShellWord word = *value;
+    ShellWord word;  // not a copy of *value: it may be long, and the words many
+    word.line = value->line;
+    word.column = value->column;
     word.value = word.text = std::string(Trim(part));
     word.known = word.value.find_first_of("$`") == std::string::npos;
     words.push_back(std::move(word));
@@ -227,7 +230,7 @@ void ShellLexer::SkipBalanced(char open, char close) {
 void ShellLexer::Lookup(const std::string& name, std::string_view written, ShellWord& word) {
   static const std::vector<Branch> kNone;
   const ShellWord* value = values_.Find(name, branches_ == nullptr ? kNone : *branches_);
-  if (value == nullptr || word.value.size() > 64 * 1024) {
+  if (value == nullptr || word.value.size() + value->value.size() > kLongestValue) {
     word.value += written;
     word.known = false;
     return;

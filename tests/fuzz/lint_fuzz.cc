@@ -11,7 +11,7 @@
 using namespace lockstep::tune;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 1 || size > 16384) return 0;
+  if (size < 1 || size > 4096) return 0;
   static const FileType kTypes[] = {FileType::kEnvironment, FileType::kShell,      FileType::kSbatch,
                                     FileType::kManifest,    FileType::kDockerfile, FileType::kMarkdown,
                                     FileType::kConf,        FileType::kConfig,     FileType::kPython};
