@@ -33,6 +33,8 @@ enum class Where {
   kCode,  // runs code of its own
 };
 const char* Name(Where where);  // "collective", "data_loader", ...
+// In a collective, at the rendezvous, or for a GPU that may be in one.
+bool WaitsForOthers(Where where);
 
 struct Place {
   int rank = -1, node = -1;
