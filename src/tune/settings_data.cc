@@ -36,6 +36,9 @@ std::string Kind(const Rail& rail) {
   return rail.gbit > 0 ? fmt::format("{} {:g} Gb/s", layer, rail.gbit) : layer;
 }
 
+// Amazon's cards speak through their plugin only; NCCL's own InfiniBand code cannot use them.
+bool IsEfa(const IbPort& port) { return port.driver == "efa" || port.device.starts_with("efa_"); }
+
 // The kernel shows the port, but no program here can open the device: a container without /dev/infiniband.
 bool OutOfReach(const IbPort& port) { return port.active() && port.verbs.empty() && !port.driver.empty(); }
 
@@ -50,7 +53,7 @@ bool BesideAGpu(const IbPort& port, const place::Hardware& here) {
 std::vector<Rail> Rails(const place::Hardware& here) {
   std::map<std::pair<bool, double>, Rail> rails;
   for (const IbPort& port : here.ib) {
-    if (!port.active() || OutOfReach(port)) continue;
+    if (!port.active() || OutOfReach(port) || IsEfa(port)) continue;
     Rail& rail = rails[{port.infiniband(), port.gbit.value_or(0)}];
     rail.infiniband = port.infiniband();
     rail.gbit = port.gbit.value_or(0);
@@ -103,6 +106,18 @@ void WarnAboutPorts(Draft* draft) {
                           no_manager    ? "INIT and ARMED wait for a subnet manager"
                           : active == 0 ? "NCCL will use TCP instead"
                                         : "NCCL uses the others, and GPUs beside these take a longer way"));
+}
+
+// GPUs of several nodes on one NVLink fabric reach each other through it only with an IMEX channel.
+void WarnAboutFabric(Draft* draft) {
+  const place::Hardware& here = draft->here;
+  const bool fabric = std::any_of(here.gpus.begin(), here.gpus.end(),
+                                  [](const place::GpuState& gpu) { return !gpu.fabric_cluster.empty(); });
+  if (fabric && !here.imex_channel) {
+    draft->Warn(
+        "the GPUs belong to an NVLink fabric of several nodes, but there is no IMEX channel here: NCCL will use the "
+        "network (start nvidia-imex and give the job /dev/nvidia-caps-imex-channels/channel0)");
+  }
 }
 
 void WarnAboutRdma(Draft* draft) {
@@ -260,6 +275,7 @@ std::string Plugin(const Draft& draft) {
 }  // namespace
 
 void DeriveData(const place::Interface* route, Draft* draft) {
+  WarnAboutFabric(draft);
   draft->Leave("NCCL_CROSS_NIC",
                "2 (auto) fits every fabric but physically separate rails, which only its owner knows");
   if (const std::string plugin = Plugin(*draft); !plugin.empty()) {
@@ -267,7 +283,11 @@ void DeriveData(const place::Interface* route, Draft* draft) {
                  fmt::format("a network plugin is installed ({}) and brings its own settings", plugin));
     return;
   }
-  WarnAboutPorts(draft);
+  if (std::any_of(draft->here.ib.begin(), draft->here.ib.end(), IsEfa)) {
+    draft->Warn("EFA devices are here, but no NCCL network plugin is found (aws-ofi-nccl): NCCL will use TCP");
+  } else {
+    WarnAboutPorts(draft);
+  }
   const std::vector<Rail> rails = Rails(draft->here);
   const std::string net = draft->User("NCCL_NET");
   const bool off = draft->User("NCCL_IB_DISABLE") == "1" || net == "Socket";

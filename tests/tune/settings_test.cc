@@ -349,6 +349,29 @@ TEST(Tune, ACloudsPluginIsNotTouched) {
   EXPECT_TRUE(Left(settings, "NCCL_IB_*"));
 }
 
+TEST(Tune, AmazonsCardsAreNotTakenForRoce) {
+  Hardware here = Node();
+  AddGpus(8, &here);
+  for (int i = 0; i < 4; ++i) {
+    here.ib.push_back(Port("rdmap" + std::to_string(16 * i) + "s27", "Ethernet", 100));
+    here.ib.back().driver = "efa";
+    here.ib.back().verbs = "/dev/infiniband/uverbs0";
+  }
+  here.nccl->version = "2.18.3";
+  const Settings settings = Derive(here, TwoNodes(), {});
+  for (const Setting& s : settings.set) EXPECT_FALSE(s.name.starts_with("NCCL_IB")) << s.name;
+  EXPECT_TRUE(Warned(settings, "aws-ofi-nccl"));
+  EXPECT_FALSE(Warned(settings, "RoCE v2"));
+}
+
+TEST(Tune, AnNvlinkFabricWithoutAnImexChannelIsWarnedAbout) {
+  Hardware here = EightRails();
+  here.gpus[0].fabric_cluster = "cluster-1";
+  EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "IMEX"));
+  here.imex_channel = true;
+  EXPECT_FALSE(Warned(Derive(here, TwoNodes(), {}), "IMEX"));
+}
+
 TEST(Tune, FastEthernetWithoutRdmaSuggestsMoreStreamsWithoutSettingThem) {
   Hardware here = Node();
   here.interfaces[1].gbit = 100;
