@@ -81,6 +81,7 @@ std::vector<XidLine> FindXids(std::string_view log) {
 }
 
 void ScanXids(const SysTree& tree, Hardware* here) {
+  if (here->gpus.empty() && here->driver.empty()) return;
   int error = 0;
   const std::string log = KernelLog(tree, &error);
   if (error != 0 && !here->gpus.empty())
