@@ -47,7 +47,7 @@ InterpreterQuestion::InterpreterQuestion(const std::string& interpreter, const s
   python_.path = interpreter;
   int ends[2];
   if (interpreter.empty() || pipe2(ends, O_CLOEXEC) != 0) {
-    python_.trouble = interpreter.empty() ? "no interpreter" : ErrnoText(errno);
+    if (!interpreter.empty()) python_.trouble = ErrnoText(errno);
     return;
   }
   output_.reset(ends[0]);

@@ -237,7 +237,10 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
 
   // Three things that take their time, at the same time: the interpreter, the hardware, the files.
-  InterpreterQuestion question(options.program_trouble.ok() ? plan.program.interpreter : "", complete,
+  bool asked = false;
+  for (const char* id : {"python", "torch", "driver", "nccl", "same-software"})
+    asked = asked || options.selection.Has(id);
+  InterpreterQuestion question(asked && options.program_trouble.ok() ? plan.program.interpreter : "", complete,
                                plan.program.workdir);
   place::HardwareOptions scan;
   scan.env = env;
