@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace lockstep::tune {
@@ -25,6 +27,25 @@ std::string WithoutTemplates(std::string_view text) {
   return plain;
 }
 
+constexpr size_t kMostDocuments = 200;
+
+// One document at a time: YAML::LoadAll never ends on some broken text. Each is given the lines before it as empty
+// ones, so that its marks are those of the whole.
+std::vector<YAML::Node> LoadDocuments(const std::string& text) {
+  std::vector<YAML::Node> documents;
+  size_t start = 0;
+  size_t lines_before = 0;
+  while (start < text.size() && documents.size() < kMostDocuments) {
+    size_t end = text.find("\n---", start);
+    end = end == std::string::npos ? text.size() : end + 1;
+    documents.push_back(YAML::Load(std::string(lines_before, '\n') + text.substr(start, end - start)));
+    lines_before += static_cast<size_t>(
+        std::count(text.begin() + static_cast<ptrdiff_t>(start), text.begin() + static_cast<ptrdiff_t>(end), '\n'));
+    start = end;
+  }
+  return documents;
+}
+
 }  // namespace
 
 Result<YamlText> YamlText::Read(std::string_view text, int line) {
@@ -34,7 +55,7 @@ Result<YamlText> YamlText::Read(std::string_view text, int line) {
   std::string why;
   for (const bool templates : {false, true}) {
     try {
-      yaml.documents_ = YAML::LoadAll(templates ? WithoutTemplates(text) : std::string(text));
+      yaml.documents_ = LoadDocuments(templates ? WithoutTemplates(text) : std::string(text));
       return yaml;
     } catch (const YAML::Exception& error) {
       why = fmt::format("line {}: {}", error.mark.line + line, error.msg);
