@@ -11,7 +11,7 @@ import time
 import harness
 
 sys.path.append(str(harness.ROOT / "tests"))
-from beds import netns  # noqa: E402
+from beds import netns, slurm  # noqa: E402
 
 SMALL = ["--sizes", "8,64KiB", "--limit", "6"]
 
@@ -167,3 +167,15 @@ class Nodes(harness.Case):
         _, by_name = stages(ended[0][1])
         self.assertTrue(by_name["1 process"]["ok"], "node a itself is well")
         self.assertRegex(by_name["all nodes"]["error"], r"node 1 \(b\) failed by itself: .*broken installation")
+
+
+class UnderSlurm(harness.Case):
+    def test_one_task_per_node_tests_each_node_and_then_both(self):
+        harness.require("slurm", "netns", "torch")
+        bed = slurm.Slurm()
+        self.addCleanup(bed.close)
+        done = bed.run(["srun", "-N2", "--ntasks-per-node=1", harness.PROGRAM, "selftest", *venv(), "--nproc-per-node", "1", *SMALL],
+                       env={"TMPDIR": str(self.tmp)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("all nodes", done.stdout)
+        self.assertEqual(done.stdout.count("all stages passed"), 1, "node 0 speaks for both")
