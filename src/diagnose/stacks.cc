@@ -219,20 +219,20 @@ std::string RunTool(const std::vector<std::string>& argv, Clock::time_point unti
 class Turn {
  public:
   Turn() {
-    std::unique_lock lock(mutex_);
-    free_.wait(lock, [] { return used_ < kParallelTools; });
-    ++used_;
+    std::unique_lock lock(mutex);
+    available.wait(lock, [] { return used < kParallelTools; });
+    ++used;
   }
   ~Turn() {
-    std::lock_guard lock(mutex_);
-    --used_;
-    free_.notify_one();
+    std::lock_guard lock(mutex);
+    --used;
+    available.notify_one();
   }
 
  private:
-  static inline std::mutex mutex_;
-  static inline std::condition_variable free_;
-  static inline unsigned used_ = 0;
+  static inline std::mutex mutex;
+  static inline std::condition_variable available;
+  static inline unsigned used = 0;
 };
 
 void AddPython(const StackOptions& options, const std::string& path, Clock::time_point until, ProcessStacks* process) {

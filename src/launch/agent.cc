@@ -86,7 +86,7 @@ Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<re
       supervisor_(loop, pump,
                   {[this](const Supervisor::Ended& ended) { OnEnded(ended); },
                    [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); }}),
-      watch_(loop, pump, [this](Json message) {
+      watch_(loop, pump, [this](const Json& message) {
         if (active_) events_.send(message);
       }) {}
 

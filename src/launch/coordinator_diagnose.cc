@@ -125,8 +125,12 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
     log.name = exit.log.empty() ? Folder(attempt_, exit.node, exit.rank) : exit.log;
     log.rank = exit.rank;
     log.node = NodeName(exit.node);
-    log.text = excerpt != excerpts_.end() ? std::move(excerpt->second.text) : exit.tail;
-    log.first_line = excerpt != excerpts_.end() ? excerpt->second.first_line : 1;
+    if (excerpt != excerpts_.end()) {
+      log.text = std::move(excerpt->second.text);
+      log.first_line = excerpt->second.first_line;
+    } else {
+      log.text = exit.tail;
+    }
     if (!log.text.empty()) logs->push_back(std::move(log));
   }
   excerpts_.clear();

@@ -306,7 +306,7 @@ std::string Launcher::KeepHang(const Json& hang, const std::vector<diagnose::Pro
   tm local{};
   char stamp[32] = {};
   if (localtime_r(&now, &local) != nullptr) strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
-  const std::string folder = fmt::format("{}/hang-{}", run_dir_->path(), stamp);
+  std::string folder = fmt::format("{}/hang-{}", run_dir_->path(), stamp);
   if (!MakeDirs(folder).ok()) return "";
   Json whole = hang;
   whole["stacks"] = Json::array();
