@@ -182,7 +182,9 @@ Scene MakeScene(const Options& options, place::Hardware here, Python python) {
   Scene scene;
   scene.env = JobEnvironment(plan);
   std::vector<place::Gpu> cards;
-  for (const place::GpuState& gpu : here.gpus) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci});
+  for (const place::GpuState& gpu : here.gpus) {
+    if (gpu.error.empty()) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci, gpu.name});
+  }
   const place::Visible visible = place::CountVisible(scene.env, cards);
   scene.visible_because = visible.because;
   if (visible.because.empty()) {
