@@ -7,6 +7,7 @@
 #include <mutex>
 #include <regex>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "tune/checks.h"
 #include "tune/readers.h"
@@ -240,15 +241,30 @@ Result<std::vector<Finding>> LintText(std::string_view text, const std::string& 
   return LintUnits(units, file, context);
 }
 
+namespace {
+
+// torch/lib/libtorch_cuda.so stands beside torch/version.py; libnccl prints its own.
+std::string VersionOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+  if (path.find("libtorch", slash == std::string::npos ? 0 : slash) == std::string::npos) {
+    return place::TextAfter(path, "NCCL version ", "0123456789.").value_or("");
+  }
+  const Result<std::string> text = ReadFile(folder + "/../version.py", 1 << 16);
+  const size_t at = text.ok() ? text->find("__version__ = '") : std::string::npos;
+  if (at == std::string::npos) return "";
+  const std::string version = text->substr(at + 15, text->find('\'', at + 15) - at - 15);
+  return version.substr(0, version.find('+'));
+}
+
+}  // namespace
+
 Result<KnownLibrary> ReadKnownLibrary(const std::string& path, const std::string& version) {
   Result<place::LibraryNames> names =
       place::NamesWithPrefix(path, {"NCCL_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_GLOO_", "GLOO_"});
   if (!names.ok()) return names.status();
   KnownLibrary library{path, version, std::move(*names)};
-  if (library.version.empty()) {
-    if (std::optional<std::string> found = place::TextAfter(path, "NCCL version ", "0123456789."))
-      library.version = *found;
-  }
+  if (library.version.empty()) library.version = VersionOf(path);
   return library;
 }
 
