@@ -118,7 +118,8 @@ class Court {
 
   bool SaysSomething(int rank) const {
     return std::any_of(f_.all.begin(), f_.all.end(), [&](const Finding& finding) {
-      return finding.rank == rank && finding.weight >= 2 && finding.level != Level::kWarning;
+      return finding.rank == rank && finding.weight >= 2 && finding.role != Role::kTrigger &&
+             finding.level != Level::kWarning;
     });
   }
 
@@ -319,23 +320,26 @@ class Court {
   // cleaning-up noise came afterwards.
   bool Finished() const {
     if (Failed()) return false;
-    for (const Stream& stream : f_.streams) {
-      const bool counted = stream.total && stream.step && *stream.step >= *stream.total && stream.marks >= 2;
-      const uint64_t done = std::max(stream.finished_line, counted ? stream.last_mark_line : 0);
-      if (done == 0) continue;
-      bool quiet = true;
-      for (const Candidate& candidate : candidates_) {
-        if (candidate.soft || candidate.from_end) continue;
-        const bool cause = IsCause(*candidate.finding) && candidate.finding->weight >= 3;
-        if (cause && (candidate.finding->source != stream.source || candidate.finding->line > done)) quiet = false;
-        if (cause && candidate.finding->traceback && candidate.finding->line < done && stream.finished_line == 0 &&
-            !candidate.recovered) {
-          quiet = false;
-        }
-      }
-      if (quiet) return true;
+    for (const Candidate& candidate : candidates_) {
+      if (!candidate.soft && IsCause(*candidate.finding) && candidate.finding->weight >= kDecisive) return false;
     }
-    return false;
+    return std::any_of(f_.streams.begin(), f_.streams.end(),
+                       [&](const Stream& stream) { return CameToItsEnd(stream); });
+  }
+
+  bool CameToItsEnd(const Stream& stream) const {
+    const bool said = stream.finished_line > 0;
+    const bool counted = stream.total && stream.step && *stream.step >= *stream.total && stream.marks >= 2;
+    if (!said && !counted) return false;
+    const uint64_t done = std::max(stream.finished_line, counted ? stream.last_mark_line : 0);
+    return std::none_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+      const Finding& finding = *candidate.finding;
+      if (candidate.soft) return false;
+      // A bar that is full may be one of many: any sign of an end that is not the program's own speaks against it.
+      if (!said) return finding.source != stream.source || finding.line > done || finding.traceback;
+      const bool cause = IsCause(finding) && finding.weight >= 3 && !candidate.from_end;
+      return cause && (finding.source != stream.source || finding.line > done);
+    });
   }
 
   void DecideWithoutCause(Diagnosis* out) const {
@@ -402,6 +406,11 @@ class Court {
     out->remedy = finding.remedy;
     out->rank = finding.rank;
     out->node = finding.node;
+    // The same said with a tag elsewhere names the rank.
+    for (const Candidate& candidate : candidates_) {
+      if (out->rank >= 0) break;
+      if (candidate.finding->id == finding.id && !candidate.soft) out->rank = candidate.finding->rank;
+    }
     const RankEnd* first_end = FirstEnd();
     if (out->rank < 0 && first_end != nullptr && finding.role == Role::kRoot) {
       out->rank = first_end->rank;

@@ -89,6 +89,23 @@ bool IntroducesHandled(std::string_view line) {
   return false;
 }
 
+void RemoveColours(std::string_view text, std::string* out) {
+  out->clear();
+  while (!text.empty()) {
+    const size_t escape = std::min(text.find('\x1b'), text.size());
+    out->append(text.substr(0, escape));
+    text.remove_prefix(escape);
+    if (text.empty()) break;
+    size_t end = 1;
+    if (text.size() > 1 && text[1] == '[') {
+      for (end = 2; end < text.size() && (text[end] < '@' || text[end] > '~') && text[end] != '\n'; ++end) {
+      }
+      if (end < text.size() && text[end] != '\n') ++end;
+    }
+    text.remove_prefix(std::min(end, text.size()));
+  }
+}
+
 // Rows for whole families of messages.
 bool IsGeneral(const Signature& row) { return row.domain == "general" || row.domain == "shell"; }
 
@@ -137,6 +154,11 @@ void Scanner::Feed(std::string_view chunk) {
   if (!styled_) {
     style_ = LearnStyle(chunk.substr(0, 256 << 10));
     styled_ = true;
+  }
+  // Colours stick to words; without them patterns see words as they are. Lines stay as many as they were.
+  if (std::memchr(chunk.data(), '\x1b', chunk.size()) != nullptr) {
+    RemoveColours(chunk, &uncoloured_);
+    chunk = uncoloured_;
   }
   matcher_.Scan(chunk, &candidates_);
   size_t counted = 0;            // newlines up to here are in `number`
@@ -412,6 +434,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
   int best = -1;
   Match match;
   bool error = false, ended = false;
+  RankEnd told;  // whose end the line tells
   for (uint32_t pattern : patterns) {
     if (pattern >= rows_.size()) {
       if (pattern == rows_.size() + kErrorMark) error = true;
@@ -423,6 +446,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       }
       if (pattern == rows_.size() + kEndMark) {
         for (RankEnd& end : ends_.Feed(line.origin.text, line.time)) {
+          if (!ended) told = end;
           ended = true;
           end.source = source_;
           end.line = line.number;
@@ -449,6 +473,10 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
     Finding finding = NewFinding(line, speaker);
     FillFromRow(best, match, &finding);
     if (finding.id.starts_with("xid")) ApplyXidTable(line.origin.text, &finding);
+    if (ended && finding.rank < 0) {
+      finding.rank = told.rank;
+      if (!told.node.empty()) finding.node = told.node;
+    }
     if (finding.weight > 0) findings_->Add(std::move(finding));
     return;
   }
@@ -501,7 +529,8 @@ void Scanner::CloseTraceback(Speaker& speaker) {
   Finding finding = NewFinding(line, speaker);
   finding.traceback = true;
   if (traceback->raised().empty()) {
-    if (!findings_->sources[source_].path.empty()) {
+    // A first line alone, its frames under another tag, says nothing.
+    if (traceback->frames() > 0) {
       finding.id = "py-exception";
       finding.role = Role::kRoot;
       finding.weight = 4;

@@ -84,7 +84,7 @@ class Scanner {
   int open_ = 0;        // speakers inside a traceback
   std::map<std::string, Speaker> speakers_;
   RankEndReader ends_;
-  std::string clean_;
+  std::string clean_, uncoloured_;
   std::vector<Matcher::Candidate> candidates_;
 };
 

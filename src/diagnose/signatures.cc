@@ -10,8 +10,8 @@
 #include "base/text.h"
 
 namespace lockstep {
-extern const unsigned char signature_table[];
-extern const size_t signature_table_size;
+extern const unsigned char signature_table[];  // NOLINT(readability-identifier-naming)
+extern const size_t signature_table_size;     // NOLINT(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::diagnose {

@@ -38,6 +38,7 @@ class Traceback {
   const std::vector<Raised>& raised() const { return raised_; }
   uint64_t line() const { return line_; }
   bool fault() const { return fault_; }
+  int frames() const { return frames_; }
 
  private:
   enum class State { kFrames, kAfter, kBetween };
