@@ -126,10 +126,12 @@ TransportCensus::Verdict TransportCensus::Judge() const {
   }
   Verdict out;
   out.event = {{"nccl", version}, {"transports", diagnose::TransportGroups(all)}, {"ranks_seen", all.size()}};
+  // NCCL chooses a network also where it will send nothing over it.
+  if (nnodes_ < 2) {
+    for (Json& group : out.event["transports"]) group["network"] = nullptr;
+  }
   out.warning = diagnose::TransportWarning(all, nnodes_, nodes_with_rdma_);
   if (!out.warning.empty()) out.event["warning"] = out.warning;
-  out.summary =
-      fmt::format("{}{}", diagnose::NetworkText(all[0]), version.empty() ? "" : fmt::format(" (NCCL {})", version));
   return out;
 }
 

@@ -49,9 +49,8 @@ class TransportWatch {
 class TransportCensus {
  public:
   struct Verdict {
-    Json event;           // fields of comm_ready
+    Json event;           // fields of comm_ready; `network` is null where one node needs none
     std::string warning;  // one line, or empty
-    std::string summary;  // "IB over 8 ports, GDRDMA (NCCL 2.27.5+cuda12.9)"
   };
   void Begin(int world, int nnodes);
   // A message "comm" of a node; the verdict when all ranks are known.

@@ -103,6 +103,34 @@ TEST(Transport, SocketsWithTheirInterfaces) {
   EXPECT_EQ(NetworkText(t), "TCP over eth0, virbr0");
 }
 
+TEST(Transport, AMachineWithoutRdmaAsNccl228SaysIt) {
+  const Transport t = Read({
+      "vm:572:572 [0] NCCL INFO NCCL version 2.28.9+cuda13.0",
+      "vm:572:572 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so",
+      "vm:572:572 [0] NCCL INFO NET/IB : No device found.",
+      "vm:572:572 [0] NCCL INFO NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>",
+      "vm:572:572 [0] NCCL INFO Failed to initialize NET plugin IB",
+      "vm:572:572 [0] NCCL INFO NET/Socket : Using [0]eth0:192.0.2.2<0>",
+      "vm:572:572 [0] NCCL INFO Initialized NET plugin Socket",
+      "vm:572:572 [0] NCCL INFO Assigned NET plugin Socket to comm",
+      "vm:572:572 [0] NCCL INFO Using network Socket",
+      "vm:572:572 [0] NCCL INFO Channel 00/64 : 0",
+      "vm:572:572 [0] NCCL INFO 64 coll channels, 64 collnet channels, 0 nvls channels, 64 p2p channels, 64 p2p "
+      "channels "
+      "per peer",
+      "vm:572:572 [0] NCCL INFO ncclCommInitRankConfig comm 0x1cc rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId 60 commId "
+      "0xb5 - "
+      "Init COMPLETE",
+      "vm:572:572 [0] NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 1 total 0.32 (kernels 0.29)",
+  });
+  EXPECT_EQ(t.version, "2.28.9+cuda13.0");
+  EXPECT_EQ(t.network, "Socket");
+  EXPECT_TRUE(t.hcas.empty());
+  EXPECT_TRUE(t.paths.empty());
+  EXPECT_EQ(t.channels, 64);
+  EXPECT_EQ(t.nranks, 1);
+}
+
 TEST(Transport, APluginByItsOwnName) {
   const Transport t = Read(kEfa);
   EXPECT_EQ(t.network, "AWS Libfabric");
