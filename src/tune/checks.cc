@@ -349,7 +349,7 @@ bool BadPort(const Fact& fact, const Unit&, const LintContext&, Words& words) {
   if (!AsNumber(fact.value, port) || port > 65535) return false;
   words["detail"] =
       port < 1024 ? "below 1024 only root may listen" : "the kernel hands out 32768 to 60999 to outgoing connections";
-  return port < 1024 || (port >= 32768 && port <= 60999);
+  return (port > 0 && port < 1024) || (port >= 32768 && port <= 60999);
 }
 
 // A list of GPUs with a number twice, or a hole of blanks.
