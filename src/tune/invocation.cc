@@ -407,6 +407,7 @@ class Taker {
   }
 
   void Script() {
+    if (at_ >= words_.size()) return;
     Program("script", words_[at_]);
     ++at_;
     ScriptArguments();

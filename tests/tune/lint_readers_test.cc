@@ -117,6 +117,14 @@ TEST(ShellReader, KnowsWhichProgramAFlagBelongsTo) {
   EXPECT_NE(Find(units, "flag", "srun -n"), nullptr);
 }
 
+TEST(ShellReader, CommandsWithoutTheirWordsAreNoTrouble) {
+  for (const char* text :
+       {"torchrun", "accelerate launch", "python -m", "python -m torch.distributed.run", "env -u", "srun", "docker run",
+        "bash -c", "timeout -k", "mpirun -x", "export", "ssh", "deepspeed --", "sudo -u"}) {
+    EXPECT_TRUE(RulesIn(text, FileType::kShell).empty()) << text;
+  }
+}
+
 TEST(ShellReader, DocumentsAreReadAsWhatTheyBecome) {
   const std::string text =
       "cat > run.sh <<'EOF'\n"
