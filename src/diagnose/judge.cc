@@ -193,7 +193,7 @@ class Court {
       // What a speaker says last was not got over.
       const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks &&
                          finding.level != Level::kDebug;
-      candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && !final);
+      candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && finding.role != Role::kKernel && !final);
       if (finding.id == "num-nan") {
         candidate.soft = stream.loss_finite;
         candidate.recovered = candidate.soft;

@@ -111,7 +111,7 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
   static const RE2 mpi_code(R"(^\s*Exit code:\s+(\d+))");
   static const RE2 spawn(R"(-- Process (\d+) terminated with)");
   static const RE2 spawn_exit(R"(process (\d+) terminated with (?:exit code (\d+)|signal (\w+)))");
-  static const RE2 deepspeed(R"(--local_rank=(\d+).*exits with return code = (-?\d+))");
+  static const RE2 deepspeed(R"((?:--local_rank=(\d+).*)?exits with return code = (-?\d+))");
   static const RE2 code_word(R"(Exited with exit code (\d+))");
 
   std::vector<RankEnd> ends;
@@ -135,9 +135,10 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
     ends.push_back(std::move(end));
     return ends;
   }
-  if (RE2::PartialMatch(Piece(text), deepspeed, &local, &number)) {
+  std::string local_flag;
+  if (RE2::PartialMatch(Piece(text), deepspeed, &local_flag, &number)) {
     RankEnd end;
-    end.local_rank = local;
+    if (!local_flag.empty()) std::from_chars(local_flag.data(), local_flag.data() + local_flag.size(), end.local_rank);
     SetCode(&end, number);
     end.time = time;
     end.text = text;

@@ -544,7 +544,7 @@ void Scanner::CloseTraceback(Speaker& speaker) {
   }
   // Of a chain, the exception that explains most.
   const std::vector<Raised>& raised = traceback->raised();
-  int chosen = -1, best_weight = -1;
+  int chosen = -1, best_score = -1;
   Finding best;
   for (size_t i = 0; i < raised.size(); ++i) {
     const Raised& one = raised[i];
@@ -571,9 +571,11 @@ void Scanner::CloseTraceback(Speaker& speaker) {
     if (row >= 0) {
       FillFromRow(row, match, &candidate);
     }
+    // Of equal weight, a message that is known says more than a class.
+    const int score = candidate.weight * 2 + (row >= 0 ? 1 : 0);
     const bool later = one.link == Link::kDuringHandling || one.link == Link::kOriginal;
-    if (candidate.weight > best_weight || (candidate.weight == best_weight && later)) {
-      best_weight = candidate.weight;
+    if (score > best_score || (score == best_score && later)) {
+      best_score = score;
       chosen = static_cast<int>(i);
       best = std::move(candidate);
     }
