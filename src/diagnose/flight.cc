@@ -23,7 +23,7 @@ namespace lockstep::diagnose {
 namespace {
 
 constexpr size_t kLargestDump = 64u << 20;
-constexpr Millis kFreshDump{3000};
+constexpr Millis kFreshDump{6000};  // PyTorch looks at its pipe every second or two and writes stacks of C++, too
 constexpr Millis kRasAnswer{3000};
 constexpr size_t kMostRas = 256u << 10;
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr Millis kLook{15000};   // what a node may take to collect its stacks
 constexpr Millis kMargin{5000};  // for the answer to arrive
+constexpr Millis kEcho{2000};    // what a rank was asked to write may come a little later
 
 // Ranks whose Python stack could not be read although they run Python.
 bool Blind(const std::vector<diagnose::ProcessStacks>& ranks) {
@@ -57,6 +58,7 @@ void Coordinator::BeginInspection(bool pause) {
   inspection_.running = true;
   ++inspection_.id;
   inspection_.until = Now() + kLook + kMargin;
+  judge_.Asked(Now(), inspection_.until);
   inspection_.found.clear();
   inspection_.collectives.clear();
   inspection_.ras.clear();
@@ -98,6 +100,7 @@ void Coordinator::CheckInspection() {
 
 void Coordinator::FinishInspection() {
   inspection_.running = false;
+  judge_.Asked(inspection_.until - kLook - kMargin, Now() + kEcho);
   const auto replies = std::exchange(inspection_.replies, {});
   const bool for_stall = std::exchange(inspection_.for_stall, false);
   if (state_ != State::kRunning) {

@@ -104,8 +104,8 @@ void Shrink(std::vector<diagnose::ProcessStacks>* ranks, int level) {
     }
     const size_t most = level == 0 ? 64 : level == 1 ? 8 : 1;
     if (process.threads.size() > most) {
-      std::stable_partition(process.threads.begin() + 1, process.threads.end(),
-                            [](const auto& thread) { return !thread.python.empty(); });
+      std::partition(process.threads.begin() + 1, process.threads.end(),
+                     [](const auto& thread) { return !thread.python.empty(); });
       process.notes.push_back(fmt::format("{} threads, {} shown", process.threads.size(), most));
       process.threads.resize(most);
     }

@@ -73,11 +73,18 @@ void StallJudge::Feed(const std::vector<RankPulse>& ranks, TimePoint now) {
         last_progress_ = at;
       }
     }
-    if (rank.output >= Millis(0)) last_output_ = std::max(last_output_, now - rank.output);
-    if (rank.writing) last_write_ = now;
+    const auto own = [&](TimePoint at) { return at < asked_from_ || at > asked_until_; };
+    const TimePoint printed = now - rank.output;
+    if (rank.output >= Millis(0) && own(printed)) last_output_ = std::max(last_output_, printed);
+    if (rank.writing && own(now)) last_write_ = now;
     evaluating = evaluating || rank.evaluating;
   }
   evaluating_ = evaluating;
+}
+
+void StallJudge::Asked(TimePoint from, TimePoint until) {
+  asked_from_ = from;
+  asked_until_ = until;
 }
 
 Millis StallJudge::Base() const {

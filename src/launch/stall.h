@@ -35,6 +35,8 @@ class StallJudge {
 
   void Begin(TimePoint now);  // of an attempt
   void Feed(const std::vector<RankPulse>& ranks, TimePoint now);
+  // What ranks print or write between these times they were asked for (a dump of their collectives): no sign of life.
+  void Asked(TimePoint from, TimePoint until);
 
   struct Verdict {
     bool stalled = false;
@@ -58,6 +60,7 @@ class StallJudge {
   TimePoint begin_{};
   std::optional<TimePoint> last_progress_;
   TimePoint last_output_{}, last_write_{};
+  TimePoint asked_from_{}, asked_until_{};
   bool evaluating_ = false;
   std::deque<double> intervals_;  // seconds between progress, the latest
   std::map<int, uint64_t> steps_;

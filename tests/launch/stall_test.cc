@@ -89,6 +89,22 @@ TEST_F(StallTest, WordsWithoutProgressBuyThreeTimesTheLimitAndNoMore) {
   EXPECT_TRUE(Stalled());
 }
 
+TEST_F(StallTest, WhatARankWasAskedToWriteIsNoSignOfLife) {
+  Use({Mode::kStop, kMinute});
+  Step(1);
+  Pass(kMinute);
+  ASSERT_TRUE(Stalled());
+  judge_->Asked(now_, now_ + Millis(10000));
+  Pass(Millis(5000));
+  RankPulse pulse = Quiet(kMinute + Millis(5000), Millis(2000));
+  pulse.writing = true;
+  judge_->Feed({pulse}, now_);
+  EXPECT_TRUE(Stalled());
+  Pass(Millis(6000));
+  judge_->Feed({Quiet(kMinute + Millis(11000), Millis(0))}, now_);  // after it: its own words
+  EXPECT_FALSE(Stalled());
+}
+
 TEST_F(StallTest, WritingACheckpointIsNoStallHoweverLongItTakes) {
   Use({Mode::kStop, kMinute});
   Step(1);
