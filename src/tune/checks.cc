@@ -361,9 +361,9 @@ bool BadGpuList(const Fact& fact, const Unit&, const LintContext&, Words& words)
       words["detail"] = "a blank in the list ends it there";
       return true;
     }
-    if (gpu.empty() && fact.value.size() > 0) {
+    if (gpu.empty() && fact.value.find_first_not_of(',') != std::string::npos) {
       words["detail"] = "an empty entry ends the list there";
-      return !fact.value.empty() && fact.value != ",";
+      return true;
     }
     if (!gpu.empty() && !seen.insert(gpu).second) {
       words["detail"] = fmt::format("{} is there twice, and then no GPU is visible", gpu);

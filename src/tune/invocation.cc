@@ -114,7 +114,7 @@ bool IsPython(const std::string& program) {
 }
 
 std::string Canonical(const std::string& written) {
-  const std::string base = BaseName(written);
+  std::string base = BaseName(written);
   if (IsPython(base)) return "python";
   if (base == "torchrun-script" || base == "torchrun") return "torchrun";
   if (base == "mpiexec" || base == "orterun" || base == "prterun" || base == "mpirun" || base == "mpiexec.hydra") {

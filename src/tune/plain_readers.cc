@@ -107,14 +107,12 @@ void ReadConf(std::string_view text, int line, Units& units) {
     if (value != Trim(value) || (value.size() > 1 && (value[0] == '"' || value[0] == '\''))) {
       shape.detail =
           fmt::format("the value of {} is taken with its blanks and quotes: [{}]", name, Printable(value, 60));
-      unit.facts.push_back(std::move(shape));
+      unit.facts.push_back(shape);
     }
     const size_t comment = value.find(" #");
     if (comment != std::string_view::npos) {
       shape.detail = fmt::format("a comment behind a value belongs to the value of {}", name);
-      shape.name = "conf-line";
-      shape.kind = "shape";
-      unit.facts.push_back(shape);
+      unit.facts.push_back(std::move(shape));
     }
     unit.facts.push_back(VariableAt(std::string(name), std::string(Trim(value)), line, 1));
   }

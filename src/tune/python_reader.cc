@@ -98,7 +98,7 @@ class PythonReader {
     return std::nullopt;
   }
 
-  void Variable(const std::string& name, std::optional<std::string> value, size_t at, bool fallback) {
+  void Variable(const std::string& name, const std::optional<std::string>& value, size_t at, bool fallback) {
     Fact fact = Make("variable", name, at);
     fact.known = value.has_value();
     fact.value = value.value_or("");

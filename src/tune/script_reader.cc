@@ -140,7 +140,7 @@ class ScriptReader {
   // The text between the quotes of a word: places keep their meaning.
   static std::string Inside(const ShellWord& word) {
     if (word.text.size() < 2 || (word.text[0] != '\'' && word.text[0] != '"')) return word.value;
-    const std::string inside = word.text.substr(1, word.text.size() - 2);
+    std::string inside = word.text.substr(1, word.text.size() - 2);
     if (word.text[0] == '\'') return inside;
     std::string plain;
     for (size_t i = 0; i < inside.size(); ++i) {

@@ -149,9 +149,7 @@ class Shapes {
     }
     for (const ShellAssignment& one : line.environment) set.insert(one.name);
     const ShellWord& at = srun.word;
-    if (set.count("RANK") == 0 && set.count("WORLD_SIZE") == 0) {
-      Add("slurm-no-rank", at.line, at.column, fmt::format("{} tasks", tasks), &script_.commands[i]);
-    } else if (set.count("RANK") == 0) {
+    if (set.count("RANK") == 0) {
       Add("slurm-no-rank", at.line, at.column, fmt::format("{} tasks", tasks), &script_.commands[i]);
     }
     if (set.count("MASTER_ADDR") == 0) {
