@@ -56,12 +56,12 @@ def accepted(value, allowed):
 TABLE_PY = {"py-fatal", "py-nomodule", "py-glibc", "py-undef", "py-solib", "py-syntax", "py-tb", "py-signal-exception", "py-keyboard-interrupt"}
 SIGNALS = {"exit-sigint": 2, "exit-sigill": 4, "illegal-insn": 4, "exit-sigabrt": 6, "exit-sigbus": 7, "exit-sigfpe": 8, "exit-sigkill": 9, "exit-sigsegv": 11, "exit-sigterm": 15}
 SAME = {
-    "fs-enoent": {"ckpt-missing", "exec-missing"}, "fs-enospc": {"ckpt-write"}, "ckpt-key": {"ckpt-mismatch"}, "shm-bus": {"bus-shm"}, "shm-file": {"bus-shm"},
+    "fs-enoent": {"ckpt-missing", "exec-missing"}, "fs-enospc": {"ckpt-write"}, "ckpt-key": {"ckpt-mismatch", "ckpt-world"}, "conda": {"conda-env"}, "cuda-oom": {"xla-oom"}, "mpi-fatal": {"ucx"}, "nccl-warn": {"efa"}, "shm-bus": {"bus-shm"}, "shm-file": {"bus-shm"},
     "pt-store-inuse": {"port-in-use"}, "acc-port": {"port-in-use"}, "eagain-threads": {"thread-oom"}, "slurm-time": {"slurm-time-kill"}, "slurm-nodefail": {"slurm-node-comm"},
     "k8s-sched": {"k8s-unschedulable"}, "pt-store-wait": {"pt-timeout-join", "join-timeout"}, "pt-store-client-to": {"pt-timeout-join"}, "pt-rdzv-timeout": {"join-timeout", "pt-timeout-join"},
     "nccl-conn-fail": {"nccl-refused"}, "cuda-none": {"cuda-not-compiled", "cuda-init"}, "cuda-802": {"cuda-init"}, "gloo-timeout": {"pt-monitored-barrier"}, "hang": {"lockstep-stalled", "nccl-timeout"},
     "pt-wd-timeout": {"nccl-timeout"}, "illegal-insn": {"exit-sigill"}, "preempted": {"signal-15", "exit-sigterm", "py-signal-exception"}, "interrupted": {"signal-2", "py-keyboard-interrupt", "py-signal-exception"},
-    "py-memory": {"py-cpu-alloc", "py-memory-error", "py-array-memory-error", "enomem"}, "config": {"config-key", "ds-batch", "usage"}, "omp": {"omp-twice"}, "fortran": {"fortran-runtime"},
+    "py-memory": {"py-cpu-alloc", "py-memory-error", "py-array-memory-error", "enomem"}, "config": {"config-key", "ds-batch", "usage", "fsdp"}, "omp": {"omp-twice"}, "fortran": {"fortran-runtime"},
     "tokenizer": {"py-hf-load", "hf-load"}, "net": {"hub-auth", "hub-conn", "hub-offline", "hub-rate", "py-ssl", "pt-dns", "py-object-store"}, "hub-auth": {"py-object-store"}, "hub-conn": {"hub-offline"},
     "data-error": {"py-collate", "py-index", "data-empty", "data-stack"}, "data-stack": {"py-collate"}, "k8s-oom": {"k8s-state"}, "k8s-image": {"k8s-state"}, "k8s-evict": {"k8s-state"}, "oom-kernel": {"mem-usage-limit"}, "oom-cgroup": {"mem-usage-limit"},
 }
