@@ -288,6 +288,7 @@ class Court {
             weak = &candidate;
         }
       }
+      if (const Candidate* name = UnknownName(*weak)) return name;
       if (weak->finding->id != "error-line") return weak;
       const Candidate* known = BestLeft();
       return known != nullptr && known->finding->weight > 1 && !known->from_end ? known : weak;
@@ -295,6 +296,17 @@ class Court {
     if (const Candidate* left = BestLeft()) return left;
     // Something failed although everything that was found had been got over.
     if (Failed()) return Earliest([](const Candidate& c) { return IsCause(*c.finding) && c.finding->weight >= 2; });
+    return nullptr;
+  }
+
+  // A host name that cannot be resolved is often only warned about; it explains that nobody was reached.
+  const Candidate* UnknownName(const Candidate& weak) const {
+    const std::string& id = weak.finding->id;
+    if (id != "pt-store-client-to" && id != "pt-store-wait" && id != "pt-rdzv-timeout" && id != "gloo-mesh")
+      return nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.finding->id == "pt-dns" && !candidate.recovered) return &candidate;
+    }
     return nullptr;
   }
 

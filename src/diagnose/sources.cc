@@ -158,11 +158,14 @@ class Collector {
                                      : fmt::format("it has attempts {} to {}", attempts.front(), attempts.back()));
     }
     LearnClocks(run, events);
+    if (const std::optional<nlohmann::json> about = record::ReadRunJson(run)) {
+      out_.world = static_cast<int>(GetInt(*about, "world_size"));
+    }
     if (attempt == last) {
       if (const std::optional<nlohmann::json> report = record::ReadReport(run)) {
         const std::string outcome = GetString(*report, "outcome");
         if (!outcome.empty()) out_.outcome = outcome;
-        out_.world = static_cast<int>(GetInt(*report, "world_size"));
+        if (const int world = static_cast<int>(GetInt(*report, "world_size")); world > 0) out_.world = world;
         // The launcher's own reason, where no rank is to blame.
         const std::string end = GetString(*report, "end");
         if (end == "node_lost" || end == "rendezvous_failed" || end == "stalled") {

@@ -42,7 +42,8 @@ void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* o
         std::count_if(reached.begin(), reached.end(), [&](auto& a) { return a.second == lowest->second; });
     if (lowest->second < highest->second && at_lowest == 1) behind = lowest->first;
   }
-  if (!reached.empty() && !missing.empty() && missing.size() * 2 < static_cast<size_t>(world)) {
+  if (!reached.empty() &&
+      (missing.size() == 1 || (!missing.empty() && missing.size() * 2 < static_cast<size_t>(world)))) {
     out->rank = missing[0];
     out->node.clear();
     out->cause += missing.size() == 1
@@ -54,6 +55,10 @@ void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* o
     out->node.clear();
     out->cause += fmt::format("; rank {} is behind the others (collective {})", behind, reached[behind]);
     out->confidence = std::max(out->confidence, 0.6);
+  } else if (!reached.empty()) {
+    // Who waited is never the one that did not come.
+    out->rank = -1;
+    out->node.clear();
   }
 }
 
