@@ -71,18 +71,41 @@ Status ReadSource(const LogSource& log, uint32_t index, Scanner* scanner,
   return status;
 }
 
+// Below this, reading line by line is over before the one-pass search is compiled (half a second).
+constexpr uint64_t kLittle = 16u << 20;
+
+struct Amount {
+  uint64_t bytes = 0;
+  bool known = true;  // a stream has no end yet
+};
+
+Amount AmountOf(const std::vector<LogSource>& logs) {
+  Amount amount;
+  for (const LogSource& log : logs) {
+    struct stat info{};
+    if (log.text) {
+      amount.bytes += log.text->size();
+    } else if (!log.standard_input && stat(log.path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+      amount.bytes += static_cast<uint64_t>(info.st_size);
+    } else {
+      amount.known = false;
+    }
+  }
+  return amount;
+}
+
 // Signatures and their compiled form, which serves one search at a time.
 struct Table {
   std::mutex use;
   std::vector<Signature> rows;
   std::unique_ptr<Matcher> matcher;
 
-  Status Load(const std::string& further) {
+  Status Load(const std::string& further, Matcher::Engine engine) {
     if (matcher != nullptr) return {};
     Result<std::vector<Signature>> loaded = LoadSignatures(further);
     if (!loaded.ok()) return loaded.status();
     rows = *std::move(loaded);
-    Result<std::unique_ptr<Matcher>> compiled = CompilePatterns(rows);
+    Result<std::unique_ptr<Matcher>> compiled = CompilePatterns(rows, engine);
     if (!compiled.ok()) return compiled.status();
     matcher = *std::move(compiled);
     return {};
@@ -91,12 +114,15 @@ struct Table {
 
 // Reads everything there is to read, then judges.
 Result<Diagnosis> Examine(SourceSet sources, const DiagnoseOptions& options) {
-  // The built-in table is compiled once in a process; a table of the user's own each time.
-  static Table built_in;
+  const Amount amount = AmountOf(sources.logs);
+  const bool little = amount.known && amount.bytes < kLittle;
+  // The built-in table is compiled once in a process, for each engine; a table of the user's own each time.
+  static Table for_little, for_much;
   Table own;
-  Table& table = options.signatures.empty() ? built_in : own;
+  Table& table = !options.signatures.empty() ? own : little ? for_little : for_much;
   const std::lock_guard lock(table.use);
-  LOCKSTEP_RETURN_IF_ERROR(table.Load(options.signatures));
+  LOCKSTEP_RETURN_IF_ERROR(
+      table.Load(options.signatures, little ? Matcher::Engine::kLineByLine : Matcher::Engine::kBest));
 
   Findings findings;
   findings.outcome = sources.outcome;
@@ -108,16 +134,8 @@ Result<Diagnosis> Examine(SourceSet sources, const DiagnoseOptions& options) {
   }
   AddKnownExits(options, &findings, &sources.logs);
 
-  uint64_t total = 0, done = 0;
-  for (const LogSource& log : sources.logs) {
-    struct stat info{};
-    if (!log.text && !log.standard_input && stat(log.path.c_str(), &info) == 0) {
-      total += static_cast<uint64_t>(info.st_size);
-    }
-  }
-  if (std::any_of(sources.logs.begin(), sources.logs.end(), [](const LogSource& log) { return log.standard_input; })) {
-    total = 0;
-  }
+  const uint64_t total = amount.known ? amount.bytes : 0;
+  uint64_t done = 0;
   Scanner scanner(*table.matcher, table.rows, &findings);
   size_t read = 0;
   Status first_error;

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "base/text.h"
 #include "diagnose/diagnosis.h"
 
@@ -66,6 +68,8 @@ std::string Ranks(const std::vector<int>& ranks) {
   return fmt::format("{} ranks: ", ranks.size());
 }
 
+double Rounded(double value) { return static_cast<double>(std::lround(value * 100)) / 100; }
+
 nlohmann::json Number(int value) { return value < 0 ? nlohmann::json(nullptr) : nlohmann::json(value); }
 
 }  // namespace
@@ -78,7 +82,7 @@ nlohmann::json ToJson(const Diagnosis& d) {
       {"remedy", d.remedy},
       {"restart", d.verdict == Verdict::kFailure ? nlohmann::json(Word(d.restart)) : nlohmann::json(nullptr)},
       {"exclude_node", d.exclude_node},
-      {"confidence", static_cast<double>(static_cast<int>(d.confidence * 100 + 0.5)) / 100},
+      {"confidence", Rounded(d.confidence)},
       {"rank", Number(d.rank)},
       {"node", d.node.empty() ? nlohmann::json(nullptr) : nlohmann::json(d.node)},
       {"last_step", d.last_step ? nlohmann::json(*d.last_step) : nlohmann::json(nullptr)},
@@ -98,13 +102,12 @@ nlohmann::json ToJson(const Diagnosis& d) {
         {{"what", one.what}, {"signature", one.signature}, {"ranks", one.ranks}, {"why", one.why}});
   }
   for (const Alternative& one : d.alternatives) {
-    out["alternatives"].push_back(
-        {{"signature", one.signature},
-         {"cause", one.cause},
-         {"remedy", one.remedy},
-         {"confidence", static_cast<double>(static_cast<int>(one.confidence * 100 + 0.5)) / 100},
-         {"rank", Number(one.rank)},
-         {"node", one.node}});
+    out["alternatives"].push_back({{"signature", one.signature},
+                                   {"cause", one.cause},
+                                   {"remedy", one.remedy},
+                                   {"confidence", Rounded(one.confidence)},
+                                   {"rank", Number(one.rank)},
+                                   {"node", one.node}});
   }
   return out;
 }

@@ -117,7 +117,7 @@ size_t OurTag(std::string_view text, Origin* origin) {
 size_t PodTag(std::string_view text, Origin* origin) {
   if (!text.starts_with("[pod/")) return 0;
   const size_t close = text.find(']');
-  if (close == std::string_view::npos || close > 200) return 0;
+  if (close > 200) return 0;
   std::string_view name = text.substr(5, close - 5);
   name = name.substr(0, name.find('/'));
   origin->node = name;
@@ -128,7 +128,7 @@ size_t PodTag(std::string_view text, Origin* origin) {
 size_t RayTag(std::string_view text, Origin* origin) {
   if (text.empty() || text[0] != '(') return 0;
   const size_t close = text.find(')');
-  if (close == std::string_view::npos || close > 120 || text.substr(0, close).find(" pid=") == std::string_view::npos) {
+  if (close > 120 || text.substr(0, close).find(" pid=") == std::string_view::npos) {
     return 0;
   }
   const size_t ip = text.substr(0, close).find("ip=");
@@ -175,8 +175,7 @@ size_t StampTag(std::string_view text, Origin* origin, int year) {
 size_t OldC10Tag(std::string_view text, Origin* origin) {
   if (text.size() < 8 || text[0] != '[' || text[2] != ' ' || LevelOfLetter(text[1]) == Level::kNone) return 0;
   const size_t close = text.find(']');
-  if (close == std::string_view::npos || close > 80 || text.substr(0, close).find(".c") == std::string_view::npos ||
-      !IsDigit(text[close - 1])) {
+  if (close > 80 || text.substr(0, close).find(".c") == std::string_view::npos || !IsDigit(text[close - 1])) {
     return 0;
   }
   origin->level = LevelOfLetter(text[1]);
@@ -240,7 +239,7 @@ size_t KernelTag(std::string_view text, Origin*) {
 // gpu-7:4711:4812 [3] NCCL WARN ..., also with file:line between. Not taken off: "NCCL WARN" belongs to the message.
 void ReadNccl(std::string_view text, Origin* origin) {
   const size_t nccl = text.find("NCCL ");
-  if (nccl == std::string_view::npos || nccl > 160) return;
+  if (nccl > 160) return;  // npos too
   size_t at = 0;
   while (at < text.size() && IsHost(text[at])) ++at;
   if (at == 0 || at >= text.size() || text[at] != ':') return;

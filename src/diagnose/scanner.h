@@ -33,7 +33,7 @@ class Scanner {
   Scanner(Matcher& matcher, const std::vector<Signature>& rows, Findings* findings);
 
   void Begin(uint32_t source, int year, uint64_t first_line = 1);
-  void Feed(std::string_view lines);
+  void Feed(std::string_view chunk);
   void End();
 
   // The row that speaks for a line (the program's own words), or -1. Also used by the table's tests.

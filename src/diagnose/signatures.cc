@@ -11,7 +11,7 @@
 
 namespace lockstep {
 extern const unsigned char signature_table[];  // NOLINT(readability-identifier-naming)
-extern const size_t signature_table_size;     // NOLINT(readability-identifier-naming)
+extern const size_t signature_table_size;      // NOLINT(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::diagnose {
@@ -31,8 +31,8 @@ constexpr Word<Policy> kPolicies[] = {{"", Policy::kNone},        {"-", Policy::
                                       {"EXCL", Policy::kExclude}, {"ONCE", Policy::kOnce}, {"WAIT", Policy::kWait},
                                       {"FIX", Policy::kFix},      {"STOP", Policy::kStop}};
 
-template <typename T, size_t kCount>
-const T* Find(const Word<T> (&words)[kCount], std::string_view text) {
+template <typename T, size_t N>
+const T* Find(const Word<T> (&words)[N], std::string_view text) {
   for (const Word<T>& word : words) {
     if (text == word.text) return &word.value;
   }

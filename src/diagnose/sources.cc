@@ -158,6 +158,13 @@ class Collector {
                                      : fmt::format("it has attempts {} to {}", attempts.front(), attempts.back()));
     }
     LearnClocks(run, events);
+    bool node_lost = false;
+    for (const nlohmann::json& event : events.lines) {
+      const std::string host = GetString(event, "host");
+      const bool first = GetString(event, "type") == "run_started";
+      if (!host.empty() && (first || event.contains("node"))) hosts_[static_cast<int>(GetInt(event, "node"))] = host;
+      node_lost = node_lost || GetString(event, "type") == "node_lost";
+    }
     if (const std::optional<nlohmann::json> about = record::ReadRunJson(run)) {
       out_.world = static_cast<int>(GetInt(*about, "world_size"));
     }
@@ -168,7 +175,7 @@ class Collector {
         if (const int world = static_cast<int>(GetInt(*report, "world_size")); world > 0) out_.world = world;
         // The launcher's own reason, where no rank is to blame.
         const std::string end = GetString(*report, "end");
-        if (end == "node_lost" || end == "rendezvous_failed" || end == "stalled") {
+        if ((end == "node_lost" && !node_lost) || end == "rendezvous_failed" || end == "stalled") {
           LogSource source;
           source.path = run + "/report.json";
           source.text = fmt::format("lockstep: {}: {}\n", end, GetString(*report, "reason"));
@@ -204,7 +211,7 @@ class Collector {
         source.path = file;
         source.rank = log.rank;
         source.node = NodeName(log.node);
-        source.clock_offset = offsets_.For(source.node);
+        source.clock_offset = OffsetOf(log.node);
         out_.logs.push_back(std::move(source));
       }
       AddErrorFile(log);
@@ -245,7 +252,15 @@ class Collector {
     out_.logs.push_back(std::move(source));
   }
 
-  static std::string NodeName(int node) { return fmt::format("node-{}", node); }
+  // The host where the events name it, so that people find the machine.
+  std::string NodeName(int node) const {
+    auto host = hosts_.find(node);
+    return host == hosts_.end() ? fmt::format("node-{}", node) : host->second;
+  }
+  double OffsetOf(int node) const {
+    const double by_host = offsets_.For(NodeName(node));
+    return by_host != 0 ? by_host : offsets_.For(fmt::format("node-{}", node));
+  }
 
   // Both sides saw a rank start or end: the difference of their stamps is the difference of their clocks.
   void LearnClocks(const std::string& run, const JsonLines& events) {
@@ -273,6 +288,7 @@ class Collector {
   }
 
   const DiagnoseOptions& options_;
+  std::map<int, std::string> hosts_;
   Offsets offsets_;
   SourceSet out_;
   bool full_ = false;

@@ -10,7 +10,8 @@
 namespace lockstep::diagnose {
 
 void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out) {
-  if (cause.id != "pt-wd-timeout" && cause.id != "pt-store-wait" && cause.id != "gloo-timeout" && cause.id != "hang")
+  if (cause.id != "pt-wd-timeout" && cause.id != "pt-store-wait" && cause.id != "gloo-timeout" &&
+      cause.id != "nccl-timeout" && cause.id != "hang")
     return;
   static const RE2 sequence(R"(SeqNum=(\d+), OpType=(\w+))");
   std::map<int, int64_t> reached;  // rank -> collective it waits in

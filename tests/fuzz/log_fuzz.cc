@@ -1,5 +1,5 @@
-// Arbitrary bytes as a log, cut into chunks at arbitrary line ends: the scanner must never crash or hang, stay within its
-// bounds, and the judge must answer with a document that can be written.
+// Arbitrary bytes as a log, cut into chunks at arbitrary line ends: the scanner must never crash or hang, stay within
+// its bounds, and the judge must answer with a document that can be written.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
