@@ -39,7 +39,9 @@ int Number(const json& object, const char* key, int otherwise = 0) {
 
 // The main thread first: where a process stands is where that thread stands.
 void MainFirst(std::vector<ThreadStack>* threads) {
-  std::stable_partition(threads->begin(), threads->end(), [](const ThreadStack& thread) { return thread.main; });
+  const auto main =
+      std::find_if(threads->begin(), threads->end(), [](const ThreadStack& thread) { return thread.main; });
+  if (main != threads->end()) std::rotate(threads->begin(), main, main + 1);
 }
 
 json FramesJson(const std::vector<StackFrame>& frames) {
