@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "diagnose/exceptions.h"
+#include "diagnose/progress_words.h"
 #include "diagnose/xid.h"
 
 namespace lockstep::diagnose {
@@ -338,18 +339,13 @@ bool Scanner::ReadEscaped(const Line& line, Speaker& speaker) {
   return true;
 }
 
-// "Epoch: [3][50/1251] Loss 0.5", "Epoch [3][50/1251] lr: ...", "Train: 3 [ 50/1251 (4%)]", "Epoch 3/10": counts when
-// the numbers rise.
+// An epoch counts when its numbers rise.
 bool Scanner::ReadEpochLine(std::string_view text, Speaker* speaker) {
-  static const RE2 pattern(R"((?i)\b(?:epoch|train)s?:? ?\[?(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
-  std::string epoch, step;
-  if (!RE2::PartialMatch(re2::StringPiece(text.data(), std::min<size_t>(text.size(), 200)), pattern, &epoch, &step))
-    return false;
-  const uint64_t now =
-      std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);
-  const bool rises = speaker->epoch_seen && now > speaker->epoch_position;
+  const std::optional<uint64_t> now = EpochPosition(text);
+  if (!now) return false;
+  const bool rises = speaker->epoch_seen && *now > speaker->epoch_position;
   speaker->epoch_seen = true;
-  speaker->epoch_position = now;
+  speaker->epoch_position = *now;
   return rises;
 }
 
@@ -369,7 +365,7 @@ void Scanner::ReadProgress(std::string_view raw, uint64_t number, Speaker& speak
   stream.last_mark_line = number;
   stream.last_mark_time = time;
   if (Has(text, "train_runtime")) return;  // a mean over the run
-  if (const std::optional<double> loss = record::ParseLoss(text)) stream.loss_finite = std::isfinite(*loss);
+  if (const std::optional<bool> finite = LossIsFinite(text)) stream.loss_finite = *finite;
 }
 
 Finding Scanner::NewFinding(const Line& line, const Speaker& speaker) const {

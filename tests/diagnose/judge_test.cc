@@ -181,6 +181,9 @@ TEST(Healthy, IsNotARunWhoseExceptionCameLast) {
 
 TEST(Healthy, IsARunWhoseLossWasNoNumberOnlyOnce) {
   EXPECT_EQ(Of(Steps(1, 5) + "step 6/1000 | loss nan | lr 1e-4\n" + Steps(7, 20)).verdict, Verdict::kHealthy);
+  EXPECT_EQ(
+      Of(Steps(1, 5) + "step 6/1000 | loss nan | grad_norm nan\nstep 7/1000 | loss 0.0 | grad_norm nan\n").signature,
+      "num-nan");
   const Diagnosis d = Of(Steps(1, 5) + "step 6/1000 | loss nan | lr 1e-4\nstep 7/1000 | loss nan | lr 1e-4\n");
   EXPECT_EQ(d.signature, "num-nan");
 }
@@ -229,6 +232,20 @@ TEST(Json, HasTheFieldsOfTheContract) {
   EXPECT_EQ(json["evidence"][0]["line"], 4);
   EXPECT_NO_THROW((void)json.dump());
   EXPECT_TRUE(ToJson(Of("x\n"))["restart"].is_null());
+}
+
+TEST(Cause, ASchedulerThatNamesNobodyIsHelpedByOneThatDoes) {
+  const std::string killed =
+      "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the step tasks have been OOM Killed.\n";
+  const Diagnosis d = Of(Steps(1, 5) + killed +
+                         "srun: error: gpu-b02: task 6: Out Of Memory\nsrun: error: gpu-b01: tasks 0-3: Terminated\n");
+  EXPECT_EQ(d.signature, "oom-slurm");
+  EXPECT_EQ(d.rank, 6);
+  EXPECT_EQ(d.node, "gpu-b02");
+  // Two that died of it: neither is the one.
+  EXPECT_EQ(
+      Of(Steps(1, 5) + killed + "srun: error: a: task 6: Out Of Memory\nsrun: error: b: task 7: Out Of Memory\n").rank,
+      -1);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+#include "diagnose/progress_words.h"
+
+#include <re2/re2.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "record/progress.h"
+
+namespace lockstep::diagnose {
+
+// The expressions are compiled once and immutable afterwards.
+
+std::optional<bool> LossIsFinite(std::string_view line) {
+  const std::optional<double> loss = record::ParseLoss(line);
+  if (!loss) return std::nullopt;
+  static const RE2 lost_gradient(R"((?i)grad[_ ]?norm['"]?\s*[:=]?\s*['"]?-?nan\b)");
+  return std::isfinite(*loss) && !RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), lost_gradient);
+}
+
+std::optional<uint64_t> EpochPosition(std::string_view line) {
+  static const RE2 pattern(R"((?i)\b(?:epoch|train)s?:? ?\[?(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
+  const std::string_view start = line.substr(0, 200);
+  std::string epoch, step;
+  if (!RE2::PartialMatch(re2::StringPiece(start.data(), start.size()), pattern, &epoch, &step)) return std::nullopt;
+  return std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);
+}
+
+}  // namespace lockstep::diagnose
