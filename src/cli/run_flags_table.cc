@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <climits>
-
 #include "base/text.h"
-#include "base/units.h"
-#include "cli/flag_values.h"
+#include "cli/run_flag_setters.h"
 #include "launch/worker_env.h"
 #include "record/run_dir.h"
 
@@ -22,221 +19,7 @@ constexpr char kMachine[] = "The machine";
 constexpr char kOther[] = "Other";
 constexpr char kAccepted[] = "Accepted from torchrun, without effect";
 
-// Stores a parsed value, or passes the error on.
-template <typename T, typename Slot>
-Status Put(Result<T> parsed, Slot* slot) {
-  if (!parsed.ok()) return parsed.status();
-  *slot = std::move(*parsed);
-  return Status::Ok();
-}
-
-template <typename Slot>
-Status PutCount(const std::string& text, const char* what, long low, long high, Slot* slot) {
-  const Result<long> value = ParseCount(text, what, low, high);
-  if (!value.ok()) return value.status();
-  *slot = static_cast<int>(*value);
-  return Status::Ok();
-}
-
-template <typename Slot>
-Status PutDuration(const std::string& text, Slot* slot) {
-  const auto value = ParseDuration(text, BareNumber::kSeconds);
-  if (!value.ok()) return value.status().WithCode(Code::kUsage);
-  *slot = *value;
-  return Status::Ok();
-}
-
-Status Choose(const std::string& text, const std::vector<std::string>& choices) {
-  for (const std::string& choice : choices) {
-    if (text == choice) return Status::Ok();
-  }
-  return Status(Code::kUsage, fmt::format("expected {}, found '{}'{}", Join(choices, ", "), Printable(text),
-                                          DidYouMean(text, choices)));
-}
-
-Status NotEmpty(const std::string& text, std::string* slot) {
-  if (text.empty()) return Status(Code::kUsage, "expected a value, found nothing");
-  *slot = text;
-  return Status::Ok();
-}
-
-Status SetTune(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"off", "report", "apply"}));
-  draft->flags.options.tune = text == "off"      ? launch::Tune::kOff
-                              : text == "report" ? launch::Tune::kReport
-                                                 : launch::Tune::kApply;
-  return Status::Ok();
-}
-
-Status SetStallTimeout(const std::string& text, Draft* draft) {
-  using Mode = launch::StallLimit::Mode;
-  launch::StallLimit& stall = draft->flags.options.stall;
-  if (text == "off" || text == "auto") {
-    stall = {text == "off" ? Mode::kOff : Mode::kWarn, std::chrono::milliseconds(0)};
-    return Status::Ok();
-  }
-  const auto value = ParseDuration(text, BareNumber::kSeconds);
-  if (!value.ok()) {
-    return Status(Code::kUsage,
-                  fmt::format("expected off, auto or a duration such as 10m, found '{}'", Printable(text)));
-  }
-  if (*value < std::chrono::seconds(1)) {
-    return Status(Code::kUsage, "expected at least 1s: progress is looked at once a second", "off switches it off");
-  }
-  stall = {Mode::kStop, *value};
-  return Status::Ok();
-}
-
-Status SetBackend(const std::string& text, Draft* draft) {
-  if (text.starts_with("etcd")) {
-    return Status(
-        Code::kUsage,
-        fmt::format("{} is not supported: the launchers meet by themselves and need no store", Printable(text)),
-        "drop it and give --rdzv-endpoint HOST:PORT of node 0, or --master-addr and --master-port");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"static", "c10d"}));
-  draft->flags.options.place.rdzv_backend = text;
-  return Status::Ok();
-}
-
-Status SetRendezvousConf(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(Put(ParseRendezvousConf(text), &draft->flags.options.rdzv_conf));
-  static const std::vector<std::string> no_effect = {
-      "last_call_timeout",      "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
-      "keep_alive_max_attempt", "rank",          "min_nodes",         "max_nodes"};
-  for (const auto& [key, value] : draft->flags.options.rdzv_conf) {
-    if (key == "join_timeout" || key == "timeout") {
-      const Result<long> seconds = ParseCount(value, "seconds", 1, INT_MAX / 1000);
-      if (!seconds.ok()) return seconds.status().Context(key);
-    } else if (key == "is_host") {
-      LOCKSTEP_RETURN_IF_ERROR(
-          Choose(value, {"1", "0", "true", "false", "True", "False", "t", "f", "yes", "no", "y", "n"})
-              .Context("is_host"));
-    } else if (key == "store_type") {
-      LOCKSTEP_RETURN_IF_ERROR(
-          Choose(value, {"tcp"}).Context("store_type").WithHint("launchers meet over TCP; drop it"));
-    } else if (std::find(no_effect.begin(), no_effect.end(), key) != no_effect.end()) {
-      draft->flags.warnings.push_back(fmt::format("--rdzv-conf {} has no effect here", key));
-    } else {
-      std::vector<std::string> known = no_effect;
-      known.insert(known.end(), {"join_timeout", "timeout", "is_host", "store_type"});
-      draft->flags.warnings.push_back(
-          fmt::format("--rdzv-conf {} is not known{}; ignored", Printable(key), DidYouMean(key, known)));
-    }
-  }
-  return Status::Ok();
-}
-
-Status SetMasterAddr(const std::string& text, Draft* draft) {
-  std::string host = text;
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  const bool bare_ipv6 = std::count(host.begin(), host.end(), ':') > 1;
-  const Result<std::string> checked = ParseEndpoint(bare_ipv6 ? "[" + host + "]" : host);
-  if (!checked.ok() || (!bare_ipv6 && host.find(':') != std::string::npos)) {
-    return Status(Code::kUsage, fmt::format("expected a host name or address, found '{}'", Printable(text)),
-                  "the port goes into --master-port");
-  }
-  draft->flags.options.place.master_addr = host;
-  return Status::Ok();
-}
-
-Status SetMasterPort(const std::string& text, Draft* draft) {
-  int port = 0;
-  LOCKSTEP_RETURN_IF_ERROR(PutCount(text, "a port", 0, 65535, &port));
-  draft->any_master_port = port == 0;
-  draft->flags.options.place.master_port = port == 0 ? std::optional<int>() : port;
-  return Status::Ok();
-}
-
-Status SetNumaBinding(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"node", "socket", "exclusive", "core-complex"}));
-  using launch::Bind;
-  draft->numa_binding = text == "node"        ? Bind::kNuma
-                        : text == "socket"    ? Bind::kSocket
-                        : text == "exclusive" ? Bind::kCores
-                                              : Bind::kComplex;
-  return Status::Ok();
-}
-
-Status SetBind(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"none", "numa", "cores", "socket", "complex"}));
-  using launch::Bind;
-  draft->bind = text == "none"     ? Bind::kNone
-                : text == "numa"   ? Bind::kNuma
-                : text == "cores"  ? Bind::kCores
-                : text == "socket" ? Bind::kSocket
-                                   : Bind::kComplex;
-  return Status::Ok();
-}
-
-Status SetEventHandler(const std::string& text, Draft* draft) {
-  if (text == "null") return Status::Ok();
-  if (text == "console") {
-    draft->flags.warnings.push_back("--event-log-handler console: events are written to events.jsonl of the run");
-    return Status::Ok();
-  }
-  return Status(Code::kUsage, fmt::format("handler '{}' is registered in Python and cannot be called", Printable(text)),
-                "drop it: every event is a line of events.jsonl in the run directory");
-}
-
-Status AddEnv(const std::string& text, Draft* draft) {
-  const auto pair = ParseAssignment(text);
-  if (!pair.ok()) return pair.status();
-  LOCKSTEP_RETURN_IF_ERROR(launch::CheckUserVariable(pair->first));
-  draft->flags.options.env.push_back(*pair);
-  return Status::Ok();
-}
-
-Status AddModules(const std::string& text, Draft* draft) {
-  for (const std::string& part : Split(text, ',')) {
-    const std::string name(Trim(part));
-    if (name.empty() || name[0] == '-') {
-      return Status(Code::kUsage,
-                    fmt::format("expected module names like cuda/12.4,gcc/13, found '{}'", Printable(text)));
-    }
-    draft->flags.options.modules.push_back(name);
-  }
-  return Status::Ok();
-}
-
-Status SetLevel(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"node", "process"}));
-  draft->flags.options.place.level = text == "node" ? place::Level::kNode : place::Level::kProcess;
-  return Status::Ok();
-}
-
-Status SetName(const std::string& text, Draft* draft) {
-  LOCKSTEP_RETURN_IF_ERROR(record::CheckRunName(text).WithCode(Code::kUsage));
-  draft->flags.options.name = text;
-  return Status::Ok();
-}
-
-Status SetPreflight(const std::string& text, Draft* draft) {
-  const std::string value = text.empty() ? "standard" : text;
-  LOCKSTEP_RETURN_IF_ERROR(Choose(value, {"standard", "full"}));
-  draft->flags.options.preflight = value;
-  return Status::Ok();
-}
-
-Status SetShutdownTimeout(const std::string& text, Draft* draft) {
-  int seconds = 0;
-  LOCKSTEP_RETURN_IF_ERROR(PutCount(text, "seconds", 0, INT_MAX / 1000, &seconds));
-  draft->shutdown_timeout = std::chrono::seconds(seconds);
-  return Status::Ok();
-}
-
-Status RefuseDuplicates(const std::string& text, Draft*) {
-  if (text.empty()) return Status::Ok();  // an empty list asks for nothing
-  return Status(Code::kUsage, "filtered copies of a log are not written",
-                "every rank has a log file of its own; filter it with grep");
-}
-
-Status RefuseToken(const std::string&, Draft*) {
-  return Status(Code::kUsage, "a token on the command line can be read by everyone on this machine (ps, /proc)",
-                "put it into a file (--token-file FILE) or into the environment (LOCKSTEP_TOKEN)");
-}
-
-#define SETTER [](const std::string& v, Draft* d) -> Status
+#define SETTER(...) [](const std::string& v, Draft* d) -> Status { return __VA_ARGS__; }
 #define SWITCH(member)                           \
   [](const std::string& v, Draft* d) -> Status { \
     d->flags.options.member = v != "0";          \
@@ -245,396 +28,291 @@ Status RefuseToken(const std::string&, Draft*) {
 
 std::vector<FlagRow> MakeTable() {
   using T = Torchrun;
-  return {// Size and place of the job
-          {"--nnodes", {}, "N", "PET_NNODES", kSize, T::kMapped,
-           "N or N:N; a range with MIN below MAX is refused, because all nodes start together",
-           "Number of nodes. Default: what the platform says, else 1.",
-           SETTER{return Put(ParseNodes(v), &d->flags.options.place.nnodes);
-}
-}  // namespace
-, {"--nproc-per-node", {}, "N|auto|gpu|cpu", "PET_NPROC_PER_NODE", kSize, T::kHonoured,
-   "a number, auto, gpu or cpu; xpu is refused. Without it: what the platform says, else all visible GPUs, else 1",
-   "Ranks on this node. Default: what the platform says, else all visible GPUs, else 1.",
-   SETTER{return Put(ParseRanksPerNode(v), &d->flags.options.place.nproc_per_node);
-}  // namespace lockstep::cli
-}
-, {"--node-rank", {}, "N", "PET_NODE_RANK", kSize, T::kHonoured,
-   "also with the c10d backend, where torchrun ignores it", "Which node this is, from 0.",
-   SETTER{return PutCount(v, "a node rank", 0, kMaxNodes - 1, &d->flags.options.place.node_rank);
-}
-}
-,
-    {"--level",
-     {},
-     "node|process",
-     nullptr,
-     kSize,
-     T::kOurs,
-     "",
-     "What one started command stands for, where the platform does not say: a node, or one rank.",
-     SetLevel},
-    {"--standalone",
-     {},
-     nullptr,
-     "PET_STANDALONE",
-     kSize,
-     T::kHonoured,
-     "one node on a free port; --rdzv-backend, --rdzv-endpoint and --rdzv-id are ignored, as torchrun does",
-     "One node, free ports, no other launcher.",
-     SWITCH(place.standalone)},
-    // How the nodes meet
-    {"--master-addr",   {},           "HOST", "PET_MASTER_ADDR", kMeet, T::kHonoured, "also with the c10d backend",
-     "Host of node 0.", SetMasterAddr},
-    {"--master-port",
-     {},
-     "PORT",
-     "PET_MASTER_PORT",
-     kMeet,
-     T::kHonoured,
-     "the launchers meet there; the workers get another port that is free",
-     "Port on node 0. Default: 29500 with several nodes, a free one otherwise.",
-     SetMasterPort},
-    {"--rdzv-endpoint", {}, "HOST[:PORT]", "PET_RDZV_ENDPOINT", kMeet, T::kHonoured,
-     "where the launchers meet; it stands for --master-addr and --master-port", "Where the launchers meet, on node 0.",
-     SETTER{return v.empty() ? Status::Ok() : Put(ParseEndpoint(v), &d->flags.options.place.rdzv_endpoint);
-}
-}
-,
-    {"--rdzv-backend",
-     {},
-     "static|c10d",
-     "PET_RDZV_BACKEND",
-     kMeet,
-     T::kMapped,
-     "static and c10d both mean Lockstep's own rendezvous; etcd and others are refused, because no store is needed",
-     "Accepted; the launchers meet by themselves.",
-     SetBackend},
-    {"--rdzv-id", {}, "ID", "PET_RDZV_ID", kMeet, T::kHonoured,
-     "launchers of different ids never form one job; workers see it as TORCHELASTIC_RUN_ID",
-     "Name of the job the nodes agree on.", SETTER{return NotEmpty(v, &d->flags.options.rdzv_id);
-}
-}
-,
-    {"--rdzv-conf",
-     {},
-     "K=V,...",
-     "PET_RDZV_CONF",
-     kMeet,
-     T::kMapped,
-     "join_timeout and timeout set --join-timeout, is_host=1 means node 0; others have no effect and a warning says so",
-     "torchrun's rendezvous settings: join_timeout, timeout, is_host.",
-     SetRendezvousConf},
-    {"--join-timeout", {}, "DURATION", nullptr, kMeet, T::kOurs, "", "How long to wait for all nodes. Default: 10m.",
-     SETTER{return PutDuration(v, &d->join_timeout);
-}
-}
-, {"--local-addr", {}, "ADDRESS", "PET_LOCAL_ADDR", kMeet, T::kHonoured, "the address this node tells the others",
-   "Address this node tells the others.", SETTER{return NotEmpty(v, &d->flags.options.local_addr);
-}
-}
-, {"--port-range", {}, "FIRST-LAST", nullptr, kMeet, T::kOurs, "", "Ports the workers may use.",
-   SETTER{return Put(ParsePortRange(v), &d->flags.options.port_range);
-}
-}
-, {"--token-file", {}, "FILE", nullptr, kMeet, T::kOurs, "",
-   "File with the job token that authenticates every connection. Else from LOCKSTEP_TOKEN.",
-   SETTER{return NotEmpty(v, &d->flags.options.token_file);
-}
-}
-, {"--token", {}, "VALUE", nullptr, nullptr, T::kOurs, "", "", RefuseToken},
-    // The program
-    {"--module",
-     {"-m"},
-     nullptr,
-     "PET_MODULE",
-     kProgram,
-     T::kHonoured,
-     "`python -m`. Environment modules are loaded with --module-load",
-     "Run the program as a Python module (python -m).",
-     SWITCH(module)},
-    {"--no-python",
-     {},
-     nullptr,
-     "PET_NO_PYTHON",
-     kProgram,
-     T::kHonoured,
-     "the program is started directly, by path or from PATH",
-     "Start the program directly. Executables that are no Python scripts need no flag.",
-     SWITCH(no_python)},
-    {"--run-path",
-     {},
-     nullptr,
-     "PET_RUN_PATH",
-     kProgram,
-     T::kMapped,
-     "the script runs under runpy.run_path in a fresh interpreter per rank, instead of a fork of the launcher",
-     "Run the script under runpy.run_path. Takes precedence over --no-python.",
-     SWITCH(run_path)},
-    {"--conda", {}, "NAME|PATH", nullptr, kProgram, T::kOurs, "", "Run inside this conda environment.",
-     SETTER{return NotEmpty(v, &d->flags.options.conda);
-}
-}
-, {"--venv", {}, "PATH", nullptr, kProgram, T::kOurs, "", "Run inside this Python virtual environment.",
-   SETTER{return NotEmpty(v, &d->flags.options.venv);
-}
-}
-,
-    {"--module-load",
-     {"--modules"},
-     "NAME[,NAME]",
-     nullptr,
-     kProgram,
-     T::kOurs,
-     "",
-     "Load these environment modules first (repeatable). Not --module: that is torchrun's `python -m`.",
-     AddModules},
-    {"--env", {}, "NAME=VALUE", nullptr, kProgram, T::kOurs, "", "Set a variable for the workers (repeatable).",
-     AddEnv},
-    {"--workdir", {}, "DIR", nullptr, kProgram, T::kOurs, "", "Start the workers in this folder.",
-     SETTER{return NotEmpty(v, &d->flags.options.workdir);
-}
-}
-, {"--exec",    {},
-   nullptr,     nullptr,
-   kProgram,    T::kOurs,
-   "",          "Where the platform starts one command per rank: become the program instead of supervising it.",
-   SWITCH(exec)},
-    {"--role", {}, "NAME", "PET_ROLE", kProgram, T::kHonoured, "workers see it as ROLE_NAME",
-     "Role of the workers. Default: default.", SETTER{return NotEmpty(v, &d->flags.options.role);
-}
-}
-,
-    // Supervision
-    {"--max-restarts", {}, "N", "PET_MAX_RESTARTS", kSupervise, T::kMapped,
-     "one budget of the whole job, where torchrun counts per node; a failure before first progress that repeats "
-     "identically is not restarted",
-     "Restarts of the whole job. Default: 0.",
-     SETTER{return PutCount(v, "a number of restarts", 0, 1000000, &d->flags.options.max_restarts);
-}
-}
-, {"--backoff", {}, "DURATION", nullptr, kSupervise, T::kOurs, "",
-   "Wait before the first restart; doubles up to 30s. Default: 1s.",
-   SETTER{return PutDuration(v, &d->flags.options.backoff);
-}
-}
-, {"--grace", {}, "DURATION", nullptr, kSupervise, T::kOurs, "",
-   "Time a rank has between the signal and the kill. Default: 15s.", SETTER{return PutDuration(v, &d->grace);
-}
-}
-,
-    {"--shutdown-timeout",
-     {},
-     "SECONDS",
-     "PET_SHUTDOWN_TIMEOUT",
-     kSupervise,
-     T::kMapped,
-     "sets --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is read too",
-     "torchrun's name of --grace, in seconds.",
-     SetShutdownTimeout},
-    {"--signals-to-handle", {}, "SIG,SIG", "PET_SIGNALS_TO_HANDLE", kSupervise, T::kHonoured,
-     "only these are forwarded to the workers; without the flag every signal is", "Signals to forward. Default: any.",
-     SETTER{return Put(ParseSignals(v), &d->flags.options.signals);
-}
-}
-, {"--node-timeout", {}, "DURATION", nullptr, kSupervise, T::kOurs, "",
-   "A node silent for this long is lost. Default: 30s.", SETTER{return PutDuration(v, &d->flags.options.node_timeout);
-}
-}
-,
-    {"--preflight",
-     {},
-     "[=standard|full]",
-     nullptr,
-     kSupervise,
-     T::kOurs,
-     "",
-     "Examine every node and the network between them first (lockstep doctor preflight); when a check fails, nothing "
-     "is "
-     "started anywhere: exit code 3.",
-     SetPreflight},
-    {"--stall-timeout",
-     {},
-     "DURATION|auto|off",
-     nullptr,
-     kSupervise,
-     T::kOurs,
-     "",
-     "Stop the job (exit code 7, or a restart) when no rank made progress for this long, after saving the stacks of "
-     "all ranks. auto only says so, with a limit learnt from the steps (at least 10m). Default: auto.",
-     SetStallTimeout},
-    // Logs and output
-    {"--name", {}, "NAME", nullptr, kLogs, T::kOurs, "", "Name of the run and of its folder.", SetName},
-    {"--log-dir", {}, "DIR", "PET_LOG_DIR", kLogs, T::kMapped,
-     "the root of run directories; the logs of a run are in DIR/NAME/logs", "Root of run directories. Default: runs.",
-     SETTER{d->flags.options.log_dir = v;
-return Status::Ok();
-}
-}
-, {"--redirects", {"-r"}, "STREAMS", "PET_REDIRECTS", kLogs, T::kHonoured,
-   "streams kept off the console; log files are always written",
-   "Streams kept off the console: 1 stdout, 2 stderr, 3 both, or per local rank: 0:1,1:3.",
-   SETTER{return Put(ParseStreams(v), &d->flags.options.redirects);
-}
-}
-, {"--tee", {"-t"}, "STREAMS", "PET_TEE", kLogs, T::kHonoured,
-   "streams shown on the console although --redirects names them; log files are always written",
-   "Streams shown on the console although redirected; same form.",
-   SETTER{return Put(ParseStreams(v), &d->flags.options.tee);
-}
-}
-, {"--local-ranks-filter", {}, "RANKS", "PET_LOCAL_RANKS_FILTER", kLogs, T::kHonoured,
-   "only these local ranks are shown on the console", "Local ranks shown on the console: 0,1.",
-   SETTER{return v.empty() ? Status::Ok() : Put(ParseRankList(v, false), &d->flags.options.local_ranks_filter);
-}
-}
-, {"--console", {}, "all|none|RANKS", nullptr, kLogs, T::kOurs, "",
-   "Ranks of the whole job shown on the console: 0,8-11.",
-   SETTER{return Put(ParseConsole(v), &d->flags.options.console);
-}
-}
-, {"--log-rotate", {}, "SIZE:KEEP", nullptr, kLogs, T::kOurs, "",
-   "New log file past SIZE, KEEP old ones. Default: 100MiB:5.",
-   SETTER{return Put(ParseRotation(v), &d->flags.options.rotation);
-}
-}
-, {"--quiet",    {"-q"}, nullptr, nullptr, kLogs, T::kOurs, "", "Only warnings, errors and the ranks' output.",
-   SWITCH(quiet)},
-    {"--json", {}, nullptr, nullptr, kLogs, T::kOurs, "", "One JSON document on stdout instead of text.", SWITCH(json)},
-    {"--debug",    {},
-     nullptr,      nullptr,
-     kLogs,        T::kOurs,
-     "",           "NCCL_DEBUG, TORCH_DISTRIBUTED_DEBUG and C++ stack traces, into files beside the logs.",
-     SWITCH(debug)},
-    {"--duplicate-stdout-filters",
-     {},
-     "WORDS",
-     "PET_DUPLICATE_STDOUT_FILTERS",
-     nullptr,
-     T::kRefused,
-     "no filtered copies: every rank has a log file of its own, to be searched with grep",
-     "",
-     RefuseDuplicates},
-    {"--duplicate-stderr-filters",
-     {},
-     "WORDS",
-     "PET_DUPLICATE_STDERR_FILTERS",
-     nullptr,
-     T::kRefused,
-     "no filtered copies: every rank has a log file of its own, to be searched with grep",
-     "",
-     RefuseDuplicates},
-    {"--logs-specs", {}, "NAME", nullptr, nullptr, T::kRefused,
-     "names a Python class of an entry point; the launcher runs no Python", "", SETTER{(void)d;
-return Status(Code::kUsage, fmt::format("'{}' is a Python entry point and cannot be called", Printable(v)),
-              "drop it; --log-dir, --log-rotate, --redirects and --tee shape the logs");
-}
-}
-,
-    // The machine
-    {"--gpus", {}, "LIST", nullptr, kMachine, T::kOurs, "", "GPUs the workers see: 0,1 or UUIDs.",
-     SETTER{return Put(ParseGpuList(v), &d->flags.options.gpus);
-}
-}
-,
-    {"--bind",
-     {},
-     "none|numa|cores",
-     nullptr,
-     kMachine,
-     T::kOurs,
-     "",
-     "CPUs of each rank: the NUMA node of its GPU, or its own share of the cores (also: socket, complex).",
-     SetBind},
-    {"--numa-binding",
-     {},
-     "MODE",
-     nullptr,
-     kMachine,
-     T::kMapped,
-     "node, socket, exclusive, core-complex become --bind numa, socket, cores, complex; numactl is not needed, and "
-     "without GPUs the CPUs are shared out evenly",
-     "torchrun's name of --bind: node, socket, exclusive, core-complex.",
-     SetNumaBinding},
-    {"--tune",
-     {},
-     "off|report|apply",
-     nullptr,
-     kMachine,
-     T::kOurs,
-     "",
-     "Settings of NCCL, Gloo and torch from this node's hardware: what is certain is set unless you set it. Default: "
-     "apply.",
-     SetTune},
-    {"--virtual-local-rank",
-     {},
-     nullptr,
-     "PET_VIRTUAL_LOCAL_RANK",
-     kMachine,
-     T::kHonoured,
-     "LOCAL_RANK=0 for all, CUDA_VISIBLE_DEVICES names the one GPU of the rank",
-     "Each rank sees one GPU as device 0, and LOCAL_RANK=0.",
-     SWITCH(virtual_local_rank)},
-    // Accepted, without effect
-    {"--monitor-interval", {}, "SECONDS", "PET_MONITOR_INTERVAL", kAccepted, T::kMapped,
-     "no effect: nothing is polled, the end of a worker is seen at once", "Exits are seen at once.", SETTER{(void)d;
-return ParsePositive(v).status();
-}
-}
-, {"--start-method", {}, "METHOD", "PET_START_METHOD", kAccepted, T::kMapped,
-   "no effect: every worker is a program of its own (torchrun ignores it for scripts, too)",
-   "Every worker is a program of its own.", SETTER{(void)d;
-return Choose(v, {"spawn", "fork", "forkserver"});
-}
-}
-,
-    {"--event-log-handler",
-     {},
-     "NAME",
-     "PET_EVENT_LOG_HANDLER",
-     kAccepted,
-     T::kMapped,
-     "null and console are accepted: events always go to events.jsonl of the run; Python handlers are refused",
-     "Events are in events.jsonl.",
-     SetEventHandler},
-    {"--use-env", {}, nullptr, nullptr, kAccepted, T::kOurs, "",
-     "From torch.distributed.launch: the local rank is always in LOCAL_RANK.", SETTER{(void)v;
-(void)d;
-return Status::Ok();
-}
-}
-,
-    // explain
-    {"--env-file", {}, "FILE", nullptr, kOther, T::kOurs, "",
-     "Read NAME=VALUE lines (or /proc/PID/environ) instead of the environment.",
-     SETTER{return NotEmpty(v, &d->flags.explain.env_file);
-}
-, true
-}
-, {"--assume-gpus", {}, "N", nullptr, kOther, T::kOurs, "", "Pretend this number of GPUs.",
-   SETTER{return PutCount(v, "a number of GPUs", 0, 4096, &d->flags.explain.assume_gpus);
-}
-, true
-}
-, {"--assume-cpus", {}, "N", nullptr, kOther, T::kOurs, "", "Pretend this number of CPUs.",
-   SETTER{return PutCount(v, "a number of CPUs", 1, 65536, &d->flags.explain.assume_cpus);
-}
-, true
-}
-, {"--assume-host", {}, "NAME", nullptr, kOther, T::kOurs, "", "Pretend this host name.",
-   SETTER{return NotEmpty(v, &d->flags.explain.assume_host);
-}
-, true
-}
-,
-    // Other
-    {"--dry-run",    {}, nullptr, nullptr, kOther, T::kOurs, "", "Print what would happen and start nothing.",
-     SWITCH(dry_run)},
-    {"--help", {"-h"}, nullptr, nullptr, kOther, T::kHonoured, "prints this program's help", "Print this and exit.",
-     nullptr},
-    {"--version", {}, nullptr, nullptr, kOther, T::kOurs, "", "Print the version and exit.", nullptr},
-    {"--dump-flags", {}, nullptr, nullptr, nullptr, T::kOurs, "", "", nullptr},
-}
-;
+  // clang-format off
+  return {
+      // Size and place of the job
+      {"--nnodes", {}, "N", "PET_NNODES", kSize, T::kMapped,
+       "N or N:N; a range with MIN below MAX is refused, because all nodes start together",
+       "Number of nodes. Default: what the platform says, else 1.",
+       SETTER(Put(ParseNodes(v), &d->flags.options.place.nnodes))},
+      {"--nproc-per-node", {}, "N|auto|gpu|cpu", "PET_NPROC_PER_NODE", kSize, T::kHonoured,
+       "a number, auto, gpu or cpu; xpu is refused. Without it: what the platform says, else all visible GPUs, else 1",
+       "Ranks on this node. Default: what the platform says, else all visible GPUs, else 1.",
+       SETTER(Put(ParseRanksPerNode(v), &d->flags.options.place.nproc_per_node))},
+      {"--node-rank", {}, "N", "PET_NODE_RANK", kSize, T::kHonoured,
+       "also with the c10d backend, where torchrun ignores it",
+       "Which node this is, from 0.",
+       SETTER(PutCount(v, "a node rank", 0, kMaxNodes - 1, &d->flags.options.place.node_rank))},
+      {"--level", {}, "node|process", nullptr, kSize, T::kOurs,
+       "",
+       "What one started command stands for, where the platform does not say: a node, or one rank.",
+       SetLevel},
+      {"--standalone", {}, nullptr, "PET_STANDALONE", kSize, T::kHonoured,
+       "one node on a free port; --rdzv-backend, --rdzv-endpoint and --rdzv-id are ignored, as torchrun does",
+       "One node, free ports, no other launcher.",
+       SWITCH(place.standalone)},
+      // How the nodes meet
+      {"--master-addr", {}, "HOST", "PET_MASTER_ADDR", kMeet, T::kHonoured,
+       "also with the c10d backend",
+       "Host of node 0.",
+       SetMasterAddr},
+      {"--master-port", {}, "PORT", "PET_MASTER_PORT", kMeet, T::kHonoured,
+       "the launchers meet there; the workers get another port that is free",
+       "Port on node 0. Default: 29500 with several nodes, a free one otherwise.",
+       SetMasterPort},
+      {"--rdzv-endpoint", {}, "HOST[:PORT]", "PET_RDZV_ENDPOINT", kMeet, T::kHonoured,
+       "where the launchers meet; it stands for --master-addr and --master-port",
+       "Where the launchers meet, on node 0.",
+       SETTER(v.empty() ? Status::Ok() : Put(ParseEndpoint(v), &d->flags.options.place.rdzv_endpoint))},
+      {"--rdzv-backend", {}, "static|c10d", "PET_RDZV_BACKEND", kMeet, T::kMapped,
+       "static and c10d both mean Lockstep's own rendezvous; etcd and others are refused, because no store is needed",
+       "Accepted; the launchers meet by themselves.",
+       SetBackend},
+      {"--rdzv-id", {}, "ID", "PET_RDZV_ID", kMeet, T::kHonoured,
+       "launchers of different ids never form one job; workers see it as TORCHELASTIC_RUN_ID",
+       "Name of the job the nodes agree on.",
+       SETTER(NotEmpty(v, &d->flags.options.rdzv_id))},
+      {"--rdzv-conf", {}, "K=V,...", "PET_RDZV_CONF", kMeet, T::kMapped,
+       "join_timeout and timeout set --join-timeout, is_host=1 means node 0; others have no effect and a warning says "
+       "so",
+       "torchrun's rendezvous settings: join_timeout, timeout, is_host.",
+       SetRendezvousConf},
+      {"--join-timeout", {}, "DURATION", nullptr, kMeet, T::kOurs,
+       "",
+       "How long to wait for all nodes. Default: 10m.",
+       SETTER(PutDuration(v, &d->join_timeout))},
+      {"--local-addr", {}, "ADDRESS", "PET_LOCAL_ADDR", kMeet, T::kHonoured,
+       "the address this node tells the others",
+       "Address this node tells the others.",
+       SETTER(NotEmpty(v, &d->flags.options.local_addr))},
+      {"--port-range", {}, "FIRST-LAST", nullptr, kMeet, T::kOurs,
+       "",
+       "Ports the workers may use.",
+       SETTER(Put(ParsePortRange(v), &d->flags.options.port_range))},
+      {"--token-file", {}, "FILE", nullptr, kMeet, T::kOurs,
+       "",
+       "File with the job token that authenticates every connection. Else from LOCKSTEP_TOKEN.",
+       SETTER(NotEmpty(v, &d->flags.options.token_file))},
+      {"--token", {}, "VALUE", nullptr, nullptr, T::kOurs, "", "", RefuseToken},
+      // The program
+      {"--module", {"-m"}, nullptr, "PET_MODULE", kProgram, T::kHonoured,
+       "`python -m`. Environment modules are loaded with --module-load",
+       "Run the program as a Python module (python -m).",
+       SWITCH(module)},
+      {"--no-python", {}, nullptr, "PET_NO_PYTHON", kProgram, T::kHonoured,
+       "the program is started directly, by path or from PATH",
+       "Start the program directly. Executables that are no Python scripts need no flag.",
+       SWITCH(no_python)},
+      {"--run-path", {}, nullptr, "PET_RUN_PATH", kProgram, T::kMapped,
+       "the script runs under runpy.run_path in a fresh interpreter per rank, instead of a fork of the launcher",
+       "Run the script under runpy.run_path. Takes precedence over --no-python.",
+       SWITCH(run_path)},
+      {"--conda", {}, "NAME|PATH", nullptr, kProgram, T::kOurs,
+       "",
+       "Run inside this conda environment.",
+       SETTER(NotEmpty(v, &d->flags.options.conda))},
+      {"--venv", {}, "PATH", nullptr, kProgram, T::kOurs,
+       "",
+       "Run inside this Python virtual environment.",
+       SETTER(NotEmpty(v, &d->flags.options.venv))},
+      {"--module-load", {"--modules"}, "NAME[,NAME]", nullptr, kProgram, T::kOurs,
+       "",
+       "Load these environment modules first (repeatable). Not --module: that is torchrun's `python -m`.",
+       AddModules},
+      {"--env", {}, "NAME=VALUE", nullptr, kProgram, T::kOurs,
+       "",
+       "Set a variable for the workers (repeatable).",
+       AddEnv},
+      {"--workdir", {}, "DIR", nullptr, kProgram, T::kOurs,
+       "",
+       "Start the workers in this folder.",
+       SETTER(NotEmpty(v, &d->flags.options.workdir))},
+      {"--exec", {}, nullptr, nullptr, kProgram, T::kOurs,
+       "",
+       "Where the platform starts one command per rank: become the program instead of supervising it.",
+       SWITCH(exec)},
+      {"--role", {}, "NAME", "PET_ROLE", kProgram, T::kHonoured,
+       "workers see it as ROLE_NAME",
+       "Role of the workers. Default: default.",
+       SETTER(NotEmpty(v, &d->flags.options.role))},
+      // Supervision
+      {"--max-restarts", {}, "N", "PET_MAX_RESTARTS", kSupervise, T::kMapped,
+       "one budget of the whole job, where torchrun counts per node; a failure before first progress that repeats "
+       "identically is not restarted",
+       "Restarts of the whole job. Default: 0.",
+       SETTER(PutCount(v, "a number of restarts", 0, 1000000, &d->flags.options.max_restarts))},
+      {"--backoff", {}, "DURATION", nullptr, kSupervise, T::kOurs,
+       "",
+       "Wait before the first restart; doubles up to 30s. Default: 1s.",
+       SETTER(PutDuration(v, &d->flags.options.backoff))},
+      {"--grace", {}, "DURATION", nullptr, kSupervise, T::kOurs,
+       "",
+       "Time a rank has between the signal and the kill. Default: 15s.",
+       SETTER(PutDuration(v, &d->grace))},
+      {"--shutdown-timeout", {}, "SECONDS", "PET_SHUTDOWN_TIMEOUT", kSupervise, T::kMapped,
+       "sets --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is read too",
+       "torchrun's name of --grace, in seconds.",
+       SetShutdownTimeout},
+      {"--signals-to-handle", {}, "SIG,SIG", "PET_SIGNALS_TO_HANDLE", kSupervise, T::kHonoured,
+       "only these are forwarded to the workers; without the flag every signal is",
+       "Signals to forward. Default: any.",
+       SETTER(Put(ParseSignals(v), &d->flags.options.signals))},
+      {"--node-timeout", {}, "DURATION", nullptr, kSupervise, T::kOurs,
+       "",
+       "A node silent for this long is lost. Default: 30s.",
+       SETTER(PutDuration(v, &d->flags.options.node_timeout))},
+      {"--preflight", {}, "[=standard|full]", nullptr, kSupervise, T::kOurs,
+       "",
+       "Examine every node and the network between them first (lockstep doctor preflight); when a check fails, nothing "
+       "is "
+       "started anywhere: exit code 3.",
+       SetPreflight},
+      {"--stall-timeout", {}, "DURATION|auto|off", nullptr, kSupervise, T::kOurs,
+       "",
+       "Stop the job (exit code 7, or a restart) when no rank made progress for this long, after saving the stacks of "
+       "all ranks. auto only says so, with a limit learnt from the steps (at least 10m). Default: auto.",
+       SetStallTimeout},
+      // Logs and output
+      {"--name", {}, "NAME", nullptr, kLogs, T::kOurs, "", "Name of the run and of its folder.", SetName},
+      {"--log-dir", {}, "DIR", "PET_LOG_DIR", kLogs, T::kMapped,
+       "the root of run directories; the logs of a run are in DIR/NAME/logs",
+       "Root of run directories. Default: runs.",
+       [](const std::string& v, Draft* d) -> Status {
+         d->flags.options.log_dir = v;
+         return Status::Ok();
+       }},
+      {"--redirects", {"-r"}, "STREAMS", "PET_REDIRECTS", kLogs, T::kHonoured,
+       "streams kept off the console; log files are always written",
+       "Streams kept off the console: 1 stdout, 2 stderr, 3 both, or per local rank: 0:1,1:3.",
+       SETTER(Put(ParseStreams(v), &d->flags.options.redirects))},
+      {"--tee", {"-t"}, "STREAMS", "PET_TEE", kLogs, T::kHonoured,
+       "streams shown on the console although --redirects names them; log files are always written",
+       "Streams shown on the console although redirected; same form.",
+       SETTER(Put(ParseStreams(v), &d->flags.options.tee))},
+      {"--local-ranks-filter", {}, "RANKS", "PET_LOCAL_RANKS_FILTER", kLogs, T::kHonoured,
+       "only these local ranks are shown on the console",
+       "Local ranks shown on the console: 0,1.",
+       SETTER(v.empty() ? Status::Ok() : Put(ParseRankList(v, false), &d->flags.options.local_ranks_filter))},
+      {"--console", {}, "all|none|RANKS", nullptr, kLogs, T::kOurs,
+       "",
+       "Ranks of the whole job shown on the console: 0,8-11.",
+       SETTER(Put(ParseConsole(v), &d->flags.options.console))},
+      {"--log-rotate", {}, "SIZE:KEEP", nullptr, kLogs, T::kOurs,
+       "",
+       "New log file past SIZE, KEEP old ones. Default: 100MiB:5.",
+       SETTER(Put(ParseRotation(v), &d->flags.options.rotation))},
+      {"--quiet", {"-q"}, nullptr, nullptr, kLogs, T::kOurs,
+       "",
+       "Only warnings, errors and the ranks' output.",
+       SWITCH(quiet)},
+      {"--json", {}, nullptr, nullptr, kLogs, T::kOurs,
+       "",
+       "One JSON document on stdout instead of text.",
+       SWITCH(json)},
+      {"--debug", {}, nullptr, nullptr, kLogs, T::kOurs,
+       "",
+       "NCCL_DEBUG, TORCH_DISTRIBUTED_DEBUG and C++ stack traces, into files beside the logs.",
+       SWITCH(debug)},
+      {"--duplicate-stdout-filters", {}, "WORDS", "PET_DUPLICATE_STDOUT_FILTERS", nullptr, T::kRefused,
+       "no filtered copies: every rank has a log file of its own, to be searched with grep",
+       "",
+       RefuseDuplicates},
+      {"--duplicate-stderr-filters", {}, "WORDS", "PET_DUPLICATE_STDERR_FILTERS", nullptr, T::kRefused,
+       "no filtered copies: every rank has a log file of its own, to be searched with grep",
+       "",
+       RefuseDuplicates},
+      {"--logs-specs", {}, "NAME", nullptr, nullptr, T::kRefused,
+       "names a Python class of an entry point; the launcher runs no Python",
+       "",
+       [](const std::string& v, Draft* d) -> Status {
+         (void)d;
+         return Status(Code::kUsage, fmt::format("'{}' is a Python entry point and cannot be called", Printable(v)),
+                       "drop it; --log-dir, --log-rotate, --redirects and --tee shape the logs");
+       }},
+      // The machine
+      {"--gpus", {}, "LIST", nullptr, kMachine, T::kOurs,
+       "",
+       "GPUs the workers see: 0,1 or UUIDs.",
+       SETTER(Put(ParseGpuList(v), &d->flags.options.gpus))},
+      {"--bind", {}, "none|numa|cores", nullptr, kMachine, T::kOurs,
+       "",
+       "CPUs of each rank: the NUMA node of its GPU, or its own share of the cores (also: socket, complex).",
+       SetBind},
+      {"--numa-binding", {}, "MODE", nullptr, kMachine, T::kMapped,
+       "node, socket, exclusive, core-complex become --bind numa, socket, cores, complex; numactl is not needed, and "
+       "without GPUs the CPUs are shared out evenly",
+       "torchrun's name of --bind: node, socket, exclusive, core-complex.",
+       SetNumaBinding},
+      {"--tune", {}, "off|report|apply", nullptr, kMachine, T::kOurs,
+       "",
+       "Settings of NCCL, Gloo and torch from this node's hardware: what is certain is set unless you set it. Default: "
+       "apply.",
+       SetTune},
+      {"--virtual-local-rank", {}, nullptr, "PET_VIRTUAL_LOCAL_RANK", kMachine, T::kHonoured,
+       "LOCAL_RANK=0 for all, CUDA_VISIBLE_DEVICES names the one GPU of the rank",
+       "Each rank sees one GPU as device 0, and LOCAL_RANK=0.",
+       SWITCH(virtual_local_rank)},
+      // Accepted, without effect
+      {"--monitor-interval", {}, "SECONDS", "PET_MONITOR_INTERVAL", kAccepted, T::kMapped,
+       "no effect: nothing is polled, the end of a worker is seen at once",
+       "Exits are seen at once.",
+       [](const std::string& v, Draft* d) -> Status {
+         (void)d;
+         return ParsePositive(v).status();
+       }},
+      {"--start-method", {}, "METHOD", "PET_START_METHOD", kAccepted, T::kMapped,
+       "no effect: every worker is a program of its own (torchrun ignores it for scripts, too)",
+       "Every worker is a program of its own.",
+       [](const std::string& v, Draft* d) -> Status {
+         (void)d;
+         return Choose(v, {"spawn", "fork", "forkserver"});
+       }},
+      {"--event-log-handler", {}, "NAME", "PET_EVENT_LOG_HANDLER", kAccepted, T::kMapped,
+       "null and console are accepted: events always go to events.jsonl of the run; Python handlers are refused",
+       "Events are in events.jsonl.",
+       SetEventHandler},
+      {"--use-env", {}, nullptr, nullptr, kAccepted, T::kOurs,
+       "",
+       "From torch.distributed.launch: the local rank is always in LOCAL_RANK.",
+       [](const std::string& v, Draft* d) -> Status {
+         (void)v;
+         (void)d;
+         return Status::Ok();
+       }},
+      // explain
+      {"--env-file", {}, "FILE", nullptr, kOther, T::kOurs,
+       "",
+       "Read NAME=VALUE lines (or /proc/PID/environ) instead of the environment.",
+       SETTER(NotEmpty(v, &d->flags.explain.env_file)),
+       true},
+      {"--assume-gpus", {}, "N", nullptr, kOther, T::kOurs,
+       "",
+       "Pretend this number of GPUs.",
+       SETTER(PutCount(v, "a number of GPUs", 0, 4096, &d->flags.explain.assume_gpus)),
+       true},
+      {"--assume-cpus", {}, "N", nullptr, kOther, T::kOurs,
+       "",
+       "Pretend this number of CPUs.",
+       SETTER(PutCount(v, "a number of CPUs", 1, 65536, &d->flags.explain.assume_cpus)),
+       true},
+      {"--assume-host", {}, "NAME", nullptr, kOther, T::kOurs,
+       "",
+       "Pretend this host name.",
+       SETTER(NotEmpty(v, &d->flags.explain.assume_host)),
+       true},
+      // Other
+      {"--dry-run", {}, nullptr, nullptr, kOther, T::kOurs,
+       "",
+       "Print what would happen and start nothing.",
+       SWITCH(dry_run)},
+      {"--help", {"-h"}, nullptr, nullptr, kOther, T::kHonoured,
+       "prints this program's help",
+       "Print this and exit.",
+       nullptr},
+      {"--version", {}, nullptr, nullptr, kOther, T::kOurs, "", "Print the version and exit.", nullptr},
+      {"--dump-flags", {}, nullptr, nullptr, nullptr, T::kOurs, "", "", nullptr},
+  };
+  // clang-format on
 }
 
 }  // namespace

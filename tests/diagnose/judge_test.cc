@@ -163,7 +163,7 @@ TEST(Cause, OfACollectiveTimeOutIsTheRankThatDidNotCome) {
 }
 
 TEST(Healthy, IsARunThatSaysItIsDone) {
-  const Diagnosis d = Of(Steps(1, 5) + "WARNING: [Errno 13] Permission denied: '/root/.cache' using /tmp\n" +
+  const Diagnosis d = Of(Steps(1, 5) + "WARNING: [Errno 13] Permission denied: '/home/u/.cache' using /tmp\n" +
                          Steps(6, 10) + "training finished\n");
   EXPECT_EQ(d.verdict, Verdict::kHealthy);
 }

@@ -11,9 +11,10 @@ namespace {
 TEST(TorchVersion, IsReadBesideTheInterpreterWithoutStartingIt) {
   TempDir dir = *TempDir::Create();
   ASSERT_TRUE(MakeDirs(dir / "lib/python3.11/site-packages/torch").ok());
-  ASSERT_TRUE(WriteFileAtomic(dir / "lib/python3.11/site-packages/torch/version.py",
-                              "from typing import Optional\n__all__ = ['__version__', 'debug']\n__version__ = '2.9.1+cu128'\n")
-                  .ok());
+  ASSERT_TRUE(
+      WriteFileAtomic(dir / "lib/python3.11/site-packages/torch/version.py",
+                      "from typing import Optional\n__all__ = ['__version__', 'debug']\n__version__ = '2.9.1+cu128'\n")
+          .ok());
   EXPECT_EQ(TorchVersion(dir / "bin/python"), (std::pair{2, 9}));
   ASSERT_TRUE(MakeDirs(dir / "bin").ok() && MakeDirs(dir / "usr/bin").ok());
   ASSERT_TRUE(WriteFileAtomic(dir / "bin/python", "").ok());
