@@ -34,8 +34,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kNoTorch = 42;  // of selftest.py
-
 constexpr char kHelp[] =
     "usage: lockstep selftest [options] [any flag of `lockstep run` that says how many and where]\n\n"
     "Tests communication in stages: one process, two, all of this node, all nodes. Every stage checks collectives "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <thread>
 
 #include "base/sockets.h"
@@ -69,12 +70,12 @@ std::vector<std::string> Lint(const place::Environment& env, const place::Hardwa
   };
   context.nccl = known(here.nccl);
   context.torch = known(here.torch);
+  const std::vector<tune::Finding> all = tune::LintEnvironment(env, context);
   std::vector<tune::Finding> findings;
-  for (tune::Finding& finding : tune::LintEnvironment(env, context)) {
-    if (finding.severity != tune::Severity::kNote) findings.push_back(std::move(finding));
+  for (const tune::Severity severity : {tune::Severity::kError, tune::Severity::kWarning}) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(findings),
+                 [&](const tune::Finding& finding) { return finding.severity == severity; });
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const tune::Finding& a, const tune::Finding& b) { return a.severity > b.severity; });
   std::vector<std::string> out;
   for (const tune::Finding& finding : findings) {
     if (out.size() == 3) {

@@ -29,8 +29,9 @@ std::vector<Group> GroupBy(const std::vector<Facts>& all, const Value& value) {
     if (group == groups.end()) group = groups.insert(groups.end(), {found, {}});
     group->nodes.push_back(static_cast<int>(i));
   }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.nodes.size() > b.nodes.size(); });
+  std::sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+    return a.nodes.size() != b.nodes.size() ? a.nodes.size() > b.nodes.size() : a.nodes.front() < b.nodes.front();
+  });
   return groups;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/json.h"
@@ -107,9 +108,12 @@ std::vector<Told> Problems(const Report& report) {
       told.push_back({check.id, without});
     }
   }
-  std::stable_sort(told.begin(), told.end(),
-                   [](const Told& a, const Told& b) { return a.problem.state > b.problem.state; });
-  return told;
+  std::vector<Told> sorted;
+  for (const State state : {State::kFail, State::kWarn, State::kSkipped, State::kOk}) {
+    std::copy_if(told.begin(), told.end(), std::back_inserter(sorted),
+                 [&](const Told& one) { return one.problem.state == state; });
+  }
+  return sorted;
 }
 
 void AppendTable(const Report& report, const Paint& paint, std::string* text) {

@@ -53,7 +53,7 @@ const char* const kFiles[] = {"/proc/net/route",
 // In memory, made once: the process is not restarted between inputs.
 const std::string& Root() {
   static const std::string root = [] {
-    std::string path = "/dev/shm/lockstep-fuzz-XXXXXX";
+    std::string path = "/dev/shm/machine-fuzz-XXXXXX";
     if (!mkdtemp(path.data())) abort();
     for (const char* file : kFiles) {
       const std::string at = path + file;
