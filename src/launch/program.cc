@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launch/activation.h"
 #include "launch/capture.h"
+#include "place/python_packages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -117,12 +118,6 @@ struct Interpreter {
   std::string source;  // where it comes from, in words
 };
 
-// The position of a folder in PATH; past the end when it is not there.
-size_t PathIndex(const std::string& path, const std::string& folder) {
-  const std::vector<std::string> parts = Split(path, ':');
-  return static_cast<size_t>(std::find(parts.begin(), parts.end(), folder) - parts.begin());
-}
-
 Result<Interpreter> FindInterpreter(const place::Environment& env, const Activation* activation, Program* program) {
   const std::string path = Get(env, "PATH");
   if (activation != nullptr) {
@@ -139,14 +134,7 @@ Result<Interpreter> FindInterpreter(const place::Environment& env, const Activat
     return Status(Code::kEnvironment, fmt::format("PYTHON_EXEC={}: no such executable", Printable(named)),
                   "correct or unset PYTHON_EXEC");
   }
-  std::vector<std::pair<size_t, std::string>> active;
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string prefix = Get(env, name);
-    if (!prefix.empty()) active.emplace_back(PathIndex(path, prefix + "/bin"), name);
-  }
-  // Of two that are not in PATH the virtual environment counts: it is usually made inside the other.
-  if (active.size() == 2 && active[1].first < active[0].first) std::swap(active[0], active[1]);
-  for (const auto& [index, name] : active) {
+  for (const std::string& name : place::ActiveEnvironments(env)) {
     const std::string python = FindExecutable(Get(env, name) + "/bin/python", "");
     if (!python.empty()) return Interpreter{python, name};
     program->notes.push_back(fmt::format("{}={} has no bin/python: ignored", name, Printable(Get(env, name))));

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "place/python_packages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -11,14 +12,10 @@ namespace {
 std::optional<std::pair<int, int>> ReadVersion(const std::filesystem::path& packages) {
   auto text = ReadFile((packages / "torch" / "version.py").string(), 64 << 10);
   if (!text.ok()) return std::nullopt;
-  // At the beginning of a line: newer ones also list the name in __all__.
-  const size_t at = text->rfind("__version__", 0) == 0 ? 0 : text->find("\n__version__");
-  const size_t quote = at == std::string::npos ? at : text->find_first_of("'\"", at);
+  const std::string version = place::PythonText(*text, "__version__");
   int major = 0;
   int minor = 0;
-  if (quote == std::string::npos || std::sscanf(text->c_str() + quote + 1, "%d.%d", &major, &minor) != 2) {
-    return std::nullopt;
-  }
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2) return std::nullopt;
   return std::pair{major, minor};
 }
 

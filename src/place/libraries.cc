@@ -126,21 +126,6 @@ void ReadNcclVersion(const SysTree& tree, Library* nccl) {
   if (plus != std::string::npos) nccl->cuda = text->substr(plus + 5);
 }
 
-// The value of "name = 'value'" or "name: Optional[str] = 'value'" in a Python file of assignments.
-std::string Assigned(const std::string& text, std::string_view name) {
-  for (const std::string& line : Split(text, '\n')) {
-    if (!line.starts_with(name) || line.size() == name.size() || std::isalnum(line[name.size()]) ||
-        line[name.size()] == '_')
-      continue;
-    const size_t equals = line.find('=');
-    if (equals == std::string::npos) continue;
-    const size_t open = line.find_first_of("'\"", equals);
-    const size_t close = open == std::string::npos ? open : line.find(line[open], open + 1);
-    if (close != std::string::npos) return line.substr(open + 1, close - open - 1);
-  }
-  return "";
-}
-
 std::optional<Library> FindTorch(const SysTree& tree, const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     const std::string text = tree.Text(folder + "/torch/version.py");
@@ -152,8 +137,8 @@ std::optional<Library> FindTorch(const SysTree& tree, const std::vector<std::str
       torch.path = folder + "/torch/lib/" + name;
       break;
     }
-    torch.version = Assigned(text, "__version__");
-    torch.cuda = Assigned(text, "cuda");
+    torch.version = PythonText(text, "__version__");
+    torch.cuda = PythonText(text, "cuda");
     torch.found_by = "import from " + folder;
     return torch;
   }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 
 #include "base/text.h"
@@ -31,11 +32,6 @@ bool IsProgram(const SysTree& tree, const std::string& path) {
   struct stat info{};
   return !real.empty() && ::stat(tree.Path(real).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
          (info.st_mode & 0111) != 0;
-}
-
-size_t PathIndex(const std::string& path, const std::string& folder) {
-  const std::vector<std::string> folders = Split(path, ':');
-  return static_cast<size_t>(std::find(folders.begin(), folders.end(), folder) - folders.begin());
 }
 
 // "python3.11" -> "python3.11"; anything without a minor version -> ""
@@ -127,17 +123,39 @@ std::string FindProgram(const SysTree& tree, const Environment& env, const std::
   return "";
 }
 
-std::string FindPython(const SysTree& tree, const Environment& env) {
-  if (const std::string named = Of(env, "PYTHON_EXEC"); !named.empty()) return FindProgram(tree, env, named);
-  const std::string path = Of(env, "PATH");
-  std::vector<std::pair<size_t, std::string>> active;
+std::vector<std::string> ActiveEnvironments(const Environment& env) {
+  const std::vector<std::string> path = Split(Of(env, "PATH"), ':');
+  std::vector<std::pair<std::ptrdiff_t, std::string>> active;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string prefix = Of(env, name);
-    if (!prefix.empty()) active.emplace_back(PathIndex(path, prefix + "/bin"), prefix);
+    if (!prefix.empty()) active.emplace_back(std::find(path.begin(), path.end(), prefix + "/bin") - path.begin(), name);
   }
   if (active.size() == 2 && active[1].first < active[0].first) std::swap(active[0], active[1]);
-  for (const auto& [index, prefix] : active)
-    if (IsProgram(tree, prefix + "/bin/python")) return prefix + "/bin/python";
+  std::vector<std::string> names;
+  for (const auto& [index, name] : active) names.push_back(name);
+  return names;
+}
+
+std::string PythonText(const std::string& file, std::string_view name) {
+  for (const std::string& line : Split(file, '\n')) {
+    if (!line.starts_with(name) || line.size() == name.size() || std::isalnum(line[name.size()]) ||
+        line[name.size()] == '_')
+      continue;
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const size_t open = line.find_first_of("'\"", equals);
+    const size_t close = open == std::string::npos ? open : line.find(line[open], open + 1);
+    if (close != std::string::npos) return line.substr(open + 1, close - open - 1);
+  }
+  return "";
+}
+
+std::string FindPython(const SysTree& tree, const Environment& env) {
+  if (const std::string named = Of(env, "PYTHON_EXEC"); !named.empty()) return FindProgram(tree, env, named);
+  for (const std::string& name : ActiveEnvironments(env)) {
+    const std::string python = Of(env, name.c_str()) + "/bin/python";
+    if (IsProgram(tree, python)) return python;
+  }
   for (const char* name : {"python3", "python"})
     if (std::string found = FindProgram(tree, env, name); !found.empty()) return found;
   return "";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "place/placement.h"
@@ -19,5 +20,13 @@ std::string FindProgram(const SysTree& tree, const Environment& env, const std::
 
 // PYTHONPATH, site-packages, dist-packages and what .pth files add, in the order of sys.path. Only folders that exist.
 std::vector<std::string> ImportFolders(const SysTree& tree, const Environment& env, const std::string& interpreter);
+
+// VIRTUAL_ENV and CONDA_PREFIX, those that are set, the one that counts first: whose bin comes first in PATH, and of
+// two that are not in PATH the virtual environment, which is usually made inside the other.
+std::vector<std::string> ActiveEnvironments(const Environment& env);
+
+// The text of "name = 'text'" or "name: Optional[str] = 'text'" at the beginning of a line of a Python file. Empty:
+// none.
+std::string PythonText(const std::string& file, std::string_view name);
 
 }  // namespace lockstep::place

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "place/python_packages.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -20,26 +21,11 @@ constexpr char kQuestion[] =
     "print('\\n'+json.dumps({'version':'.'.join(map(str,sys.version_info[:3])),"
     "'torch':(s.origin or (list(s.submodule_search_locations or []) or [''])[0]) if s else ''}))\n";
 
-// The text between the first pair of quotes after the '=' of `name = '...'` or `name: type = '...'`.
-std::string Assigned(const std::string& line, const std::string& name) {
-  if (!line.starts_with(name)) return "";
-  const char next = line.size() > name.size() ? line[name.size()] : '\0';
-  if (next != ' ' && next != ':' && next != '=') return "";
-  const size_t equals = line.find('=');
-  if (equals == std::string::npos) return "";
-  const size_t open = line.find_first_of("'\"", equals);
-  if (open == std::string::npos) return "";
-  const size_t close = line.find(line[open], open + 1);
-  return close == std::string::npos ? "" : line.substr(open + 1, close - open - 1);
-}
-
 }  // namespace
 
 void ReadTorchVersion(const std::string& text, Python* python) {
-  for (const std::string& line : Split(text, '\n')) {
-    if (std::string value = Assigned(line, "__version__"); !value.empty()) python->torch_version = value;
-    if (std::string value = Assigned(line, "cuda"); !value.empty()) python->torch_cuda = value;
-  }
+  python->torch_version = place::PythonText(text, "__version__");
+  python->torch_cuda = place::PythonText(text, "cuda");
 }
 
 InterpreterQuestion::InterpreterQuestion(const std::string& interpreter, const std::vector<std::string>& env,

@@ -446,12 +446,7 @@ bool FewerGpusThanWorkers(const Fact& fact, const Unit& unit, const LintContext&
   return false;
 }
 
-struct Named {
-  const char* name;
-  Check check;
-};
-
-constexpr Named kChecks[] = {
+constexpr NamedCheck kChecks[] = {
     {"differs-from-nccl", DiffersFromNccl},
     {"shadowed", Shadowed},
     {"fewer-gpus-than-workers", FewerGpusThanWorkers},
@@ -486,12 +481,14 @@ constexpr Named kChecks[] = {
 
 }  // namespace
 
-Check FindCheck(const std::string& name) {
-  for (const Named& one : kChecks) {
+Check FindIn(std::span<const NamedCheck> table, const std::string& name) {
+  for (const NamedCheck& one : table) {
     if (name == one.name) return one.check;
   }
   return nullptr;
 }
+
+Check FindCheck(const std::string& name) { return FindIn(kChecks, name); }
 
 bool AsNumber(const std::string& text, double& number) {
   if (text.empty() || text.size() > 40) return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 
 #include "tune/fact.h"
@@ -14,6 +15,13 @@ namespace lockstep::tune {
 using Words = std::map<std::string, std::string>;
 
 using Check = bool (*)(const Fact& fact, const Unit& unit, const LintContext& context, Words& words);
+
+struct NamedCheck {
+  const char* name;
+  Check check;
+};
+
+Check FindIn(std::span<const NamedCheck> table, const std::string& name);  // null: there is none
 
 Check FindCheck(const std::string& name);          // of `is NAME`; null: there is none
 Check FindHardwareCheck(const std::string& name);  // of `hardware NAME`

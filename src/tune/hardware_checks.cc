@@ -289,12 +289,7 @@ bool MoreGpusThanThere(const Fact& fact, const Unit&, const LintContext& context
   return false;
 }
 
-struct Named {
-  const char* name;
-  Check check;
-};
-
-constexpr Named kChecks[] = {
+constexpr NamedCheck kChecks[] = {
     {"known", Known},
     {"ib-active", IbActive},
     {"infiniband-only", InfiniBandOnly},
@@ -320,11 +315,6 @@ constexpr Named kChecks[] = {
 
 }  // namespace
 
-Check FindHardwareCheck(const std::string& name) {
-  for (const Named& one : kChecks) {
-    if (name == one.name) return one.check;
-  }
-  return nullptr;
-}
+Check FindHardwareCheck(const std::string& name) { return FindIn(kChecks, name); }
 
 }  // namespace lockstep::tune

@@ -67,7 +67,7 @@ class Tree {
   // In memory where possible: hundreds of small files are slow on a disk.
   Tree() {
     for (const char* folder : {"/dev/shm", "/tmp"}) {
-      std::string path = std::string(folder) + "/lockstep-tree-XXXXXX";
+      std::string path = std::string(folder) + "/machine-tree-XXXXXX";
       if (::mkdtemp(path.data()) == nullptr) continue;
       root_ = path;
       return;
