@@ -6,7 +6,6 @@
 #include <fstream>
 #include <map>
 
-#include "base/clock.h"
 #include "ranks.h"
 
 namespace lockstep::comm {
@@ -15,6 +14,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+
+// Of tests that wait for a deadline: what must happen before it happens, however busy the machine.
+constexpr std::chrono::seconds kDeadline(4);
+// Of tests whose answer comes long before any deadline: waiting for this one would be the failure.
+constexpr std::chrono::minutes kNever(10);
 
 struct World {
   const char* name;
@@ -44,13 +48,11 @@ std::vector<std::string> Read(const World& world, std::chrono::milliseconds time
 
 TEST_P(Failure, DifferentSizesAreNamedOnEveryRank) {
   for (size_t large : {size_t{1}, size_t{100000}}) {
-    const TimePoint start = Now();
-    const auto texts = Read(GetParam(), std::chrono::seconds(20), [&](Communicator& comm) {
+    const auto texts = Read(GetParam(), kNever, [&](Communicator& comm) {
       std::vector<float> data(large + 1);
       LOCKSTEP_RETURN_IF_ERROR(comm.Barrier());
       return comm.AllReduceNow(data.data(), large + (comm.place().rank == 2 ? 1 : 0), DType::kF32);
     });
-    EXPECT_LT(SecondsSince(start), 10);  // long before the deadline
     for (const auto& text : texts) {
       EXPECT_THAT(text, AllOf(HasSubstr("rank 2 called all_reduce(f32, " + std::to_string(large + 1) + ", sum)"),
                               HasSubstr("operation 3"),
@@ -60,12 +62,12 @@ TEST_P(Failure, DifferentSizesAreNamedOnEveryRank) {
 }
 
 TEST_P(Failure, DifferentTypesAndReductionsAreNamed) {
-  const auto types = Read(GetParam(), std::chrono::seconds(20), [](Communicator& comm) {
+  const auto types = Read(GetParam(), kNever, [](Communicator& comm) {
     int64_t data[2] = {};
     return comm.AllReduceNow(data, 2, comm.place().rank == 3 ? DType::kI64 : DType::kF64);
   });
   for (const auto& text : types) EXPECT_THAT(text, AllOf(HasSubstr("rank 3 called all_reduce(i64"), HasSubstr("f64")));
-  const auto ops = Read(GetParam(), std::chrono::seconds(20), [](Communicator& comm) {
+  const auto ops = Read(GetParam(), kNever, [](Communicator& comm) {
     int64_t data[2] = {};
     return comm.AllReduceNow(data, 2, DType::kI64, comm.place().rank == 3 ? Op::kMax : Op::kSum);
   });
@@ -73,7 +75,7 @@ TEST_P(Failure, DifferentTypesAndReductionsAreNamed) {
 }
 
 TEST_P(Failure, DifferentOperationsAreNamed) {
-  const auto texts = Read(GetParam(), std::chrono::seconds(20), [](Communicator& comm) {
+  const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
     std::vector<std::byte> data(4096);
     if (comm.place().rank == 1) return comm.AllReduceNow(data.data(), 1000, DType::kF32);
     return comm.BroadcastNow(data.data(), 4096, 0);
@@ -85,7 +87,7 @@ TEST_P(Failure, DifferentOperationsAreNamed) {
 }
 
 TEST_P(Failure, DifferentRootsAreNamed) {
-  const auto texts = Read(GetParam(), std::chrono::seconds(20), [](Communicator& comm) {
+  const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
     char byte = 0;
     return comm.BroadcastNow(&byte, 1, comm.place().rank < 2 ? 0 : 3);
   });
@@ -94,10 +96,10 @@ TEST_P(Failure, DifferentRootsAreNamed) {
 
 TEST_P(Failure, RankThatDoesNotArriveIsNamedAtTheDeadline) {
   std::atomic<int> told{0};
-  const auto texts = Read(GetParam(), std::chrono::milliseconds(300), [&](Communicator& comm) {
+  const auto texts = Read(GetParam(), kDeadline, [&](Communicator& comm) {
     LOCKSTEP_RETURN_IF_ERROR(comm.Barrier());
     if (comm.place().rank == 3) {  // busy with something else until everybody has given up
-      while (told < 3) std::this_thread::yield();
+      while (told < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return comm.Barrier();
     }
     std::vector<float> data(100000);
@@ -106,14 +108,14 @@ TEST_P(Failure, RankThatDoesNotArriveIsNamedAtTheDeadline) {
     return status;
   });
   for (const auto& text : texts) {
-    EXPECT_THAT(text, AllOf(HasSubstr("operation 3 all_reduce(f32, 100000, sum) did not finish within 0.3 s"),
+    EXPECT_THAT(text, AllOf(HasSubstr("operation 3 all_reduce(f32, 100000, sum) did not finish within 4 s"),
                             HasSubstr("rank 3 has not arrived, it stands after operation 2 barrier()"),
                             Not(HasSubstr("rank 1 has"))));
   }
 }
 
 TEST_P(Failure, AbortReachesRanksThatWait) {
-  const auto texts = Read(GetParam(), std::chrono::seconds(20), [](Communicator& comm) {
+  const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
     if (comm.place().rank == 2) comm.Abort("the loss is not a number");
     return comm.Barrier();
   });
@@ -153,12 +155,10 @@ TEST_P(Failure, KilledRankIsNamedWithTheOperation) {
       if (!status.ok()) return status.message();
     }
   });
-  const TimePoint start = Now();
   EXPECT_EQ(ranks.Text(2), "");
   for (int rank : {0, 1, 3}) {
     EXPECT_THAT(ranks.Text(rank), AllOf(HasSubstr("rank 2 died"), HasSubstr("all_reduce(f32, 300000, sum)"))) << rank;
   }
-  EXPECT_LT(SecondsSince(start), 10);  // the deadline is 20 s
 }
 
 TEST_P(Failure, KilledRankZeroIsNamed) {
@@ -177,8 +177,7 @@ TEST_P(Failure, StoppedRankIsNamedAsSilent) {
   const int port = FreePort();
   const World& world = GetParam();
   Processes ranks(4, [&](int rank) {
-    auto comm =
-        Communicator::Connect(MakeIdentity(rank, 4, port, world.nodes), Patient(std::chrono::milliseconds(500)));
+    auto comm = Communicator::Connect(MakeIdentity(rank, 4, port, world.nodes), Patient(kDeadline));
     if (!comm.ok()) return comm.status().message();
     if (rank == 3) raise(SIGSTOP);
     return (*comm)->Barrier().message();

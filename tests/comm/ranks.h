@@ -39,7 +39,7 @@ inline Identity MakeIdentity(int rank, int size, int port, const std::vector<std
   return me;
 }
 
-inline Options Patient(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+inline Options Patient(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   Options options;
   options.timeout = timeout;
   return options;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "base/files.h"
@@ -158,6 +159,16 @@ class RealPython : public ::testing::Test {
     char ready = 0;
     ASSERT_EQ(read(fds[0], &ready, 1), 1) << python << " did not start";
     close(fds[0]);
+    // It said it is about to wait; on a busy machine it gets there later.
+    while (!Asleep()) usleep(1000);
+  }
+  bool Asleep() const {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
+      std::ifstream stat(entry.path() / "stat");
+      const std::string line{std::istreambuf_iterator<char>(stat), {}};
+      if (line.find(") S ") == std::string::npos) return false;
+    }
+    return true;
   }
   void TearDown() override {
     if (pid_ > 0) {
