@@ -35,6 +35,15 @@ std::vector<Address> LocalFromTrie(const std::string& trie) {
   return found;
 }
 
+constexpr int kAlike = 15;  // bits in common that say nothing: 10.244.* is half of a cluster
+
+int CommonBits(const Address& a, const Address& b) {
+  int bits = 0;
+  if (!a.v4() || !b.v4()) return bits;
+  while (bits < 32 && ((a.bytes[bits / 8] ^ b.bytes[bits / 8]) >> (7 - bits % 8) & 1) == 0) ++bits;
+  return bits;
+}
+
 }  // namespace
 
 Address ParseAddress(const std::string& text) {
@@ -90,17 +99,21 @@ std::vector<OwnAddress> AddressesFromProc(const SysTree& tree) {
   std::vector<Address> lone;
   Hardware routes;
   ScanRoutes(tree, &routes);
+  const auto has_one = [&](const std::string& interface) {
+    return std::any_of(own.begin(), own.end(), [&](const OwnAddress& o) { return o.interface == interface; });
+  };
   for (const Address& address : LocalFromTrie(NetFile(tree, "fib_trie"))) {
     if (address.bytes[0] == 127) {
       own.push_back({"lo", ToString(address) + "/8"});
       continue;
     }
-    // The narrowest connected network it lies in.
+    // The narrowest connected network it lies in; of several interfaces in that network one that has none yet.
     const Route* best = nullptr;
     int bits = -1;
     for (const Route& route : routes.routes) {
       const Prefix prefix = ParsePrefix(route.destination);
-      if (!route.via.empty() || prefix.bits <= bits || !Contains(prefix, address)) continue;
+      if (!route.via.empty() || prefix.bits < bits || !Contains(prefix, address)) continue;
+      if (prefix.bits == bits && !(has_one(best->interface) && !has_one(route.interface))) continue;
       best = &route;
       bits = prefix.bits;
     }
@@ -109,16 +122,26 @@ std::vector<OwnAddress> AddressesFromProc(const SysTree& tree) {
     else
       lone.push_back(address);
   }
-  // An address without a network of its own (a pod's /32) belongs to the one interface that has routes and no address.
+  // An address without a network of its own (a pod's /32) belongs to the one interface that has routes and no address;
+  // of several, to the one whose gateways and networks begin like it.
   std::vector<std::string> bare;
   for (const Route& route : routes.routes) {
-    if (route.destination.find(':') != std::string::npos) continue;
-    const bool known =
-        std::any_of(own.begin(), own.end(), [&](const OwnAddress& o) { return o.interface == route.interface; });
-    if (!known && std::find(bare.begin(), bare.end(), route.interface) == bare.end()) bare.push_back(route.interface);
+    if (route.destination.find(':') != std::string::npos || has_one(route.interface)) continue;
+    if (std::find(bare.begin(), bare.end(), route.interface) == bare.end()) bare.push_back(route.interface);
   }
-  if (bare.size() == 1)
-    for (const Address& address : lone) own.push_back({bare[0], ToString(address) + "/32"});
+  for (const Address& address : lone) {
+    std::string nearest = bare.size() == 1 ? bare[0] : "";
+    int most = kAlike;
+    for (const Route& route : routes.routes) {
+      if (bare.size() == 1 || std::find(bare.begin(), bare.end(), route.interface) == bare.end()) continue;
+      const int common = std::max(CommonBits(ParsePrefix(route.destination).base, address),
+                                  CommonBits(ParseAddress(route.via), address));
+      if (common <= most) continue;
+      nearest = route.interface;
+      most = common;
+    }
+    if (!nearest.empty()) own.push_back({nearest, ToString(address) + "/32"});
+  }
   // "fe800000000000000000000000000001 02 40 20 80     eth0": address, index, prefix length, scope, flags, name; all
   // hex.
   for (const std::string& line : Split(NetFile(tree, "if_inet6"), '\n')) {

@@ -137,7 +137,7 @@ struct Hardware {
   std::string driver;          // of the NVIDIA kernel module, "580.65.06"; empty: none
   std::string driver_library;  // NVML's own version; differs from `driver` after an update without reboot
   std::string cuda;            // newest CUDA the driver serves, "13.0"
-  std::string gpu_source;      // "nvml", "/proc/driver/nvidia", "no driver"
+  std::string gpu_source;      // "nvml", "/proc/driver/nvidia", "no driver", "amdgpu" (seen, not read)
   std::vector<GpuState> gpus;
   int gpus_visible = 0;         // a CUDA program with the job's environment would see
   std::string visible_because;  // "CUDA_VISIBLE_DEVICES=0,1"; empty: nothing restricts

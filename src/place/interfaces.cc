@@ -188,6 +188,14 @@ std::vector<Interface> FromTree(const SysTree& tree) {
   for (const std::string& name : tree.Names(std::string(kNet)))
     if (tree.IsFolder(std::string(kNet) + name)) at(name);  // not bonding_masters, a file
   for (const OwnAddress& own : AddressesFromProc(tree)) at(own.interface).addresses.push_back(own.address);
+  // Without /sys the kernel says of an interface only that it is there; one with an address is taken as up.
+  for (Interface& it : interfaces) {
+    if (tree.Exists(std::string(kNet) + it.name)) continue;
+    it.up = true;
+    it.loopback = it.name == "lo";
+    it.kind = it.loopback ? "loopback" : KindByName(it.name);
+    it.is_virtual = !it.kind.empty();
+  }
   return interfaces;
 }
 

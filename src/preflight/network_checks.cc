@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "launch/ports.h"
 #include "preflight/interfaces.h"
 #include "preflight/rows.h"
+#include "tune/settings.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -50,6 +52,27 @@ bool Selected(const IbPort& port, std::string list) {
   return named != exclude;
 }
 
+// By its own name, not by a beginning that fits every card ("mlx5").
+bool Named(const IbPort& port, const std::string& list) {
+  if (list.starts_with("^")) return false;
+  for (const std::string& entry : Split(list.substr(list.starts_with("=") ? 1 : 0), ',')) {
+    if (entry.substr(0, entry.find(':')) == port.device) return true;
+  }
+  return false;
+}
+
+// `lockstep run` will leave the odd ones out by itself.
+bool TuneChooses(const Scene& scene) {
+  tune::JobShape job;
+  job.nnodes = 2;
+  job.nproc_per_node = scene.nproc;
+  job.gpus = true;
+  for (const tune::Setting& setting : tune::Derive(scene.here, job, scene.env).set) {
+    if (setting.name == "NCCL_IB_HCA" && setting.applies()) return true;
+  }
+  return false;
+}
+
 std::vector<std::string> Names(const place::Hardware& here) {
   std::vector<std::string> names;
   for (const place::Interface& interface : here.interfaces) {
@@ -81,9 +104,16 @@ void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
 
 }  // namespace
 
+bool NeedsRdma(const Scene& scene) { return scene.nnodes > 1 && !scene.visible.empty(); }
+
 Outcome CheckIbPorts(const Scene& scene) {
   if (scene.here.ib.empty()) return Outcome::Skip("no RDMA device");
   Outcome outcome;
+  // One node speaks over NVLink and PCIe, and without GPUs there is no NCCL: then nothing here stops a job.
+  const State grave = NeedsRdma(scene) ? State::kFail : State::kWarn;
+  const auto add = [&](State state, std::string text, std::string remedy) {
+    outcome.problems.push_back({state, std::move(text), std::move(remedy), {}});
+  };
   const std::string list = Value(scene.env, "NCCL_IB_HCA");
   std::vector<const IbPort*> selected, active, down;
   for (const IbPort& port : scene.here.ib) {
@@ -94,50 +124,57 @@ Outcome CheckIbPorts(const Scene& scene) {
   if (selected.empty()) {
     std::set<std::string> devices;
     for (const IbPort& port : scene.here.ib) devices.insert(port.device);
-    outcome.Fail(
+    add(grave,
         fmt::format("NCCL_IB_HCA={} names no device of this node (there are: {})", list, fmt::join(devices, ", ")),
         "unset it: NCCL takes all active ports by itself");
     return outcome;
   }
-  std::vector<std::string> names;
-  for (const IbPort* port : down) {
-    names.push_back(fmt::format("{} is {}{}", Label(*port), port->state.empty() ? "down" : port->state,
-                                port->phys_state.empty() ? "" : " (" + port->phys_state + ")"));
-  }
+  const auto described = [](const IbPort& port) {
+    return fmt::format("{} is {}{}", Label(port), port.state.empty() ? "down" : port.state,
+                       port.phys_state.empty() ? "" : " (" + port.phys_state + ")");
+  };
   if (active.empty()) {
-    outcome.Fail(fmt::format("no RDMA port is active: {}", fmt::join(names, ", ")),
-                 "NCCL would fall back to TCP: look at cables, switch and subnet manager (ibstat), or set "
-                 "NCCL_IB_DISABLE=1 if that is meant");
+    std::vector<std::string> names;
+    for (const IbPort* port : down) names.push_back(described(*port));
+    add(grave, fmt::format("no RDMA port is active: {}", fmt::join(names, ", ")),
+        "NCCL would fall back to TCP: look at cables, switch and subnet manager (ibstat), or set NCCL_IB_DISABLE=1 if "
+        "that is meant");
     return outcome;
   }
-  for (size_t i = 0; i < down.size(); ++i) {
-    const bool initialising = down[i]->state == "INIT" || down[i]->state == "ARMED";
-    if (initialising && down[i]->infiniband()) {
-      outcome.Fail(names[i] + ": the link is up but no subnet manager has configured it",
-                   "start or ask for the subnet manager (opensm, or on the switch)");
-    } else if (!list.empty() && !list.starts_with("^")) {
-      outcome.Fail(fmt::format("{}, and NCCL_IB_HCA={} asks for it", names[i], list),
-                   "repair the port, or take it out of NCCL_IB_HCA");
-    } else {
-      outcome.Warn(names[i], "an unused port is fine; one that should carry traffic needs its cable or switch port");
+  const std::vector<const IbPort*> missed = tune::MissedPorts(scene.here);
+  for (const IbPort* port : down) {
+    const bool initialising = port->state == "INIT" || port->state == "ARMED";
+    if (initialising && port->infiniband()) {
+      add(grave, described(*port) + ": the link is up but no subnet manager has configured it",
+          "start or ask for the subnet manager (opensm, or on the switch)");
+    } else if (Named(*port, list)) {
+      add(grave, fmt::format("{}, and NCCL_IB_HCA={} asks for it", described(*port), list),
+          "repair the port, or take it out of NCCL_IB_HCA");
+    } else if (std::find(missed.begin(), missed.end(), port) != missed.end()) {
+      outcome.Warn(described(*port),
+                   "an unused port is fine; one that should carry traffic needs its cable or switch port");
     }
   }
   std::map<std::string, std::map<double, std::vector<std::string>>> rates;
+  std::vector<std::string> closed;
   for (const IbPort* port : active) {
     if (port->infiniband() && port->sm_lid && *port->sm_lid == 0) {
-      outcome.Fail(fmt::format("{} is active but knows no subnet manager (sm_lid 0)", Label(*port)),
-                   "start the subnet manager of that fabric");
+      add(grave, fmt::format("{} is active but knows no subnet manager (sm_lid 0)", Label(*port)),
+          "start the subnet manager of that fabric");
     }
-    if (port->verbs.empty() && scene.root.empty() && Value(scene.env, "NCCL_IB_DISABLE") != "1") {
-      outcome.Warn(
-          fmt::format("{} is active, but programs here cannot open it: no /dev/infiniband/uverbs*", Label(*port)),
-          "NCCL would use TCP instead: give the container the devices (--device /dev/infiniband, an RDMA "
-          "device plugin) and the capability IPC_LOCK");
-    }
+    if (port->verbs.empty()) closed.push_back(Label(*port));
     if (port->gbit) rates[port->link_layer][*port->gbit].push_back(port->device);
   }
+  // A pod that has a card of its own still sees the host's others in /sys.
+  if (closed.size() == active.size() && scene.root.empty() && Value(scene.env, "NCCL_IB_DISABLE") != "1") {
+    outcome.Warn(
+        fmt::format("{} {} active, but programs here cannot open {}: no /dev/infiniband/uverbs*",
+                    fmt::join(closed, ", "), closed.size() == 1 ? "is" : "are", closed.size() == 1 ? "it" : "them"),
+        "NCCL would use TCP instead: give the container the devices (--device /dev/infiniband, an RDMA "
+        "device plugin) and the capability IPC_LOCK");
+  }
   for (const auto& [layer, by_rate] : rates) {
-    if (by_rate.size() < 2) continue;
+    if (by_rate.size() < 2 || TuneChooses(scene)) continue;
     std::vector<std::string> parts;
     for (const auto& [gbit, devices] : by_rate) {
       parts.push_back(fmt::format("{:g} Gbit/s: {}", gbit, fmt::join(devices, ", ")));
@@ -149,6 +186,9 @@ Outcome CheckIbPorts(const Scene& scene) {
   outcome.note = fmt::format("{} of {} ports active", active.size(), selected.size());
   if (rates.size() == 1 && rates.begin()->second.size() == 1) {
     outcome.note += fmt::format(", {:g} Gbit/s", rates.begin()->second.begin()->first);
+  }
+  if (!closed.empty() && closed.size() < active.size()) {
+    outcome.note += fmt::format("; {} can be opened here", active.size() - closed.size());
   }
   return outcome;
 }

@@ -17,6 +17,7 @@ Outcome CheckGpuLinks(const Scene& scene);
 Outcome CheckDriver(const Scene& scene);
 
 // network_checks.cc
+bool NeedsRdma(const Scene& scene);  // several nodes with GPUs: trouble with RDMA stops or cripples the job
 Outcome CheckIbPorts(const Scene& scene);
 Outcome CheckInterface(const Scene& scene);
 Outcome CheckHostName(const Scene& scene);

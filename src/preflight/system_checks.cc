@@ -56,7 +56,7 @@ Outcome CheckMemlock(const Scene& scene) {
   const std::string remedy =
       "ulimit -l unlimited: in /etc/security/limits.conf (memlock), in slurmd's unit (LimitMEMLOCK=infinity), in a "
       "container --ulimit memlock=-1 or the capability IPC_LOCK";
-  if (*limit < kMemlockNeeded) {
+  if (*limit < kMemlockNeeded && NeedsRdma(scene)) {
     outcome.Fail(text + "; RDMA cannot register its buffers", remedy);
   } else {
     outcome.Warn(text, remedy);

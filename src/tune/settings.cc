@@ -92,7 +92,11 @@ Settings Derive(const place::Hardware& here, const JobShape& job, const place::E
     draft.Leave("NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_BUFFSIZE",
                 "NCCL chooses per size and topology; a fixed value is for measurements");
   }
-  if (!job.gpus) draft.Leave("NCCL_*", "no GPU is seen here, so the ranks will use Gloo");
+  if (!job.gpus && here.gpu_source == "amdgpu") {
+    draft.Leave("NCCL_*", "AMD GPUs are here, of which nothing is known; RCCL reads these names too");
+  } else if (!job.gpus) {
+    draft.Leave("NCCL_*", "no GPU is seen here, so the ranks will use Gloo");
+  }
   DeriveEvidence(&draft);
   return std::move(draft.out);
 }

@@ -53,6 +53,10 @@ struct Settings {
 
 Settings Derive(const place::Hardware& here, const JobShape& job, const place::Environment& user);
 
+// RDMA ports that are not active and look as if they should be: not the second port of a card where no card uses it,
+// and where cards sit beside the GPUs only those.
+std::vector<const place::IbPort*> MissedPorts(const place::Hardware& here);
+
 // The variables NCCL takes from ~/.nccl.conf (or NCCL_CONF_FILE) and /etc/nccl.conf: somebody's settings as much as the
 // environment is, which wins over them. `root` is "" but in tests.
 place::Environment ConfFileSettings(const place::Environment& env, const std::string& root = "");

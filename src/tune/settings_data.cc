@@ -49,6 +49,25 @@ bool BesideAGpu(const IbPort& port, const place::Hardware& here) {
   });
 }
 
+// Ports of the fastest rail that sit beside no GPU are storage's or the front end's where the others are a full set,
+// one beside every GPU: they become a rail of their own. With fewer than GPUs the far ones may be meant to help.
+void SetAside(const place::Hardware& here, std::vector<Rail>* rails) {
+  if (rails->empty()) return;
+  Rail near = rails->front(), far = rails->front();
+  std::erase_if(near.ports, [&](const IbPort* port) { return !BesideAGpu(*port, here); });
+  std::erase_if(far.ports, [&](const IbPort* port) { return BesideAGpu(*port, here); });
+  const auto served = [&](const place::GpuState& gpu) {
+    return std::any_of(near.ports.begin(), near.ports.end(), [&](const IbPort* port) {
+      return place::PciDistance(gpu.pci_path, port->pci_path).has_value();
+    });
+  };
+  const bool full_set =
+      near.ports.size() >= here.gpus.size() && std::all_of(here.gpus.begin(), here.gpus.end(), served);
+  if (near.ports.empty() || far.ports.empty() || !full_set) return;
+  rails->front() = std::move(near);
+  rails->insert(rails->begin() + 1, std::move(far));
+}
+
 // Fastest first; of equal ones the larger.
 std::vector<Rail> Rails(const place::Hardware& here) {
   std::map<std::pair<bool, double>, Rail> rails;
@@ -64,6 +83,7 @@ std::vector<Rail> Rails(const place::Hardware& here) {
   std::sort(out.begin(), out.end(), [](const Rail& a, const Rail& b) {
     return a.gbit != b.gbit ? a.gbit > b.gbit : a.ports.size() > b.ports.size();
   });
+  SetAside(here, &out);
   return out;
 }
 
@@ -73,36 +93,31 @@ std::string Card(const IbPort& port) {
 }
 
 void WarnAboutPorts(Draft* draft) {
-  std::map<std::string, int> active_on;
-  int active = 0, most = 0;
-  for (const IbPort& port : draft->here.ib) {
-    if (!port.active()) continue;
-    ++active;
-    most = std::max(most, ++active_on[Card(port)]);
-  }
+  const auto active =
+      std::count_if(draft->here.ib.begin(), draft->here.ib.end(), [](const IbPort& port) { return port.active(); });
   std::vector<std::string> down;
   bool no_manager = false;
-  for (const IbPort& port : draft->here.ib) {
-    if (port.active()) continue;
-    // The second port of a card that no card uses is empty by design.
-    if (active_on[Card(port)] > 0 && most == 1) continue;
-    down.push_back(fmt::format("{} ({}{}{})", PortName(port), port.state.empty() ? "state unknown" : port.state,
-                               port.phys_state.empty() ? "" : ", ", port.phys_state));
-    no_manager = no_manager || (port.infiniband() && (port.state == "INIT" || port.state == "ARMED"));
+  for (const IbPort* port : MissedPorts(draft->here)) {
+    down.push_back(fmt::format("{} ({}{}{})", PortName(*port), port->state.empty() ? "state unknown" : port->state,
+                               port->phys_state.empty() ? "" : ", ", port->phys_state));
+    no_manager = no_manager || (port->infiniband() && (port->state == "INIT" || port->state == "ARMED"));
   }
   std::vector<std::string> unreachable;
+  bool reachable = false;
   for (const IbPort& port : draft->here.ib) {
     if (OutOfReach(port)) unreachable.push_back(PortName(port));
+    reachable = reachable || (port.active() && !OutOfReach(port));
   }
-  if (!unreachable.empty()) {
+  // A pod with a card of its own sees the host's others in /sys: nothing is wrong with that.
+  if (!unreachable.empty() && !reachable) {
     draft->Warn(fmt::format(
         "{} {} ACTIVE, but there is no /dev/infiniband for {} here: NCCL will use TCP (give the container "
         "the RDMA devices)",
         Join(unreachable, ", "), unreachable.size() == 1 ? "is" : "are", unreachable.size() == 1 ? "it" : "them"));
   }
   if (down.empty()) return;
-  draft->Warn(fmt::format("{} of {} RDMA ports {} not ACTIVE: {}; {}", down.size(), active + down.size(),
-                          down.size() == 1 ? "is" : "are", Join(down, ", "),
+  draft->Warn(fmt::format("{} of {} RDMA ports {} not ACTIVE: {}; {}", down.size(),
+                          static_cast<size_t>(active) + down.size(), down.size() == 1 ? "is" : "are", Join(down, ", "),
                           no_manager    ? "INIT and ARMED wait for a subnet manager"
                           : active == 0 ? "NCCL will use TCP instead"
                                         : "NCCL uses the others, and GPUs beside these take a longer way"));
@@ -183,21 +198,36 @@ void DeriveHcas(const std::vector<Rail>& rails, Draft* draft) {
   const bool certain = (enough && (other_layer || full_set)) || apart;
   draft->Set(
       "NCCL_IB_HCA", HcaList(fast, draft->here), certain ? Confidence::kCertain : Confidence::kLikely,
-      fmt::format("{} port{} of {}{}; NCCL would also use {}", fast.ports.size(), fast.ports.size() == 1 ? "" : "s",
-                  Kind(fast), apart ? " beside the GPUs" : "", Join(others, " and ")));
+      fmt::format("{} port{} of {}{}; NCCL would also use {}{}", fast.ports.size(), fast.ports.size() == 1 ? "" : "s",
+                  Kind(fast), apart ? " beside the GPUs" : "", Join(others, " and "), apart ? ", beside none" : ""));
   if (!certain) {
     draft->Warn(fmt::format("active RDMA ports differ: {} beside {} ({}): storage, or a link that came up slow?",
                             Join(others, " and "), Names(fast.ports), Kind(fast)));
   }
 }
 
-// The indices of a port that RoCE v2 over IPv4 works with.
-std::vector<int> GoodGids(const IbPort& port) {
-  std::vector<int> out;
+// What of a port's table RoCE v2 works with: IPv4, or IPv6 that is routed.
+std::vector<const Gid*> GoodGids(const IbPort& port, bool ipv4) {
+  std::vector<const Gid*> out;
   for (const Gid& gid : port.gids) {
-    if (gid.type == "RoCE v2" && gid.ipv4) out.push_back(gid.index);
+    if (gid.type == "RoCE v2" && gid.ipv4 == ipv4 && !gid.gid.starts_with("fe80")) out.push_back(&gid);
   }
   return out;
+}
+
+// Why a port has none over IPv4.
+std::string NoGid(const IbPort& port) {
+  if (!GoodGids(port, false).empty()) return "has RoCE v2 GIDs for IPv6 only, others for IPv4";
+  const bool v1 = !port.gids.empty() && std::none_of(port.gids.begin(), port.gids.end(),
+                                                     [](const Gid& gid) { return gid.type == "RoCE v2"; });
+  if (v1) return "has GIDs of RoCE v1 only: peers beyond its own Ethernet network are not reached";
+  return fmt::format("has no RoCE v2 GID with an IPv4 address: {}",
+                     port.netdevs.empty() ? "does its interface have an address?"
+                                          : fmt::format("does {} have an address?", Join(port.netdevs, ", ")));
+}
+
+bool OfSeveralNetworks(const std::vector<const Gid*>& gids) {
+  return std::any_of(gids.begin(), gids.end(), [&](const Gid* gid) { return gid->netdev != gids[0]->netdev; });
 }
 
 void DeriveGid(const Rail& rail, Draft* draft) {
@@ -205,32 +235,45 @@ void DeriveGid(const Rail& rail, Draft* draft) {
     draft->Leave("NCCL_IB_GID_INDEX", "InfiniBand: the index is for RoCE and ignored here");
     return;
   }
+  const bool ipv4 = std::any_of(rail.ports.begin(), rail.ports.end(),
+                                [](const IbPort* port) { return !GoodGids(*port, true).empty(); });
+  const bool ipv6 = !ipv4 && std::all_of(rail.ports.begin(), rail.ports.end(),
+                                         [](const IbPort* port) { return !GoodGids(*port, false).empty(); });
+  const char* family = ipv6 ? "IPv6" : "IPv4";
   std::set<int> common;
-  bool first = true;
+  bool several = false;
   std::vector<std::string> per_port;
+  std::vector<const IbPort*> good_ports;
   for (const IbPort* port : rail.ports) {
-    const std::vector<int> good = GoodGids(*port);
+    const std::vector<const Gid*> good = GoodGids(*port, !ipv6);
     if (good.empty()) {
-      draft->Warn(fmt::format("{} has no RoCE v2 GID with an IPv4 address: {}", PortName(*port),
-                              port->netdevs.empty()
-                                  ? "does its interface have an address?"
-                                  : fmt::format("does {} have an address?", Join(port->netdevs, ", "))));
+      draft->Warn(fmt::format("{} {}", PortName(*port), NoGid(*port)));
       continue;
     }
-    per_port.push_back(fmt::format("{} {}", PortName(*port), good[0]));
     std::set<int> both;
-    for (int index : good) {
-      if (first || common.contains(index)) both.insert(index);
+    std::vector<std::string> named;
+    for (const Gid* gid : good) {
+      if (good_ports.empty() || common.contains(gid->index)) both.insert(gid->index);
+      named.push_back(std::to_string(gid->index) +
+                      (OfSeveralNetworks(good) ? fmt::format(" of {}", gid->netdev) : std::string()));
     }
+    several = several || OfSeveralNetworks(good);
+    if (!OfSeveralNetworks(good)) named.resize(1);
+    per_port.push_back(fmt::format("{} {}", PortName(*port), Join(named, " or ")));
     common = std::move(both);
-    first = false;
+    good_ports.push_back(port);
   }
   const auto nccl = draft->here.nccl ? MajorMinor(draft->here.nccl->version) : std::nullopt;
   const std::string indices = per_port.empty() ? "" : fmt::format(" (the table says {})", Join(per_port, ", "));
   if (!nccl || *nccl >= std::pair{2, 21}) {
+    if (ipv6) {
+      draft->Set("NCCL_IB_ADDR_FAMILY", "AF_INET6", nccl ? Confidence::kCertain : Confidence::kLikely,
+                 fmt::format("the RoCE v2 GIDs here are of IPv6 only, and NCCL looks for IPv4 ones{}", indices));
+    }
     draft->Leave(
         "NCCL_IB_GID_INDEX",
-        nccl ? fmt::format("NCCL {} finds the RoCE v2 index of each port itself{}", draft->here.nccl->version, indices)
+        nccl ? fmt::format("NCCL {} finds the RoCE v2 index of each port itself{}{}", draft->here.nccl->version,
+                           indices, several ? "; of several networks it takes the first: NCCL_IB_ADDR_RANGE" : "")
              : fmt::format("NCCL 2.21 and newer find the index of each port; which will be loaded is not known{}",
                            indices));
     return;
@@ -244,14 +287,41 @@ void DeriveGid(const Rail& rail, Draft* draft) {
     }
     return;
   }
-  draft->Set("NCCL_IB_GID_INDEX", std::to_string(*common.begin()), Confidence::kCertain,
-             fmt::format("NCCL {} would take index 0; {} is RoCE v2 over IPv4 on {}", draft->here.nccl->version,
-                         *common.begin(), Names(rail.ports)));
+  draft->Set("NCCL_IB_GID_INDEX", std::to_string(*common.begin()), several ? Confidence::kLikely : Confidence::kCertain,
+             fmt::format("NCCL {} would take index 0; {} is RoCE v2 over {} on {}{}", draft->here.nccl->version,
+                         *common.begin(), family, Names(good_ports),
+                         several ? fmt::format("; which network joins the nodes is not known{}", indices) : ""));
+}
+
+// NCCL spreads TCP over all interfaces it is left; naming the one of the route leaves faster cards idle.
+void WarnAboutIdleCards(const place::Interface& route, Draft* draft) {
+  const bool named = std::any_of(draft->out.set.begin(), draft->out.set.end(),
+                                 [](const Setting& s) { return s.name == "NCCL_SOCKET_IFNAME" && !s.user_value; });
+  if (!named) return;
+  const double least = std::max(route.gbit.value_or(0), 25.0);
+  std::vector<std::string> idle, all;
+  double gbit = 0;
+  for (const place::Interface& one : draft->here.interfaces) {
+    const bool real = one.up && !one.is_virtual && !one.loopback && one.master.empty() && !one.addresses.empty();
+    if (!real || one.name == route.name || one.gbit.value_or(0) < least) continue;
+    if (std::find(route.lower.begin(), route.lower.end(), one.name) != route.lower.end()) continue;
+    if (std::find(one.lower.begin(), one.lower.end(), route.name) != one.lower.end()) continue;
+    idle.push_back(one.name);
+    gbit = std::max(gbit, *one.gbit);
+  }
+  if (idle.empty()) return;
+  if (route.gbit.value_or(0) >= gbit) all.push_back(route.name);
+  all.insert(all.end(), idle.begin(), idle.end());
+  draft->Warn(fmt::format(
+      "TCP would carry all data over {}, while {} ({:g} Gb/s) {} idle; if the nodes reach each other there: "
+      "NCCL_SOCKET_IFNAME=={} with NCCL_OOB_NET_IFNAME={} (NCCL 2.23), or the network's own plugin",
+      route.name, Join(idle, ", "), gbit, idle.size() == 1 ? "is" : "are", Join(all, ","), route.name));
 }
 
 void DeriveTcp(const place::Interface* route, Draft* draft) {
   draft->Leave("NCCL_IB_DISABLE", "without an active RDMA port NCCL uses TCP by itself");
   if (route == nullptr) return;
+  WarnAboutIdleCards(*route, draft);
   if (route->gbit && *route->gbit >= 25) {
     const std::string why = fmt::format(
         "TCP over {} at {:g} Gb/s: one stream does not fill it; measure before keeping it", route->name, *route->gbit);
@@ -273,6 +343,27 @@ std::string Plugin(const Draft& draft) {
 }
 
 }  // namespace
+
+std::vector<const IbPort*> MissedPorts(const place::Hardware& here) {
+  std::map<std::string, int> active_on;
+  int most = 0;
+  bool beside = false;
+  for (const IbPort& port : here.ib) {
+    if (!port.active()) continue;
+    most = std::max(most, ++active_on[Card(port)]);
+    beside = beside || BesideAGpu(port, here);
+  }
+  std::vector<const IbPort*> out;
+  for (const IbPort& port : here.ib) {
+    if (port.active()) continue;
+    // The second port of a card that no card uses is empty by design.
+    if (active_on[Card(port)] > 0 && most == 1) continue;
+    // Where cards sit beside the GPUs, the other ports are somebody else's.
+    if (beside && !BesideAGpu(port, here)) continue;
+    out.push_back(&port);
+  }
+  return out;
+}
 
 void DeriveData(const place::Interface* route, Draft* draft) {
   WarnAboutFabric(draft);

@@ -193,6 +193,65 @@ TEST(Interfaces, ThePodsHalfOfAPairHasItsAddressWithoutANetwork) {
   EXPECT_THAT(Named(here, "eth0").addresses, ElementsAre("10.0.37.201/32"));
 }
 
+std::string RouteLine(const std::string& interface, const char* destination, const char* gateway, const char* mask) {
+  return interface + "\t" + destination + "\t" + gateway + "\t0003\t0\t0\t0\t" + mask + "\t0\t0\t0\n";
+}
+
+std::string Trie(const std::vector<std::string>& addresses) {
+  std::string text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n";
+  for (const std::string& address : addresses) text += "     |-- " + address + "\n        /32 host LOCAL\n";
+  return text;
+}
+
+TEST(Interfaces, AddressesWithoutANetworkGoWhereTheGatewaysBeginAlike) {
+  // A cloud's machine with a card in each of several networks: every address is a /32.
+  Tree tree = Tree::Empty();
+  std::string routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
+  routes +=
+      RouteLine("eth0", "00000000", "0100800A", "00000000") + RouteLine("eth0", "0100800A", "00000000", "FFFFFFFF");
+  routes +=
+      RouteLine("eth1", "0100010A", "00000000", "FFFFFFFF") + RouteLine("eth1", "0000010A", "0100010A", "0000FFFF");
+  tree.Write("/proc/net/route", routes);
+  tree.Write("/proc/net/fib_trie", Trie({"10.1.0.7", "10.128.0.7", "192.0.2.9"}));
+  const Hardware here = Scan(tree);
+  EXPECT_THAT(Named(here, "eth0").addresses, ElementsAre("10.128.0.7/32"));
+  EXPECT_THAT(Named(here, "eth1").addresses, ElementsAre("10.1.0.7/32"));  // and 192.0.2.9 is nobody's
+}
+
+TEST(Interfaces, TwoInOneNetworkHaveAnAddressEach) {
+  Tree tree = Tree::Empty();
+  tree.Write("/proc/net/route", RouteLine("hsn0", "0000960A", "00000000", "0000FFFF") +
+                                    RouteLine("hsn1", "0000960A", "00000000", "0000FFFF"));
+  tree.Write("/proc/net/fib_trie", Trie({"10.150.0.7", "10.150.0.8"}));
+  const Hardware here = Scan(tree);
+  EXPECT_THAT(Named(here, "hsn0").addresses, ElementsAre("10.150.0.7/16"));
+  EXPECT_THAT(Named(here, "hsn1").addresses, ElementsAre("10.150.0.8/16"));
+}
+
+TEST(Interfaces, WithoutSysTheyAreUpAndANoteSaysWhatIsMissing) {
+  Tree tree = Tree::Empty();
+  tree.Write("/proc/net/route", RouteLine("eth0", "0000030A", "00000000", "00FFFFFF"));
+  tree.Write("/proc/net/fib_trie", Trie({"10.3.0.2", "127.0.0.1"}));
+  const Hardware here = Scan(tree);
+  EXPECT_TRUE(Named(here, "eth0").up);
+  EXPECT_FALSE(Named(here, "eth0").loopback);
+  EXPECT_TRUE(Named(here, "lo").loopback);
+  EXPECT_THAT(here.notes, Contains(HasSubstr("/sys cannot be read")));
+  EXPECT_THAT(ScanNamed("pod-without-rdma").notes, testing::Not(Contains(HasSubstr("/sys cannot be read"))));
+}
+
+TEST(System, AmdGpusAreSeenAndNotCounted) {
+  Tree tree = Tree::Empty();
+  const std::string nodes = "/sys/class/kfd/kfd/topology/nodes/";
+  tree.Write(nodes + "0/gpu_id", "0\n");  // the CPU
+  tree.Write(nodes + "1/gpu_id", "51110\n");
+  tree.Write(nodes + "2/gpu_id", "9219\n");
+  const Hardware here = Scan(tree);
+  EXPECT_EQ(here.gpu_source, "amdgpu");
+  EXPECT_THAT(here.gpus, IsEmpty());
+  EXPECT_THAT(here.notes, Contains(HasSubstr("2 AMD GPUs are here")));
+}
+
 TEST(Routes, TheLongestPrefixDecides) {
   const Hardware here = ScanNamed("roce-mixed-gids");
   EXPECT_EQ(Way(here, "10.1.1.77"), "ens2np0");  // /24

@@ -34,6 +34,8 @@ TEST(SystemChecks, LockedMemoryMattersOnlyToRdma) {
   Scene scene = HealthyScene();
   scene.root = "/nonexistent";  // no capability lifts the limit
   scene.here.limits.memlock = 65536;
+  EXPECT_EQ(CheckMemlock(scene).state(), State::kWarn) << "one node";
+  scene.nnodes = 2;
   ExpectProblem(CheckMemlock(scene), State::kFail, "64.0 KiB");
   scene.here.limits.memlock = 8ull << 30;
   EXPECT_EQ(CheckMemlock(scene).state(), State::kWarn);
@@ -84,6 +86,7 @@ TEST(SystemChecks, AClockNobodySetsMattersBetweenNodes) {
 
 TEST(RdmaPorts, DownOneWarnsAllDownFails) {
   Scene scene = HealthyScene();
+  scene.nnodes = 2;
   scene.here.ib[2].state = "DOWN";
   scene.here.ib[2].phys_state = "Polling";
   ExpectProblem(CheckIbPorts(scene), State::kWarn, "mlx5_2 port 1 is DOWN (Polling)");
@@ -96,13 +99,48 @@ TEST(RdmaPorts, DownOneWarnsAllDownFails) {
   scene.env.clear();
   for (place::IbPort& port : scene.here.ib) port.state = "DOWN";
   ExpectProblem(CheckIbPorts(scene), State::kFail, "no RDMA port is active");
+  scene.nnodes = 1;
+  ExpectProblem(CheckIbPorts(scene), State::kWarn, "no RDMA port is active");
+  scene.nnodes = 2;
+  scene.visible.clear();  // Gloo speaks TCP
+  EXPECT_EQ(CheckIbPorts(scene).state(), State::kWarn);
+}
+
+TEST(RdmaPorts, WhatIsUnusedByDesignIsNotComplainedAbout) {
+  Scene scene = HealthyScene();
+  scene.nnodes = 2;
+  place::IbPort second = scene.here.ib[0];  // the other port of a card, where no card uses it
+  second.port = 2;
+  second.state = "DOWN";
+  scene.here.ib.push_back(second);
+  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
+  scene.env["NCCL_IB_HCA"] = "mlx5";  // a beginning that fits every card asks for none by name
+  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
+  scene.env.clear();
+  scene.here.ib.push_back(HealthyPort(9));  // a front end that `lockstep run` leaves out by itself
+  scene.here.ib.back().link_layer = "Ethernet";
+  scene.here.ib.back().gbit = 100;
+  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
+}
+
+TEST(RdmaPorts, APodNeedsOnlyOneItCanOpen) {
+  Scene scene = HealthyScene();
+  scene.nnodes = 2;
+  for (place::IbPort& port : scene.here.ib) port.verbs.clear();
+  ExpectProblem(CheckIbPorts(scene), State::kWarn, "mlx5_0 port 1, mlx5_1 port 1");
+  EXPECT_EQ(CheckIbPorts(scene).problems.size(), 1u);
+  scene.here.ib[5].verbs = "/dev/infiniband/uverbs5";
+  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk);
+  EXPECT_THAT(CheckIbPorts(scene).note, HasSubstr("1 can be opened here"));
 }
 
 TEST(RdmaPorts, WithoutSubnetManagerOrWithMixedRates) {
   Scene scene = HealthyScene();
+  scene.nnodes = 2;
   scene.here.ib[0].sm_lid = 0;
   ExpectProblem(CheckIbPorts(scene), State::kFail, "sm_lid 0");
   scene = HealthyScene();
+  scene.nnodes = 2;
   scene.here.ib[0].state = "INIT";
   ExpectProblem(CheckIbPorts(scene), State::kFail, "no subnet manager");
   scene = HealthyScene();

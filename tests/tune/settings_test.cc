@@ -340,6 +340,120 @@ TEST(Tune, GidIndicesThatDifferFitNoOldNccl) {
   EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "no RoCE v2 GID"));
 }
 
+TEST(Tune, RoceOfIpv6OnlyIsFoundByItsFamily) {
+  Hardware here = Node();
+  here.ib = {Roce("mlx5_0", {}), Roce("mlx5_1", {})};
+  for (IbPort& port : here.ib) {
+    port.gids.resize(2);  // link-local only
+    port.gids.push_back({2, "2001:0db8:0000:0000:0000:0000:0000:0005", "IB/RoCE v1", "eth2", false});
+    port.gids.push_back({3, "2001:0db8:0000:0000:0000:0000:0000:0005", "RoCE v2", "eth2", false});
+  }
+  Settings settings = Derive(here, TwoNodes(), {});
+  EXPECT_EQ(Value(settings, "NCCL_IB_ADDR_FAMILY"), "AF_INET6");
+  EXPECT_TRUE(Find(settings, "NCCL_IB_ADDR_FAMILY")->applies());
+  EXPECT_FALSE(Warned(settings, "no RoCE v2 GID"));
+  here.nccl->version = "2.18.3";  // knows no family, only an index
+  settings = Derive(here, TwoNodes(), {});
+  EXPECT_EQ(Find(settings, "NCCL_IB_ADDR_FAMILY"), nullptr);
+  EXPECT_EQ(Value(settings, "NCCL_IB_GID_INDEX"), "3");
+  here.nccl->version = "2.27.5";
+  here.ib.push_back(Roce("mlx5_2", {3}));
+  settings = Derive(here, TwoNodes(), {});
+  EXPECT_EQ(Find(settings, "NCCL_IB_ADDR_FAMILY"), nullptr) << "one port has IPv4";
+  EXPECT_TRUE(Warned(settings, "mlx5_0 has RoCE v2 GIDs for IPv6 only"));
+}
+
+TEST(Tune, RoceOfTheFirstVersionAloneIsCalledThat) {
+  Hardware here = Node();
+  here.ib = {Roce("mlx4_0", {})};
+  here.ib[0].gids.erase(here.ib[0].gids.begin() + 1);
+  EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "mlx4_0 has GIDs of RoCE v1 only"));
+}
+
+TEST(Tune, OfSeveralVlansNobodyKnowsWhichJoinsTheNodes) {
+  Hardware here = Node();
+  here.nccl->version = "2.18.3";
+  here.ib = {Roce("mlx5_0", {3, 5})};
+  here.ib[0].gids.back().netdev = "eth2.60";
+  const Settings settings = Derive(here, TwoNodes(), {});
+  ASSERT_EQ(Value(settings, "NCCL_IB_GID_INDEX"), "3");
+  EXPECT_FALSE(Find(settings, "NCCL_IB_GID_INDEX")->applies());
+  EXPECT_NE(Find(settings, "NCCL_IB_GID_INDEX")->because.find("5 of eth2.60"), std::string::npos);
+}
+
+// Eight GPUs, each on a switch with its port; `extra` further ports of the same kind on root ports of their own.
+Hardware SwitchesAnd(int extra) {
+  Hardware here = EightRails();
+  for (size_t i = 0; i < here.gpus.size(); ++i) {
+    const std::string bridge = "pci0000:" + std::to_string(10 + i) + "/0000:" + std::to_string(10 + i) + ":01.0/";
+    here.gpus[i].pci_path = bridge + "gpu";
+    here.ib[i].pci_path = bridge + "nic";
+  }
+  for (int i = 0; i < extra; ++i) {
+    IbPort far = here.ib[0];
+    far.device = "mlx5_" + std::to_string(20 + i);
+    far.pci_path = "pci0000:9" + std::to_string(i) + "/0000:90:01.0/nic";
+    far.pci = "0000:9" + std::to_string(i) + ":00.0";
+    here.ib.insert(here.ib.begin() + 2, far);  // numbered between the others, as by bus
+  }
+  return here;
+}
+
+TEST(Tune, PortsOfStorageAtTheSameRateAreKnownByTheirPlace) {
+  const Settings settings = Derive(SwitchesAnd(2), TwoNodes(), {});
+  EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7");
+  EXPECT_TRUE(Find(settings, "NCCL_IB_HCA")->applies());
+  EXPECT_EQ(Find(Derive(SwitchesAnd(0), TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
+  // Where a GPU has none beside it, the far ones may be meant for it.
+  Hardware here = SwitchesAnd(2);
+  here.ib.back().pci_path = "pci0000:80/0000:80:01.0/nic";
+  EXPECT_EQ(Find(Derive(here, TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
+}
+
+TEST(Tune, ADownPortBesideNoGpuIsSomebodyElses) {
+  Hardware here = SwitchesAnd(1);
+  here.ib[2].state = "DOWN";
+  EXPECT_FALSE(Warned(Derive(here, TwoNodes(), {}), "not ACTIVE"));
+  here.ib[3].state = "DOWN";
+  EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "1 of 8 RDMA ports is not ACTIVE: " + here.ib[3].device));
+}
+
+TEST(Tune, APodWithACardOfItsOwnMaySeeTheHostsOthers) {
+  Hardware here = EightRails();
+  for (IbPort& port : here.ib) port.driver = "mlx5_core";
+  EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "no /dev/infiniband"));
+  here.ib[3].verbs = "/dev/infiniband/uverbs3";
+  const Settings settings = Derive(here, TwoNodes(), {});
+  EXPECT_FALSE(Warned(settings, "no /dev/infiniband"));
+  EXPECT_EQ(Find(settings, "NCCL_IB_HCA"), nullptr);
+}
+
+TEST(Tune, FasterCardsThatTcpWouldLeaveIdleAreNamed) {
+  Hardware here = Node();
+  for (int i = 1; i <= 2; ++i) {
+    here.interfaces.push_back(Link("eth" + std::to_string(i), "10." + std::to_string(i) + ".0.5/24", 200));
+  }
+  const Settings settings = Derive(here, TwoNodes(), {});
+  EXPECT_EQ(Value(settings, "NCCL_SOCKET_IFNAME"), "eth0");
+  EXPECT_TRUE(Warned(settings, "NCCL_SOCKET_IFNAME==eth1,eth2 with NCCL_OOB_NET_IFNAME=eth0"));
+  EXPECT_FALSE(Warned(Derive(here, TwoNodes(), {{"NCCL_SOCKET_IFNAME", "eth0"}}), "idle")) << "the user has chosen";
+  here.ib = {Port("mlx5_0", "InfiniBand", 400)};
+  EXPECT_FALSE(Warned(Derive(here, TwoNodes(), {}), "idle")) << "RDMA carries the data";
+  here.ib.clear();
+  here.interfaces[2].is_virtual = here.interfaces[3].is_virtual = true;
+  EXPECT_FALSE(Warned(Derive(here, TwoNodes(), {}), "idle"));
+}
+
+TEST(Tune, AmdGpusAreNotCalledNone) {
+  JobShape job = TwoNodes();
+  job.gpus = false;
+  Hardware here = Node();
+  here.gpu_source = "amdgpu";
+  for (const LeftAlone& left : Derive(here, job, {}).left) {
+    EXPECT_EQ(left.because.find("no GPU"), std::string::npos) << left.because;
+  }
+}
+
 TEST(Tune, ACloudsPluginIsNotTouched) {
   Hardware here = EightRails();
   here.ib.push_back(Port("mlx5_9", "Ethernet", 25));
