@@ -36,6 +36,8 @@ constexpr ExceptionRule kRules[] = {
     {"DistError", Role::kConsequence, 3, Policy::kOnce, "communication between ranks failed: {m}",
      "find the rank that ended first"},
     {"RayTaskError", Role::kTrigger, 2, Policy::kNone, "a Ray task failed: {m}", "look at the task's own traceback"},
+    {"RayActorError", Role::kConsequence, 3, Policy::kOnce, "a Ray actor died: {m}",
+     "look at the own log of that worker and at dmesg of its node"},
     {"ActorDiedError", Role::kConsequence, 3, Policy::kOnce, "a Ray actor died: {m}",
      "look for a kill for lack of memory on its node"},
     {"WorkerCrashedError", Role::kConsequence, 3, Policy::kOnce, "a Ray worker crashed: {m}",
@@ -214,6 +216,16 @@ std::string ExceptionId(std::string_view type) {
   }
   if (id.back() == '-') id += "exception";
   return id;
+}
+
+bool IntroducesHandled(std::string_view line) {
+  static constexpr std::string_view kWords[] = {
+      "Exception ignored in", "retry",        "Retry",         "skipping",   "Skipping", "ignoring", "Ignoring",
+      "falling back",         "Falling back", "will continue", "continuing", "skipped",  "Skipped",  "(ignored)"};
+  for (std::string_view word : kWords) {
+    if (line.find(word) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 }  // namespace lockstep::diagnose

@@ -29,4 +29,7 @@ std::string_view ClassName(std::string_view type);
 // "py-out-of-memory-error".
 std::string ExceptionId(std::string_view type);
 
+// A line before a traceback that says it was dealt with.
+bool IntroducesHandled(std::string_view line);
+
 }  // namespace lockstep::diagnose

@@ -42,6 +42,7 @@ struct Finding {
   uint64_t marks = 0;                                  // progress of the same stream before it
   uint64_t source_marks = 0;                           // and of the whole file
   uint32_t stream = 0;                                 // index into streams
+  bool earlier = false;                                // of an attempt the file went on after
   uint64_t count = 1;
 };
 
@@ -57,6 +58,7 @@ struct Stream {
   double last_mark_time = 0;
   bool loss_finite = true;     // of the last line that names a loss
   uint64_t finished_line = 0;  // where it says it is done, 0: nowhere
+  uint64_t done_line = 0;      // a bare "done": an end only as the file's last word
 };
 
 struct RankEnd {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diagnose/attempts.h"
 #include "diagnose/exceptions.h"
 #include "diagnose/rank_ends.h"
 #include "diagnose/waiting.h"
@@ -35,38 +36,6 @@ bool KnownEarlier(const Candidate& a, const Candidate& b) {
   return false;
 }
 
-struct SignalAdvice {
-  int signal;
-  int weight;
-  Policy policy;
-  const char* remedy;
-};
-constexpr SignalAdvice kSignalAdvice[] = {
-    {SIGKILL, 3, Policy::kOnce,
-     "look at memory.events of the job's cgroup, dmesg or the pod's status; fewer loader workers or more memory"},
-    {SIGSEGV, 3, Policy::kOnce,
-     "PYTHONFAULTHANDLER=1 shows the Python stack; suspect extensions built for another torch or CUDA"},
-    {SIGBUS, 3, Policy::kFix, "enlarge /dev/shm; make sure no file that is mapped gets overwritten"},
-    {SIGILL, 3, Policy::kStop, "use a build for this processor, or nodes of one kind"},
-    {SIGABRT, 2, Policy::kOnce, "look at the last lines of that rank"},
-    {0, 3, Policy::kOnce, "look at the last lines of that rank"},
-};
-
-const SignalAdvice& AdviceFor(int signal) {
-  for (const SignalAdvice& advice : kSignalAdvice) {
-    if (advice.signal == signal || advice.signal == 0) return advice;
-  }
-  return kSignalAdvice[0];
-}
-
-// "exit-sigkill"; a signal without a name: "signal-42".
-std::string SignalId(int signal) {
-  std::string name = SignalName(signal);
-  if (name == "?") return fmt::format("signal-{}", signal);
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return "exit-" + name;
-}
-
 class Court {
  public:
   explicit Court(Findings findings) : f_(std::move(findings)) {}
@@ -74,6 +43,7 @@ class Court {
   Diagnosis Decide() {
     ResolveRanks();
     AddEndFindings();
+    MarkEarlierAttempts(&f_);
     MakeCandidates();
     const Candidate* chosen = Choose();
     Diagnosis out;
@@ -149,6 +119,8 @@ class Court {
           finding.role = Role::kTrigger;
         }
         if (end.first && finding.weight == 3) finding.weight = kStrong;
+        // An abort is how a process ends that has just said why.
+        if (end.signal == SIGABRT && SaysSomething(end.rank)) finding.weight = 1;
       } else {
         finding.id = fmt::format("exit-{}", *end.code);
         finding.cause = end.rank >= 0
@@ -188,7 +160,8 @@ class Court {
       if (finding.weight <= 0) continue;
       Candidate candidate{.finding = &finding};
       const Stream& stream = f_.streams[finding.stream];
-      candidate.recovered = stream.marks >= finding.marks + 2 || WentOn(finding.source, finding.source_marks);
+      candidate.recovered =
+          finding.earlier || stream.marks >= finding.marks + 2 || WentOn(finding.source, finding.source_marks);
       const bool quiet =
           finding.level == Level::kWarning || finding.level == Level::kInfo || finding.level == Level::kDebug;
       // What a speaker says last was not got over.
@@ -290,7 +263,15 @@ class Court {
         }
       }
       if (const Candidate* name = UnknownName(*weak)) return name;
+      if (const Candidate* said = Unexplained(*weak)) return said;
       if (weak->finding->id != "error-line") return weak;
+      // Words that nobody knows explain less than any that are known.
+      if (const Candidate* named = Earliest([](const Candidate& c) {
+            return !c.soft && !c.from_end && IsCause(*c.finding) && c.finding->weight == 3 &&
+                   c.finding->id != "error-line";
+          })) {
+        return named;
+      }
       const Candidate* known = BestLeft();
       return known != nullptr && known->finding->weight > 1 && !known->from_end ? known : weak;
     }
@@ -298,6 +279,18 @@ class Court {
     // Something failed although everything that was found had been got over.
     if (Failed()) return Earliest([](const Candidate& c) { return IsCause(*c.finding) && c.finding->weight >= 2; });
     return nullptr;
+  }
+
+  // An exit code that nobody explains is explained by the last exception, even one that seemed to be dealt with.
+  const Candidate* Unexplained(const Candidate& end) const {
+    if (!end.from_end || end.finding->weight > 2) return nullptr;
+    const Candidate* last = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      const Finding& finding = *candidate.finding;
+      const bool dealt_with = candidate.soft && !candidate.recovered && finding.level == Level::kWarning;
+      if (dealt_with && finding.traceback && IsCause(finding) && finding.weight >= kStrong) last = &candidate;
+    }
+    return last;
   }
 
   // A host name that cannot be resolved is often only warned about; it explains that nobody was reached.
@@ -341,10 +334,12 @@ class Court {
   }
 
   bool CameToItsEnd(const Stream& stream) const {
-    const bool said = stream.finished_line > 0;
+    const bool last_word = stream.done_line > 0 && stream.done_line + 3 >= f_.sources[stream.source].lines;
+    const bool said = stream.finished_line > 0 || last_word;
     const bool counted = stream.total && stream.step && *stream.step >= *stream.total && stream.marks >= 2;
     if (!said && !counted) return false;
-    const uint64_t done = std::max(stream.finished_line, counted ? stream.last_mark_line : 0);
+    const uint64_t done =
+        std::max({stream.finished_line, counted ? stream.last_mark_line : 0, last_word ? stream.done_line : 0});
     return std::none_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
       const Finding& finding = *candidate.finding;
       if (candidate.soft) return false;

@@ -64,6 +64,7 @@ std::string FirstPass(std::string_view regex) {
   for (std::string_view part : parts) {
     if (part.starts_with('^')) part.remove_prefix(1);
     if (part.starts_with(".*") && part.size() > 3) part.remove_prefix(2);
+    if (part.starts_with("\\S+") && part.size() > 4) part.remove_prefix(3);
     if (out.size() > 1) out += '|';
     out += WithoutTail(part);
   }

@@ -14,7 +14,11 @@ namespace lockstep::diagnose {
 
 std::optional<bool> LossIsFinite(std::string_view line) {
   const std::optional<double> loss = record::ParseLoss(line);
-  if (!loss) return std::nullopt;
+  static const RE2 lost_evaluation(R"((?i)\b(?:eval|val|valid|test)_loss['"]?\s*[:=]\s*['"]?-?nan\b)");
+  if (!loss) {
+    if (RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), lost_evaluation)) return false;
+    return std::nullopt;
+  }
   static const RE2 lost_gradient(R"((?i)grad[_ ]?norm['"]?\s*[:=]?\s*['"]?-?nan\b)");
   return std::isfinite(*loss) && !RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), lost_gradient);
 }

@@ -1,5 +1,6 @@
 #include "diagnose/rank_ends.h"
 
+#include <fmt/format.h>
 #include <re2/re2.h>
 
 #include <charconv>
@@ -59,7 +60,32 @@ void SetCode(RankEnd* end, int code) {
   end->after_stop = end->after_stop || end->signal == SIGTERM;
 }
 
+constexpr SignalAdvice kSignalAdvice[] = {
+    {SIGKILL, 3, Policy::kOnce,
+     "look at memory.events of the job's cgroup, dmesg or the pod's status; fewer loader workers or more memory"},
+    {SIGSEGV, 3, Policy::kOnce,
+     "PYTHONFAULTHANDLER=1 shows the Python stack; suspect extensions built for another torch or CUDA"},
+    {SIGBUS, 3, Policy::kFix, "enlarge /dev/shm; make sure no file that is mapped gets overwritten"},
+    {SIGILL, 3, Policy::kStop, "use a build for this processor, or nodes of one kind"},
+    {SIGABRT, 2, Policy::kOnce, "look at the last lines of that rank"},
+    {0, 3, Policy::kOnce, "look at the last lines of that rank"},
+};
+
 }  // namespace
+
+const SignalAdvice& AdviceFor(int signal) {
+  for (const SignalAdvice& advice : kSignalAdvice) {
+    if (advice.signal == signal || advice.signal == 0) return advice;
+  }
+  return kSignalAdvice[0];
+}
+
+std::string SignalId(int signal) {
+  std::string name = SignalName(signal);
+  if (name == "?") return fmt::format("signal-{}", signal);
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return "exit-" + name;
+}
 
 int SignalOfText(std::string_view text) {
   for (const SignalRow& row : kSignals) {

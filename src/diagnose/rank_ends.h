@@ -3,6 +3,7 @@
 // order.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,5 +35,17 @@ int SignalOfText(std::string_view text);
 const char* SignalName(int signal);
 // What a signal says about its cause when nobody else says anything.
 const char* SignalMeaning(int signal);
+
+// "exit-sigkill"; a signal without a name: "signal-42".
+std::string SignalId(int signal);
+
+// What is known about a rank that a signal ended when nobody else says anything.
+struct SignalAdvice {
+  int signal;
+  int weight;
+  Policy policy;
+  const char* remedy;
+};
+const SignalAdvice& AdviceFor(int signal);
 
 }  // namespace lockstep::diagnose

@@ -24,7 +24,7 @@ const char* const kMarkerPatterns[kMarkers] = {
     R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d))",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
-    R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after))",
+    R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after)|^(done|finished|completed|success)[.! ]*$)",
     R"(\b(ERROR|FATAL|CRITICAL|[Ee]rror|[Ee]xception|[Ff]atal|panic|PANIC)\b|[A-Za-z_](Error|Exception)\b)",
     nullptr,  // kEndLines
 };
@@ -77,17 +77,6 @@ bool BelongsToMessage(const Signature& row) {
     if (row.domain == domain) return false;
   }
   return true;
-}
-
-// A line before a traceback that says it was dealt with.
-bool IntroducesHandled(std::string_view line) {
-  static constexpr std::string_view kWords[] = {
-      "Exception ignored in", "retry",        "Retry",         "skipping",   "Skipping", "ignoring", "Ignoring",
-      "falling back",         "Falling back", "will continue", "continuing", "skipped",  "Skipped",  "(ignored)"};
-  for (std::string_view word : kWords) {
-    if (Has(line, word)) return true;
-  }
-  return false;
 }
 
 void RemoveColours(std::string_view text, std::string* out) {
@@ -289,6 +278,11 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
     speaker.traceback_level = line.origin.level;
     speaker.traceback_rank = line.origin.rank >= 0 ? line.origin.rank : ends_.TakeSpawned();
     speaker.traceback_node = std::string(line.origin.node);
+    // An error line just before it only introduces it.
+    if (!findings_->all.empty() && findings_->all.back().id == "error-line" &&
+        findings_->all.back().source == source_ && findings_->all.back().line + 1 == line.number) {
+      findings_->all.back().weight = 1;
+    }
     // "WARNING ... retrying" or "Exception ignored in" just before it.
     if (begin > 0) {
       const void* before = begin > 1 ? memrchr(chunk.data(), '\n', begin - 1) : nullptr;
@@ -436,7 +430,9 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       if (pattern == rows_.size() + kErrorMark) error = true;
       if (pattern == rows_.size() + kFinishedMark && line.origin.level != Level::kError &&
           matcher_.Find(pattern, line.origin.text, nullptr)) {
-        findings_->streams[speaker.stream].finished_line = line.number;
+        const bool bare = Trim(line.origin.text).find(' ') == std::string_view::npos;
+        Stream& stream = findings_->streams[speaker.stream];
+        (bare ? stream.done_line : stream.finished_line) = line.number;
         // kubectl describe: the pod as a whole
         if (!findings_->outcome && line.origin.text.starts_with("Status:")) findings_->outcome = "succeeded";
       }

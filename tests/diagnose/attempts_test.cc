@@ -1,0 +1,107 @@
+// Files to which several attempts were appended, scripts that go on, and ends that explain nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "diagnose/diagnosis.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+using ::testing::HasSubstr;
+
+Diagnosis Of(const std::string& text) {
+  Result<Diagnosis> found = DiagnoseText({{.name = "log", .text = text}}, {});
+  EXPECT_TRUE(found.ok()) << found.status().ToString();
+  return found.ok() ? *found : Diagnosis();
+}
+std::string Trace(const std::string& tag, const std::string& exception) {
+  return tag + "Traceback (most recent call last):\n" + tag + "  File \"/home/u/fit.py\", line 7, in <module>\n" + tag +
+         "    main()\n" + tag + exception + "\n";
+}
+std::string Words(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) text += "reading shard of the corpus, part " + std::to_string(i * 7) + "\n";
+  return text;
+}
+
+TEST(Attempts, TheLastOfThoseInOneFileDecides) {
+  const Diagnosis d = Of(Words(3) + Trace("", "KeyError: 'first'") + Words(60) + Trace("", "ValueError: second"));
+  EXPECT_EQ(d.signature, "py-value-error");
+  EXPECT_THAT(d.cause, HasSubstr("second"));
+  // Close together the second may follow from the first.
+  EXPECT_EQ(Of(Trace("", "KeyError: 'first'") + Words(5) + Trace("", "ValueError: second")).signature, "py-key-error");
+}
+
+TEST(Attempts, AFileThatGoesOnForLongAfterAnExceptionGotOverIt) {
+  EXPECT_EQ(Of(Trace("", "KeyError: 'first'") + Words(150)).verdict, Verdict::kUnknown);
+  EXPECT_EQ(Of(Trace("", "KeyError: 'first'") + Words(50)).verdict, Verdict::kFailure);
+}
+
+TEST(Attempts, WhereSeveralRanksSpeakTheFirstErrorStaysTheCause) {
+  const Diagnosis d =
+      Of(Trace("[rank1]: ", "KeyError: 'first'") + Words(150) + Trace("[rank0]: ", "ValueError: second"));
+  EXPECT_EQ(d.signature, "py-key-error");
+  EXPECT_EQ(d.rank, 1);
+}
+
+TEST(Attempts, AShellGoesOnAfterALineThatFailed) {
+  const std::string shell = "job.sh: line 4: ml: command not found\n";
+  EXPECT_EQ(Of(shell + Trace("", "KeyError: 'x'")).signature, "py-key-error");
+  EXPECT_EQ(Of(shell).signature, "shell");
+  EXPECT_THAT(Of(shell).cause, HasSubstr("ml: command not found"));
+  EXPECT_EQ(Of(shell + "loading\ndone\n").verdict, Verdict::kHealthy);
+}
+
+TEST(Attempts, ABareDoneIsAnEndOnlyAsTheLastWord) {
+  EXPECT_EQ(Of("loading\nDONE\n").verdict, Verdict::kHealthy);
+  EXPECT_EQ(Of("loading\nDONE\n" + Words(9)).verdict, Verdict::kUnknown);
+}
+
+TEST(Ends, AnExitCodeIsExplainedByAnExceptionThatSeemedToBeDealtWith) {
+  const Diagnosis d =
+      Of("uploader: no network, entering retry loop\n" + Trace("", "IndexError: list index out of range") +
+         "\nERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 4 (pid: 9) "
+         "of binary: /usr/bin/python\n");
+  EXPECT_EQ(d.signature, "py-index-error");
+  EXPECT_EQ(d.rank, 4);
+}
+
+TEST(Ends, AnAbortIsExplainedByWhatTheRankSaidBefore) {
+  const Diagnosis d = Of(
+      "[rank4]:[E ProcessGroupNCCL.cpp:523] [Rank 4] Watchdog caught collective operation timeout: "
+      "WorkNCCL(SeqNum=27, OpType=ALLGATHER, NumelIn=1, NumelOut=5, Timeout(ms)=180000) ran for 180001 milliseconds\n"
+      "[2026-01-01 10:00:00,000] [ERROR] [launch.py:321:sigkill_handler] ['python', '-u', 'fit.py', "
+      "'--local_rank=4'] exits with return code = -6\n");
+  EXPECT_EQ(d.signature, "pt-wd-timeout");
+}
+
+TEST(Ends, AClosedTerminalIsNotPreemption) {
+  const Diagnosis d = Of("torch.distributed.elastic.multiprocessing.api.SignalException: Process 77 got signal: 1\n");
+  EXPECT_EQ(d.signature, "py-signal-exception");
+  EXPECT_THAT(d.cause, HasSubstr("SIGHUP"));
+  EXPECT_EQ(Of("SignalException: Process 77 got signal: 15\n").signature, "preempted");
+}
+
+TEST(Words, ALineThatIntroducesATracebackIsNotTheCause) {
+  const Diagnosis d =
+      Of("2026-01-01 10:00:00,000 ERROR runner.py:77 -- something went wrong with trial 4\n" +
+         Trace("", "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task."));
+  EXPECT_EQ(d.signature, "ray-worker-died");
+}
+
+TEST(Words, TheReasonOfTheSystemBeatsTheLibraryThatMetIt) {
+  EXPECT_EQ(Of(Trace("",
+                     "safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 122, kind: "
+                     "FilesystemQuotaExceeded, message: \"Disk quota exceeded\" })"))
+                .signature,
+            "fs-edquot");
+}
+
+TEST(Numbers, AnEvaluationThatIsNoNumberIsAFailureUntilTheLossIsOneAgain) {
+  const std::string bad = "{'eval_loss': nan, 'eval_runtime': 17.6, 'epoch': 1.0}\n";
+  EXPECT_EQ(Of(bad + bad).signature, "num-nan");
+  EXPECT_EQ(Of(bad + "{'loss': 0.5, 'epoch': 1.1}\n{'loss': 0.4, 'epoch': 1.2}\n").verdict, Verdict::kHealthy);
+}
+
+}  // namespace
+}  // namespace lockstep::diagnose
