@@ -52,6 +52,11 @@ bool OwnVariable(const Fact& fact) {
   return false;
 }
 
+bool Mentioned(const Unit& unit, const char* what) {
+  return std::any_of(unit.facts.begin(), unit.facts.end(),
+                     [&](const Fact& fact) { return fact.kind == "mention" && fact.name == what; });
+}
+
 bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& words) {
   if (fact.used || (OwnVariable(fact) && !Variables::Table().Meant(fact.name))) return false;
   if (!Variables::Complete(fact.name) || Variables::Table().Find(fact.name) != nullptr) return false;
@@ -66,14 +71,13 @@ bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& w
 }
 
 bool UnknownFar(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
-  return Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name);
+  return !Mentioned(unit, "rocm") && Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name);
 }
 
 bool Misspelt(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
-  if (Variables::Complete(fact.name) ? !Unknown(fact, unit, context, words)
-                                     : Variables::Table().Find(fact.name) != nullptr) {
-    return false;
-  }
+  const Variable* known = Variables::Table().Find(fact.name);
+  if (fact.used || (known != nullptr && known->name.back() != '*') || InLibrary(fact, context)) return false;
+  if (known == nullptr && Variables::Complete(fact.name) && !Unknown(fact, unit, context, words)) return false;
   const std::optional<std::string> meant = Variables::Table().Meant(fact.name);
   if (!meant) return false;
   words["nearest"] = *meant;
@@ -172,9 +176,10 @@ bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, 
   return true;
 }
 
-bool OutOfRange(const Fact& fact, const Unit&, const LintContext&, Words& words) {
+bool OutOfRange(const Fact& fact, const Unit& unit, const LintContext&, Words& words) {
   const Variable* row = Row(fact);
   double number = 0;
+  if (row != nullptr && row->owner == "nccl" && Mentioned(unit, "rocm")) return false;  // RCCL has limits of its own
   if (!WantsNumber(row) || row->range.empty() || !AsNumber(std::string(Trim(fact.value)), number)) return false;
   const size_t dots = row->range.find("..");
   if (dots == std::string::npos) return false;
@@ -231,6 +236,10 @@ bool Quoted(const Fact& fact, const Unit& unit, const LintContext&, Words&) {
   if (!Variables::Complete(fact.name) && Row(fact) == nullptr) return false;
   const std::string& value = fact.value;
   if (unit.dialect == "conf") return false;  // conf-line says it
+  // Quotes that a word processor made are letters everywhere.
+  for (std::string_view quote : {"\u201c", "\u201d", "\u2018", "\u2019"}) {
+    if (value.find(quote) != std::string::npos) return true;
+  }
   return value.size() >= 2 && (value[0] == '"' || value[0] == '\'') && value.back() == value[0];
 }
 
@@ -331,13 +340,23 @@ bool UnknownAlgorithm(const Fact& fact, const Unit&, const LintContext&, Words& 
                                                     "nvls", "nvlstree", "pat",           "collnet"};
   static const std::set<std::string> kProtocols = {"ll", "ll128", "simple"};
   const std::set<std::string>& known = fact.name == "NCCL_ALGO" ? kAlgorithms : kProtocols;
-  for (const std::string& part : Split(Lower(fact.value), ';')) {
+  static const std::set<std::string> kCollectives = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
+  const std::vector<std::string> parts = Split(Lower(fact.value), ';');
+  for (const std::string& part : parts) {
     const size_t colon = part.find(':');
     std::string list = colon == std::string::npos ? part : part.substr(colon + 1);
+    if (colon != std::string::npos && kCollectives.count(part.substr(0, colon)) == 0) {
+      words["detail"] = fmt::format("collective '{}'", part.substr(0, colon));
+      return true;
+    }
+    if (colon == std::string::npos && &part != &parts[0] && !part.empty()) {
+      words["detail"] = fmt::format("'{}' without a collective behind the first ';'", part);
+      return true;
+    }
     if (!list.empty() && list[0] == '^') list = list.substr(1);
     for (const std::string& word : Split(list, ',')) {
-      if (Trim(word).empty() || known.count(std::string(Trim(word))) != 0) continue;
-      words["detail"] = std::string(Trim(word));
+      if (word.empty() || known.count(word) != 0) continue;
+      words["detail"] = word == Trim(word) ? word : fmt::format("'{}', with the blank", word);
       return true;
     }
   }
@@ -399,10 +418,26 @@ bool NoCloudPlugin(const Fact&, const Unit& unit, const LintContext&, Words&) {
 }
 
 bool NoMegatron(const Fact&, const Unit& unit, const LintContext&, Words&) {
-  return !Speaks(
-      unit, {"megatron", "tensor-model-parallel", "tensor_model_parallel", "sequence-parallel", "sequence_parallel",
-             "pretrain_gpt", "pretrain_bert", "pretrain_t5", "nemo", "transformer_engine", "tp-comm-overlap",
-             "tensor_parallel", "tensor-parallel", "mcore", "jax", "xla"});
+  return !Speaks(unit, {"megatron",
+                        "tensor-model-parallel",
+                        "tensor_model_parallel",
+                        "sequence-parallel",
+                        "sequence_parallel",
+                        "pretrain_gpt",
+                        "pretrain_bert",
+                        "pretrain_t5",
+                        "nemo",
+                        "transformer_engine",
+                        "tp-comm-overlap",
+                        "tensor_parallel",
+                        "tensor-parallel",
+                        "mcore",
+                        "jax",
+                        "xla",
+                        "nanotron",
+                        "colossal",
+                        "neox",
+                        "internevo"});
 }
 
 bool Sharded(const Fact&, const Unit& unit, const LintContext&, Words&) {
@@ -446,7 +481,25 @@ bool FewerGpusThanWorkers(const Fact& fact, const Unit& unit, const LintContext&
   return false;
 }
 
+// all_reduce_perf and its kin: a measurement may force what it measures.
+bool NoBenchmark(const Fact&, const Unit& unit, const LintContext&, Words&) {
+  return !Speaks(unit, {"all_reduce_perf", "_perf ", "_perf\"", "nccl-tests", "nccl_tests", "nccl-perf"});
+}
+
+// A profiler stops a process for longer than a watchdog bears.
+bool NoProfiler(const Fact&, const Unit& unit, const LintContext&, Words&) {
+  return !Speaks(unit, {"nsys ", "/nsys", "ncu ", "compute-sanitizer", "cuda-gdb"});
+}
+
+bool NoFallback(const Fact& fact, const Unit&, const LintContext&, Words&) { return !fact.fallback; }
+
+bool Launched(const Fact& fact, const Unit&, const LintContext&, Words&) { return fact.launched; }
+
 constexpr NamedCheck kChecks[] = {
+    {"no-benchmark", NoBenchmark},
+    {"no-profiler", NoProfiler},
+    {"no-fallback", NoFallback},
+    {"launched", Launched},
     {"differs-from-nccl", DiffersFromNccl},
     {"shadowed", Shadowed},
     {"fewer-gpus-than-workers", FewerGpusThanWorkers},

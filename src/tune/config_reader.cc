@@ -93,7 +93,10 @@ void ReadConfig(std::string_view text, int line, bool fragment, Units& units) {
   if (yaml.ok()) {
     int budget = kMostKeys;
     try {
-      for (const YAML::Node& document : yaml->documents()) Walk(*yaml, document, "", 0, budget, unit);
+      for (const YAML::Node& document : yaml->documents()) {
+        Walk(*yaml, document, "", 0, budget, unit);
+        ReadSettings(*yaml, document, false, unit, units);
+      }
     } catch (const std::exception&) {  // what was read so far stays
     }
   }

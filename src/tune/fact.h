@@ -3,6 +3,7 @@
 // text of a comment, or a shape of the whole (named by the reader that recognised it). Plain values. Any thread.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,9 @@ struct Fact {
   bool lasting = true;    // false: for one command only (A=1 command)
   bool fallback = false;  // the default of ${NAME:-value}: what is set when the user sets nothing
   bool used = false;      // the script reads the variable itself: it may be its own
+  bool launched = false;  // a flag of something that is started once per rank
   int line = 0, column = 0;
+  int ends = 0;        // the line from which on it holds no more: unset, or set anew
   std::string detail;  // more words for the message
   std::vector<Branch> branches;
 };
@@ -33,10 +36,12 @@ struct Unit {
   std::string
       dialect;  // "environment", "script", "sbatch", "manifest", "dockerfile", "conf", "config", "python", "text"
   std::vector<Fact> facts;
+  std::set<std::string> used;  // variables that are read here
 };
 
 // Whether both can hold in one run.
 inline bool Together(const Fact& a, const Fact& b) {
+  if ((a.ends > 0 && b.line >= a.ends) || (b.ends > 0 && a.line >= b.ends)) return false;
   for (const Branch& x : a.branches) {
     for (const Branch& y : b.branches) {
       if (x.construct == y.construct && x.arm != y.arm) return false;

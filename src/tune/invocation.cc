@@ -45,6 +45,7 @@ constexpr Grammar kGrammars[] = {
      "--timestamp-output "
      "-timestamp-output --enable-recovery -ppn1 -l -prepend-rank ",
      " --mca -mca -gmca --gmca -genv -env ", " -x --x ", " -genvlist ", true},
+    {"jsrun", " --smpiargs -S ", "", " -E --env ", "", true},
     {"docker", " -d --detach -i --interactive -t --tty -it -ti --rm --init --privileged -P --publish-all --read-only ",
      "", " -e --env ", "", true},
     {"apptainer",
@@ -168,14 +169,17 @@ class Taker {
       flag.word = word;
       const size_t equals = word.value.find('=');
       flag.name = Dashes(word.value.substr(0, equals));
-      if (equals != std::string::npos) {
+      const std::string letter = word.value.substr(0, 2);
+      if (grammar != nullptr && word.value.size() > 2 && InList(grammar->variables, letter) && letter != "--") {
+        flag.name = letter;  // -eNAME=value
         flag.has_value = true;
-        flag.value = word;
-        flag.value.value = word.value.substr(equals + 1);
-        flag.value.known = flag.value.value.find_first_of("$`") == std::string::npos;
+        flag.value = word.From(2);
+      } else if (equals != std::string::npos) {
+        flag.has_value = true;
+        flag.value = word.From(equals + 1);
       } else if (grammar != nullptr && InList(grammar->pairs, flag.name)) {
         const bool variable = flag.name == "-genv" || flag.name == "-env";
-        if (variable && at_ + 1 < words_.size()) Variable(words_[at_].value, words_[at_ + 1], word);
+        if (variable && at_ + 1 < words_.size()) Variable(words_[at_].value, words_[at_ + 1], words_[at_]);
         at_ = std::min(at_ + 2, words_.size());
       } else if (!(grammar != nullptr && InList(grammar->switches, flag.name)) && at_ < words_.size() &&
                  !LooksLikeFlag(words_[at_])) {
@@ -199,15 +203,19 @@ class Taker {
     line_.environment.push_back(std::move(assignment));
   }
 
-  // "A=1" or "ALL,A=1,B=2".
+  // "A=1", "A" (passed on as it is) or "ALL,A=1,B".
   void Variables(const Flag& flag, bool list) {
-    for (const std::string& part : list ? Split(flag.value.value, ',') : std::vector{flag.value.value}) {
-      const size_t equals = part.find('=');
-      if (equals == std::string::npos || !IsName(std::string_view(part).substr(0, equals))) continue;
-      ShellWord value = flag.value;
-      value.value = part.substr(equals + 1);
-      value.known = value.value.find_first_of("$`") == std::string::npos;
-      Variable(part.substr(0, equals), value, flag.value);
+    const std::string& text = flag.value.value;
+    for (size_t start = 0; start <= text.size();) {
+      const size_t end = list ? std::min(text.find(',', start), text.size()) : text.size();
+      const ShellWord part = flag.value.From(start, end - start);
+      start = end + 1;
+      const size_t equals = part.value.find('=');
+      const std::string name = part.value.substr(0, equals);
+      if (!IsName(name) || name == "ALL" || name == "NONE" || name == "NIL") continue;
+      ShellWord value = part.From(std::min(equals, part.value.size() - 1) + 1);
+      if (equals == std::string::npos) value.known = false;
+      Variable(name, value, part);
     }
   }
 
@@ -215,6 +223,10 @@ class Taker {
   bool One() {
     const ShellWord word = words_[at_++];
     std::string program = Canonical(word.value);
+    if (program == "eval" && at_ + 1 == words_.size()) {
+      line_.scripts.push_back(words_[at_++]);
+      return false;
+    }
     for (const Wrapper& wrapper : kWrappers) {
       if (wrapper.program == program) return Unwrap(wrapper);
     }
@@ -298,8 +310,8 @@ class Taker {
 
   void Assign(const ShellWord& word) {
     const size_t equals = word.value.find('=');
-    ShellWord value = word;
-    value.value = word.value.substr(equals + 1);
+    ShellWord value = word.From(equals + 1);
+    value.known = word.known;
     Variable(word.value.substr(0, equals), value, word);
   }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <regex>
+#include <set>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -177,10 +178,20 @@ void AddMentions(std::string_view text, const std::string& file, Units& units) {
   };
   static const std::vector<Mention> kMentions = {
       {"megatron",
-       {"megatron", "tensor-model-parallel", "tensor_model_parallel", "nemo_", "transformer_engine", "xla_flags"}},
+       {"megatron", "tensor-model-parallel", "tensor_model_parallel", "nemo_", "transformer_engine", "xla_flags",
+        "nanotron", "colossal"}},
       {"cloud-plugin",
        {"fi_provider", "nccl_fastrak", "gpudirecttcpx", "aws-ofi", "nccl_gib", "/gib/", "tcpxo",
         "vpc.amazonaws.com/efa"}},
+      {"rocm", {"rocm", "rccl", "hip_visible", "hsa_", "amd.com/gpu", "mi300", "mi250"}},
+      {"deterministic", {"determinis", "batch_invariant", "reproducib"}},
+      {"scheduler", {"slurm", "sbatch", "kubectl", "kubernetes", "qsub", "bsub"}},
+      // Machines of one image: their interfaces have the same names.
+      {"machines-alike",
+       {"ndv4", "ndv5", "nd96", "azurehpc", "/microsoft/", "bm.gpu", "hyperpod", "p4d.24", "p5.48", "a3-mega",
+        "a3-high"}},
+      // Platforms known to count nodes in WORLD_SIZE.
+      {"counts-nodes", {"dlc", "pai-", "aliyun", "alibaba", "baidu", "ti-one", "tione", "kubebrain"}},
   };
   std::string lower = file + "\n" + std::string(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -207,6 +218,7 @@ std::vector<Finding> LintEnvironment(const place::Environment& env, const LintCo
 
 Result<std::vector<Finding>> LintText(std::string_view text, const std::string& file, FileType type,
                                       const LintContext& context) {
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);  // a mark of the encoding, no character
   Units units;
   switch (type) {
     case FileType::kEnvironment:
@@ -238,6 +250,12 @@ Result<std::vector<Finding>> LintText(std::string_view text, const std::string& 
       break;
   }
   AddMentions(text, file, units);
+  // What one block of a page sets, another may use.
+  std::set<std::string> used;
+  for (const Unit& unit : units) used.insert(unit.used.begin(), unit.used.end());
+  for (Unit& unit : units) {
+    for (Fact& fact : unit.facts) fact.used = fact.used || (fact.kind == "variable" && used.count(fact.name) != 0);
+  }
   return LintUnits(units, file, context);
 }
 

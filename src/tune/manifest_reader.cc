@@ -66,6 +66,7 @@ class ManifestReader {
       return;
     }
     if (kind == "ConfigMap") return Data(Child(object, "data"));
+    if (kind == "Secret") return Data(Child(object, "stringData"));
     std::vector<Pod> pods;
     int budget = kMostNodes;
     FindPods(object, pods, budget, 0);
@@ -89,6 +90,11 @@ class ManifestReader {
       for (const Pod& pod : pods) Node(pod, kind, whole);
     }
     units_.push_back(std::move(whole));
+    // Kinds that are not known here keep settings in places of their own.
+    Unit settings;
+    settings.dialect = "manifest";
+    ReadSettings(yaml_, object, true, settings, units_);
+    if (!settings.facts.empty()) units_.push_back(std::move(settings));
   }
 
   // Environment files and scripts kept in a ConfigMap.
@@ -103,9 +109,12 @@ class ManifestReader {
         yaml_.TextPlace(pair.second, line, column);
         if (name.find(".sh") != std::string::npos || value.rfind("#!", 0) == 0) {
           ReadScript(value, line, column, true, "manifest", units_, column);
+        } else {
+          ReadEmbedded(value, line, column, name, units_);
         }
       } else {
         Variable(name, pair.second, pair.first, unit);
+        if (NoString(pair.second)) Add(unit, "k8s-env-no-string", pair.second, name);
       }
     }
     units_.push_back(std::move(unit));
@@ -184,6 +193,7 @@ class ManifestReader {
         const bool off = Scalar(name) == "NCCL_IB_DISABLE";
         pod.ib_settings = pod.ib_settings || (Scalar(name).rfind("NCCL_IB_", 0) == 0 && !off);
         Variable(Scalar(name), value, name, unit);
+        if (NoString(value)) Add(unit, "k8s-env-no-string", value, Scalar(name));
       }
     } else if (env.IsDefined() && env.IsMap()) {  // charts write it so
       for (const auto& pair : env) Variable(Scalar(pair.first), pair.second, pair.first, unit);
@@ -244,11 +254,12 @@ class ManifestReader {
       if (i == 0 || flag.size() < 2 || flag[0] != '-' || flag[1] == '-' || flag.back() != 'c') continue;
       const std::string shell = Scalar(words[i - 1]);
       if (i > 1 && shell[0] != '-' && shell.find("sh") == std::string::npos) continue;
-      int line, column;
-      yaml_.TextPlace(words[i + 1], line, column);
+      int line, column, left;
+      const std::string text = yaml_.ShellText(words[i + 1], line, column, left);
       Units inside;
-      ReadScript(Scalar(words[i + 1]), line, column, true, "manifest", inside, column);
+      ReadScript(text, line, column, true, "manifest", inside, left);
       for (Unit& one : inside) {
+        unit.used.insert(one.used.begin(), one.used.end());
         if (&one == &inside[0]) {
           for (Fact& fact : one.facts) unit.facts.push_back(std::move(fact));
         } else {

@@ -48,6 +48,35 @@ std::vector<Block> Blocks(std::string_view text) {
   return blocks;
 }
 
+// .. code-block:: bash, and the indented lines behind it.
+std::vector<Block> RstBlocks(std::string_view text) {
+  std::vector<Block> blocks;
+  bool inside = false;
+  size_t indent = 0;
+  int line = 0;
+  for (const std::string& row : Split(text, '\n')) {
+    ++line;
+    const std::string_view trimmed = Trim(row);
+    const size_t start = row.find_first_not_of(" \t");
+    if (inside && !trimmed.empty() && start <= indent) inside = false;
+    if (inside) {
+      const bool option = trimmed.substr(0, 1) == ":" && Trim(blocks.back().text).empty();
+      blocks.back().text += (option ? "" : row) + "\n";
+      continue;
+    }
+    for (std::string_view directive : {".. code-block::", ".. code::", ".. sourcecode::"}) {
+      if (trimmed.substr(0, directive.size()) != directive) continue;
+      inside = true;
+      indent = start;
+      Block block;
+      block.language = Trim(trimmed.substr(directive.size()));
+      block.line = line + 1;
+      blocks.push_back(std::move(block));
+    }
+  }
+  return blocks;
+}
+
 // A session as typed at a prompt: the prompt goes, the output with it.
 std::string WithoutPrompts(const std::string& text) {
   std::string commands;
@@ -161,6 +190,7 @@ void PodNames(Units& units) {
 
 void ReadMarkdown(std::string_view text, Units& units) {
   for (const Block& block : Blocks(text)) ReadBlock(block, units);
+  for (const Block& block : RstBlocks(text)) ReadBlock(block, units);
   PodNames(units);
 }
 

@@ -9,6 +9,7 @@
 #include "place/env_file.h"
 #include "tune/readers.h"
 #include "tune/shell_lexer.h"
+#include "tune/variables.h"
 
 namespace lockstep::tune {
 namespace {
@@ -45,14 +46,14 @@ Unit EnvironmentFacts(const place::Environment& env) {
   return unit;
 }
 
-void ReadEnvironment(std::string_view text, Units& units) {
+void ReadEnvironment(std::string_view text, Units& units, int line) {
   if (text.find('\0') != std::string_view::npos) {
     units.push_back(EnvironmentFacts(place::ParseEnvironment(text)));
     return;
   }
   Unit unit;
   unit.dialect = "environment";
-  int line = 0;
+  --line;
   for (const std::string& raw : Split(text, '\n')) {
     ++line;
     std::string_view row = raw;
@@ -64,7 +65,8 @@ void ReadEnvironment(std::string_view text, Units& units) {
       if (rest.substr(0, word.size()) == word) rest = Trim(rest.substr(word.size()));
     }
     const size_t equals = rest.find('=');
-    if (equals == std::string_view::npos || !IsName(rest.substr(0, equals))) continue;
+    if (equals == std::string_view::npos) continue;
+    if (!IsName(rest.substr(0, equals)) && !Variables::Table().Meant(rest.substr(0, equals))) continue;
     std::string value(rest.substr(equals + 1));
     const bool quoted = value.size() >= 2 && (value[0] == '"' || value[0] == '\'') && value.back() == value[0];
     // `declare -p` and `export -p` quote; an --env-file of Docker takes quotes as they are.

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "tune/readers.h"
+#include "tune/variables.h"
 
 namespace lockstep::tune {
 namespace {
@@ -106,20 +107,16 @@ class PythonReader {
     unit_.facts.push_back(std::move(fact));
   }
 
-  // os.environ["A"] = "1"; os.environ.setdefault("A", "1"); os.putenv("A", "1"); os.environ.update({...}), env = {...}
+  static bool Setting(const std::string& name) {
+    if (name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != std::string::npos) return false;
+    if (Variables::Complete(name)) return true;
+    const struct Variable* row = Variables::Table().Find(name);
+    return (row != nullptr && row->name.back() != '*') || Variables::Table().Meant(name).has_value();
+  }
+
+  // os.environ["A"] = "1", env["A"] = "1", os.environ.setdefault("A", "1"), os.putenv("A", "1"), env = {"A": "1"}
   void Environ() {
-    for (size_t at = masked_.find("environ["); at != std::string::npos; at = masked_.find("environ[", at + 1)) {
-      size_t end = 0;
-      const std::optional<std::string> name = Literal(at + 8, end);
-      if (!name) continue;
-      size_t next = masked_.find(']', end);
-      if (next == std::string::npos) break;
-      next = masked_.find_first_not_of(" \t", next + 1);
-      if (next == std::string::npos || masked_[next] != '=' || masked_.substr(next, 2) == "==") continue;
-      size_t stop = std::min(masked_.find('\n', next), masked_.size());
-      while (stop > next + 1 && (masked_[stop - 1] == ' ' || masked_[stop - 1] == '\r')) --stop;  // a comment is blank
-      Variable(*name, Value(next + 1, stop), at, false);
-    }
+    for (size_t at = masked_.find('['); at != std::string::npos; at = masked_.find('[', at + 1)) Subscript(at);
     for (const char* call : {"environ.setdefault(", "putenv(", "monkeypatch.setenv("}) {
       for (size_t at = masked_.find(call); at != std::string::npos; at = masked_.find(call, at + 1)) {
         size_t end = 0;
@@ -128,26 +125,105 @@ class PythonReader {
         const size_t comma = masked_.find(',', end), close = masked_.find(')', end);
         if (comma == std::string::npos || close == std::string::npos || comma > close) continue;
         Variable(*name, Value(comma + 1, close), at, true);
+        NumberGiven(*name, comma + 1, close);
       }
     }
-    for (const char* call : {"environ.update({", "env_vars={", "env={"}) {
-      const std::string opening = call;
-      for (size_t at = masked_.find(opening); at != std::string::npos; at = masked_.find(opening, at + 1)) {
-        size_t cursor = at + opening.size();
-        const size_t close = std::min(masked_.find('}', cursor), masked_.size());
-        while (cursor < close) {
-          size_t end = 0;
-          const std::optional<std::string> name = Literal(cursor, end);
-          if (!name) break;
-          const size_t colon = masked_.find(':', end);
-          if (colon == std::string::npos || colon > close) break;
-          const size_t comma = std::min(masked_.find(',', colon), close);
-          const size_t place = text_.find_first_of("\"'", cursor);
-          Variable(*name, Value(colon + 1, comma), place, false);
-          cursor = comma + 1;
+    for (const char* call : {"environ.get(", "getenv(", "environ.pop("}) {
+      for (size_t at = masked_.find(call); at != std::string::npos; at = masked_.find(call, at + 1)) {
+        size_t end = 0;
+        const std::optional<std::string> name = Literal(at + std::string_view(call).size(), end);
+        if (name && !Printed(at)) unit_.used.insert(*name);
+      }
+    }
+    for (size_t at = masked_.find('{'); at != std::string::npos; at = masked_.find('{', at + 1)) {
+      if (OfEnvironment(at)) Dictionary(at);
+    }
+  }
+
+  // environ["A"] = value. A name that is only read may be the program's own.
+  void Subscript(size_t open) {
+    size_t start = open;
+    while (start > 0 && Part(masked_[start - 1])) --start;
+    const std::string_view owner = std::string_view(masked_).substr(start, open - start);
+    const bool environ = owner.size() >= 7 && owner.substr(owner.size() - 7) == "environ";
+    size_t end = 0;
+    const std::optional<std::string> name = owner.empty() ? std::nullopt : Literal(open + 1, end);
+    if (!name || (!environ && !Setting(*name))) return;
+    const size_t close = masked_.find(']', end);
+    if (close == std::string::npos || !Trim(masked_.substr(end, close - end)).empty()) return;
+    const size_t next = masked_.find_first_not_of(" \t", close + 1);
+    if (next == std::string::npos || masked_[next] != '=' || masked_.substr(next, 2) == "==") {
+      if (environ && !Printed(open)) unit_.used.insert(*name);
+      return;
+    }
+    size_t stop = std::min(masked_.find('\n', next), masked_.size());
+    while (stop > next + 1 && (masked_[stop - 1] == ' ' || masked_[stop - 1] == '\r')) --stop;  // a comment is blank
+    const size_t place = environ ? start + owner.size() - 7 : start;
+    Variable(*name, Value(next + 1, stop), place, false);
+    if (environ) NumberGiven(*name, next + 1, stop);
+  }
+
+  // os.environ takes strings only.
+  void NumberGiven(const std::string& name, size_t at, size_t stop) {
+    const std::string_view value = Trim(text_.substr(at, stop - at));
+    const bool number = !value.empty() && value.find_first_not_of("0123456789.") == std::string_view::npos;
+    if (!number && value != "True" && value != "False" && value != "None") return;
+    Fact fact = Make("shape", "python-env-no-string", at + (text_.substr(at, stop - at).find(value)));
+    fact.detail = name;
+    fact.value = value;
+    unit_.facts.push_back(std::move(fact));
+  }
+
+  // Whether the line only shows the value.
+  bool Printed(size_t at) const {
+    const size_t line = masked_.rfind('\n', at) == std::string::npos ? 0 : masked_.rfind('\n', at) + 1;
+    const std::string_view before = std::string_view(masked_).substr(line, at - line);
+    return before.find("print(") != std::string_view::npos || before.find("log") != std::string_view::npos;
+  }
+
+  // A dictionary that is given to something called env: env = {, env_vars={, "env_vars": {, environ.update({, |= {
+  bool OfEnvironment(size_t open) const {
+    size_t end = masked_.find_last_not_of(" \t\n", open > 0 ? open - 1 : 0);
+    if (open == 0 || end == std::string::npos || std::string_view("=:(").find(masked_[end]) == std::string_view::npos) {
+      return false;
+    }
+    const size_t line = text_.rfind('\n', end) == std::string_view::npos ? 0 : text_.rfind('\n', end) + 1;
+    std::string before(text_.substr(line, end - line));
+    const size_t cut = before.find_last_of(",{(", before.empty() ? 0 : before.size() - 1);
+    if (masked_[end] != '(' && cut != std::string::npos) before = before.substr(cut + 1);
+    for (char& c : before) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return before.find("env") != std::string::npos;
+  }
+
+  void Dictionary(size_t open) {
+    size_t cursor = open + 1;
+    for (int entries = 0; cursor < masked_.size() && entries < 1000; ++entries) {
+      size_t end = 0;
+      const std::optional<std::string> name = Literal(cursor, end);
+      // Whole statements may stand between: **os.environ
+      const size_t stop = EntryEnd(cursor);
+      if (name) {
+        const size_t colon = masked_.find(':', end);
+        const size_t place = text_.find_first_of("\"'", cursor);
+        if (colon != std::string::npos && colon < stop && Setting(*name)) {
+          Variable(*name, Value(colon + 1, stop), place, false);
         }
       }
+      if (stop >= masked_.size() || masked_[stop] != ',') return;
+      cursor = stop + 1;
     }
+  }
+
+  // The comma behind an entry, or the bracket behind the last.
+  size_t EntryEnd(size_t at) const {
+    int depth = 0;
+    for (; at < masked_.size(); ++at) {
+      const char c = masked_[at];
+      if (c == '(' || c == '[' || c == '{') ++depth;
+      if ((c == ')' || c == ']' || c == '}') && depth-- == 0) return at;
+      if (c == ',' && depth == 0) return at;
+    }
+    return at;
   }
 
   // Keyword arguments of every call: "DistributedDataParallel.find_unused_parameters".
@@ -212,6 +288,10 @@ class PythonReader {
         --depth;
       }
       if (c == ',' && depth == 0) break;
+    }
+    if (Variables::Complete(name)) {  // environ.update(A="1"), dict(os.environ, A="1")
+      Variable(name, Value(value, end), at, false);
+      return;
     }
     Fact fact = Make("call", call + "." + name, at);
     const std::string written(Trim(masked_.substr(value, end - value)));

@@ -29,15 +29,18 @@ void ScriptShapes(const ShellScript& script, const std::vector<CommandLine>& lin
 // Shapes of an sbatch file: tasks and launchers, missing rank variables (slurm_shapes.cc).
 void SlurmShapes(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit);
 
+// Text inside another file, of the kind its name and content speak of; nothing where they say nothing.
+void ReadEmbedded(std::string_view text, int line, int column, const std::string& name, Units& units);
+
 void ReadManifest(std::string_view text, int line, Units& units);  // Kubernetes YAML, several documents
 void ReadDockerfile(std::string_view text, int line, Units& units);
 void ReadMarkdown(std::string_view text, Units& units);
 // DeepSpeed, accelerate, other JSON and YAML. A fragment need not be whole.
 void ReadConfig(std::string_view text, int line, bool fragment, Units& units);
 void ReadPython(std::string_view text, int line, int column, Units& units);
-void ReadPlainText(std::string_view text, int line, Units& units);  // output in a document
-void ReadConf(std::string_view text, int line, Units& units);       // nccl.conf
-void ReadEnvironment(std::string_view text, Units& units);          // env, /proc/PID/environ, docker --env-file
+void ReadPlainText(std::string_view text, int line, Units& units);        // output in a document
+void ReadConf(std::string_view text, int line, Units& units);             // nccl.conf
+void ReadEnvironment(std::string_view text, Units& units, int line = 1);  // env, /proc/PID/environ, docker --env-file
 Unit EnvironmentFacts(const place::Environment& env);
 
 }  // namespace lockstep::tune

@@ -46,7 +46,7 @@ bool LineStarts(std::string_view text, std::string_view with) {
 
 // Shares of lines that look like what.
 struct Lines {
-  int all = 0, assignments = 0, exports = 0, fences = 0, headings = 0, instructions = 0;
+  int all = 0, assignments = 0, exports = 0, fences = 0, headings = 0, instructions = 0, system = 0;
 };
 
 Lines Count(std::string_view text) {
@@ -63,7 +63,8 @@ Lines Count(std::string_view text) {
       --lines.all;
       continue;
     }
-    if (row.substr(0, 7) == "export ") ++lines.exports;
+    if (row.substr(0, 7) == "export " || row.substr(0, 11) == "declare -x ") ++lines.exports;
+    if (row.substr(0, 5) == "PATH=" || row.substr(0, 5) == "HOME=" || row.substr(0, 2) == "_=") ++lines.system;
     const size_t equals = row.find('=');
     if (equals != std::string_view::npos && IsName(row.substr(0, equals))) ++lines.assignments;
     for (std::string_view instruction : kInstructions) {
@@ -93,6 +94,7 @@ const char* Name(FileType type) {
 }
 
 std::optional<FileType> Recognise(std::string_view text, const std::string& file) {
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   std::string name = file.substr(file.rfind('/') == std::string::npos ? 0 : file.rfind('/') + 1);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -114,15 +116,18 @@ std::optional<FileType> Recognise(std::string_view text, const std::string& file
   if (LineStarts(head, "#SBATCH")) return FileType::kSbatch;
   if (EndsWith(name, ".sbatch") || EndsWith(name, ".slurm")) return FileType::kSbatch;
   if (script) return FileType::kShell;
-  if (EndsWith(name, ".sh") || EndsWith(name, ".bash") || EndsWith(name, ".bashrc") || name == ".profile") {
-    return FileType::kShell;
+  for (std::string_view end :
+       {".sh", ".bash", ".zsh", ".ksh", ".fish", ".csh", ".tcsh", "bashrc", ".profile", ".pbs", ".lsf", ".qsub"}) {
+    if (EndsWith(name, end)) return FileType::kShell;
   }
+  if (LineStarts(head, "apiVersion:") && LineStarts(head, "kind:")) return FileType::kManifest;
   if (name.rfind("dockerfile", 0) == 0 || EndsWith(name, ".dockerfile") || name == "containerfile") {
     return FileType::kDockerfile;
   }
   if (LineStarts(head, "apiVersion:") && head.find("kind:") != std::string_view::npos) return FileType::kManifest;
   if (EndsWith(name, ".json") || EndsWith(name, ".jsonc")) return FileType::kConfig;
-  if (EndsWith(name, ".env") || name == ".env" || name == "environ" || EndsWith(name, ".envfile")) {
+  if (EndsWith(name, ".env") || name.rfind(".env.", 0) == 0 || name == "environ" || EndsWith(name, ".envfile") ||
+      EndsWith(name, "deepspeed_env")) {
     return FileType::kEnvironment;
   }
   const std::string_view trimmed = Trim(head);
@@ -144,6 +149,8 @@ std::optional<FileType> Recognise(std::string_view text, const std::string& file
   for (const char* word : {"torchrun ", "srun ", "mpirun ", "deepspeed ", "accelerate launch", "python ", "python3 "}) {
     if (LineStarts(head, word)) return FileType::kShell;
   }
+  // Functions of the shell and values of several lines stand in an environment too.
+  if (lines.system > 0 && lines.assignments * 2 >= lines.all) return FileType::kEnvironment;
   return std::nullopt;
 }
 

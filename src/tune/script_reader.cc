@@ -29,6 +29,9 @@ class ScriptReader {
     lines.reserve(script.commands.size());
     for (const ShellCommand& command : script.commands) lines.push_back(TakeApart(command));
     for (size_t i = 0; i < lines.size(); ++i) {
+      for (int at = script.commands[i].construct; at >= 0; at = script.constructs[at].parent) {
+        if (script.constructs[at].kind == "function") in_functions_.insert(script.commands[i].line);
+      }
       Command(script.commands[i], lines[i], depth);
       const bool piped = script.commands[i].after == "|" && i + 1 < lines.size() && !lines[i + 1].chain.empty();
       Documents(script.commands[i], piped ? lines[i + 1] : lines[i], depth);
@@ -53,7 +56,7 @@ class ScriptReader {
   void Settle() {
     for (Pending& pending : pending_) {
       const std::string& name = pending.fact.name;
-      const bool exported = all_exported_ || exported_.count(name) != 0;
+      const bool exported = pending.exported || exported_.count(name) != 0;
       if (!exported && !ToolVariable(name)) continue;
       if (!exported && !fragment_ && commands_ && used_.count(name) == 0 && Ours(name)) {
         Fact shape = pending.fact;
@@ -70,12 +73,20 @@ class ScriptReader {
       if (used_.count(array.name) == 0) Array(array, command);
     }
     for (Fact& fact : unit_.facts) fact.used = fact.kind == "variable" && used_.count(fact.name) != 0;
+    End();
+    unit_.used.insert(used_.begin(), used_.end());
     if (unit_.dialect == "sbatch") SlurmShapes(top_, top_lines_, unit_);
   }
 
  private:
   struct Pending {
     Fact fact;
+    bool exported = false;  // by set -a
+  };
+  struct Unset {
+    std::string name;
+    int line;
+    std::vector<Branch> branches;
   };
 
   // Variables that a library reads from the environment and a script has no use for itself.
@@ -108,7 +119,8 @@ class ScriptReader {
           arrays_.emplace_back(assignment, command);
         } else {
           pending_.push_back(
-              {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command)});
+              {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command),
+               all_exported_});
         }
       }
       return;
@@ -121,19 +133,46 @@ class ScriptReader {
     }
     if (program == "set") {
       for (const ShellWord& word : command.words) {
-        if (word.value == "-a" || word.value == "allexport") all_exported_ = true;
+        const bool letters = word.value.size() > 1 && (word.value[0] == '-' || word.value[0] == '+');
+        if (letters && word.value.find('a') != std::string::npos) all_exported_ = word.value[0] == '-';
+        if (word.value == "allexport") all_exported_ = (&word - 1)->value != "+o";
       }
+      Fish(command);
     }
-    if (program != "set" && program != "echo" && program != "cd" && program != "module") commands_ = true;
+    if (program == "unset") {
+      for (const ShellWord& word : command.words) unset_.push_back({word.value, command.line, command.branches});
+    }
+    if (program == ":") Defaults(command);
+    if (SpacedAssignment(command)) return;
+    if (program != "set" && program != ":" && program != "unset" && program != "echo" && program != "cd" &&
+        program != "module") {
+      commands_ = true;
+      runs_.push_back(command.line);
+    }
     for (const ShellAssignment& assignment : line.environment) {
       Fact fact = Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command);
       fact.lasting = false;
       unit_.facts.push_back(std::move(fact));
     }
-    for (const Invocation& one : line.chain) Program(one, command);
+    const bool launched = std::any_of(line.chain.begin(), line.chain.end(), [](const Invocation& one) {
+      return one.program == "torchrun" || one.program == "accelerate" || one.program == "deepspeed" ||
+             one.program == "srun" || one.program == "mpirun" || one.program == "bare";
+    });
+    for (const Invocation& one : line.chain) Program(one, command, launched);
     if (depth < kDeepest) {
-      for (const ShellWord& text : line.scripts) Read(Inside(text), text.line, text.column + 1, depth + 1);
+      for (const ShellWord& text : line.scripts) Script(text, depth + 1);
       if ((program == "echo" || program == "printf") && !command.output.empty()) Echo(command, depth);
+    }
+  }
+
+  // bash -c 'text', and bash -c "$TEXT" where the script says what it is.
+  void Script(const ShellWord& word, int depth) {
+    const size_t first = word.text.find_first_not_of("\"");
+    if (word.known && first != std::string::npos && word.text[first] == '$') {
+      const ShellPlace place = word.PlaceOf(0);
+      Read(word.value, place.line, place.column, depth);
+    } else {
+      Read(Inside(word), word.line, word.column + 1, depth);
     }
   }
 
@@ -151,19 +190,99 @@ class ScriptReader {
     return plain;
   }
 
-  // echo "export A=1" >> ~/.bashrc
+  // echo "export A=1" >> ~/.bashrc; printf 'A=1\nB=2\n' > nccl.conf
   void Echo(const ShellCommand& command, int depth) {
     for (size_t i = 1; i < command.words.size(); ++i) {
       const std::string text = Inside(command.words[i]);
-      if (command.output.find("nccl.conf") != std::string::npos && text.rfind("NCCL_", 0) == 0) {
-        ReadConf(text, command.words[i].line, others_);
-        continue;
-      }
-      if (text.rfind("export ", 0) == 0 || IsName(text.substr(0, text.find('=')))) {
-        if (text.find('=') == std::string::npos) continue;
-        Read(text, command.words[i].line, command.words[i].column + 1, depth + 1);
+      const ShellPlace place{0, command.words[i].line, command.words[i].column + (command.words[i].quoted ? 1 : 0)};
+      for (size_t start = 0; start < text.size();) {
+        const size_t end = std::min(text.find("\\n", start), text.size());
+        EchoedLine(command, text.substr(start, end - start), place.line, place.column + static_cast<int>(start), depth);
+        start = end + 2;
       }
     }
+  }
+
+  void EchoedLine(const ShellCommand& command, const std::string& text, int line, int column, int depth) {
+    if (text.find('=') == std::string::npos) return;
+    if (command.output.find("nccl.conf") != std::string::npos && text.rfind("NCCL_", 0) == 0) {
+      const size_t before = others_.size();
+      ReadConf(text, line, others_);
+      for (size_t i = before; i < others_.size(); ++i) {
+        for (Fact& fact : others_[i].facts) fact.column += column - 1;
+      }
+    } else if (text.rfind("export ", 0) == 0 || IsName(text.substr(0, text.find('=')))) {
+      Read(text, line, column, depth + 1);
+    }
+  }
+
+  // set -gx NAME value, as fish writes it.
+  void Fish(const ShellCommand& command) {
+    if (command.words.size() < 4 || command.words[1].value.find('x') == std::string::npos) return;
+    const ShellWord& name = command.words[2];
+    if (!ToolVariable(name.value)) return;
+    unit_.facts.push_back(Make("variable", name.value, command.words[3], name.line, name.column, command));
+  }
+
+  // : "${NAME:=value}"
+  void Defaults(const ShellCommand& command) {
+    for (size_t i = 1; i < command.words.size(); ++i) {
+      const ShellWord& word = command.words[i];
+      const size_t open = word.text.find("${");
+      const size_t equals = word.text.find('=');
+      if (open > 1 || equals == std::string::npos) continue;
+      size_t end = equals > 0 && word.text[equals - 1] == ':' ? equals - 1 : equals;
+      const std::string name = word.text.substr(open + 2, end - open - 2);
+      if (!IsName(name)) continue;
+      Fact fact = Make("variable", name, word, word.line, word.column + static_cast<int>(open) + 2, command);
+      fact.fallback = true;
+      pending_.push_back({std::move(fact), all_exported_});
+    }
+  }
+
+  // NCCL_DEBUG =INFO and NCCL_DEBUG= INFO: to the shell, programs of these names.
+  bool SpacedAssignment(const ShellCommand& command) {
+    const ShellWord& first = command.words[0];
+    const bool before = command.assignments.empty() && command.words.size() > 1 && ToolVariable(first.value) &&
+                        !command.words[1].quoted && command.words[1].value.rfind("=", 0) == 0;
+    const bool behind = command.assignments.size() == 1 && command.assignments[0].value.text.empty() &&
+                        command.words.size() == 1 && Variables::Complete(command.assignments[0].name) &&
+                        first.value.find_first_not_of("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_,") == std::string::npos;
+    if (!before && !behind) return false;
+    Fact shape = Make("shape", "space-after-equals", first, command.line, command.column, command);
+    shape.detail = before ? first.value : command.assignments[0].name;
+    unit_.facts.push_back(std::move(shape));
+    return true;
+  }
+
+  // Values that were unset, or set anew, before the script was over.
+  void End() {
+    std::map<std::string, std::vector<Fact*>> facts;
+    for (Fact& fact : unit_.facts) {
+      if (fact.kind == "variable" && fact.lasting) facts[fact.name].push_back(&fact);
+    }
+    std::set<const Fact*> gone;
+    auto end = [&](Fact& fact, int line, const std::vector<Branch>& branches) {
+      const bool reached = branches.empty() || branches == fact.branches;
+      if (fact.line >= line || !reached || in_functions_.count(line) != 0) return;
+      if (fact.ends == 0 || line < fact.ends) fact.ends = line;
+    };
+    for (auto& [name, same] : facts) {
+      for (size_t i = 0; i + 1 < same.size() && i < 200; ++i) end(*same[i], same[i + 1]->line, same[i + 1]->branches);
+    }
+    for (const Unset& unset : unset_) {
+      for (Fact* fact : facts[unset.name]) {
+        end(*fact, unset.line, unset.branches);
+        const bool ran =
+            std::any_of(runs_.begin(), runs_.end(), [&](int line) { return line > fact->line && line < unset.line; });
+        if (fact->ends == unset.line && !ran) gone.insert(fact);
+      }
+    }
+    std::vector<Fact> kept;
+    for (Fact& fact : unit_.facts) {
+      if (gone.count(&fact) == 0) kept.push_back(std::move(fact));
+    }
+    unit_.facts = std::move(kept);
   }
 
   void Declaration(const ShellCommand& command, const std::string& program) {
@@ -181,6 +300,13 @@ class ScriptReader {
         return;
       }
       const size_t equals = word.value.find('=');
+      if (equals == 0 && i > 1 && ToolVariable(command.words[i - 1].value) && !word.quoted) {
+        Fact shape =
+            Make("shape", "space-after-equals", word, command.words[i - 1].line, command.words[i - 1].column, command);
+        shape.detail = command.words[i - 1].value;
+        unit_.facts.push_back(std::move(shape));
+        return;
+      }
       if (equals == std::string::npos) {
         // export NCCL_DEBUG INFO: two names, where a value was meant.
         if (exports && IsName(word.value)) exported_.insert(word.value);
@@ -192,26 +318,26 @@ class ScriptReader {
         continue;
       }
       const std::string name = word.value.substr(0, equals);
-      if (!IsName(name)) continue;
+      if (!IsName(name) && !Variables::Table().Meant(name)) continue;
       if (equals + 1 == word.value.size() && i + 1 < command.words.size() && Variables::Complete(name) &&
           word.text.back() == '=') {
         Fact shape = Make("shape", "space-after-equals", word, word.line, word.column, command);
         shape.detail = name;
         unit_.facts.push_back(std::move(shape));
       }
-      ShellWord value = word;
-      value.value = word.value.substr(equals + 1);
+      ShellWord value = word.From(equals + 1);
+      value.known = word.known;
       Fact fact = Make("variable", name, value, word.line, word.column, command);
       if (exports) {
         exported_.insert(name);
         unit_.facts.push_back(std::move(fact));
       } else {
-        pending_.push_back({std::move(fact)});
+        pending_.push_back({std::move(fact), all_exported_});
       }
     }
   }
 
-  void Program(const Invocation& one, const ShellCommand& command) {
+  void Program(const Invocation& one, const ShellCommand& command, bool launched) {
     ShellWord all;
     std::vector<std::string> texts;
     for (const ShellWord& word : command.words) texts.push_back(word.text);
@@ -219,7 +345,7 @@ class ScriptReader {
     Fact fact = Make("command", one.program, all, one.word.line, one.word.column, command);
     fact.detail = one.name;
     unit_.facts.push_back(std::move(fact));
-    for (const Flag& flag : one.flags) FlagFact(one.program, flag, command);
+    for (const Flag& flag : one.flags) FlagFact(one.program, flag, command, launched);
     if (!one.operands.empty()) {
       std::vector<std::string> operands;
       for (const ShellWord& word : one.operands) operands.push_back(word.value);
@@ -229,11 +355,12 @@ class ScriptReader {
     }
   }
 
-  void FlagFact(const std::string& program, const Flag& flag, const ShellCommand& command) {
+  void FlagFact(const std::string& program, const Flag& flag, const ShellCommand& command, bool launched = true) {
     ShellWord value = flag.value;
     if (!flag.has_value) value.value.clear();
     Fact fact = Make("flag", program + " " + flag.name, value, flag.word.line, flag.word.column, command);
     fact.detail = flag.word.value.substr(0, flag.word.value.find('='));
+    fact.launched = launched;
     unit_.facts.push_back(std::move(fact));
   }
 
@@ -244,11 +371,17 @@ class ScriptReader {
     pretended.branches = command.branches;
     if (pretended.words.empty() || pretended.words[0].value.rfind("-", 0) != 0) {
       const CommandLine line = TakeApart(pretended);
-      for (const Invocation& one : line.chain) Program(one, pretended);
+      for (const ShellAssignment& one : line.environment) {
+        Fact fact = Make("variable", one.name, one.value, one.line, one.column, pretended);
+        fact.lasting = false;
+        unit_.facts.push_back(std::move(fact));
+      }
+      for (const Invocation& one : line.chain) Program(one, pretended, true);
       return;
     }
     std::string lower = array.name;
     std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    if (lower.find("mpi") != std::string::npos || lower.find("srun") != std::string::npos) return;
     const bool launcher = lower.find("torchrun") != std::string::npos ||
                           lower.find("distributed") != std::string::npos || lower.find("launch") != std::string::npos;
     const CommandLine line = TakeApart(pretended);
@@ -277,33 +410,10 @@ class ScriptReader {
         name = line.chain[0].operands[0].value;
       }
       const std::optional<FileType> type = Recognise(document.text, name);
-      if (!type) continue;
-      switch (*type) {
-        case FileType::kShell:
-          ReadScript(document.text, document.line, 1, true, "script", others_);
-          break;
-        case FileType::kSbatch:
-          ReadScript(document.text, document.line, 1, false, "sbatch", others_);
-          break;
-        case FileType::kManifest:
-          ReadManifest(document.text, document.line, others_);
-          break;
-        case FileType::kDockerfile:
-          ReadDockerfile(document.text, document.line, others_);
-          break;
-        case FileType::kConfig:
-          ReadConfig(document.text, document.line, true, others_);
-          break;
-        case FileType::kPython:
-          ReadPython(document.text, document.line, 1, others_);
-          break;
-        case FileType::kConf:
-          ReadConf(document.text, document.line, others_);
-          break;
-        case FileType::kEnvironment:
-        case FileType::kMarkdown:
-          Read(document.text, document.line, 1, depth + 1);
-          break;
+      if (type == FileType::kEnvironment || type == FileType::kMarkdown) {
+        Read(document.text, document.line, 1, depth + 1);
+      } else {
+        ReadEmbedded(document.text, document.line, 1, name, others_);
       }
     }
   }
@@ -344,6 +454,15 @@ class ScriptReader {
         }
       }
     }
+    // #SBATCH --export=ALL,A=1: as srun writes it.
+    const std::string as_srun = "srun " + comment.text.substr(6);
+    for (const ShellCommand& command : ReadShell(as_srun, comment.line, comment.column + 2).commands) {
+      for (const ShellAssignment& one : TakeApart(command).environment) {
+        if (one.value.known) {
+          unit_.facts.push_back(Make("variable", one.name, one.value, one.line, one.column, command));
+        }
+      }
+    }
   }
 
   // Names the script itself reads: $NAME, ${NAME...}. Neither NAME=${NAME:-1} nor an echo makes it the script's own.
@@ -373,6 +492,9 @@ class ScriptReader {
   ShellScript top_;
   std::vector<CommandLine> top_lines_;
   std::set<std::string> exported_, used_;
+  std::vector<Unset> unset_;
+  std::set<int> in_functions_;  // lines of commands whose time is not known
+  std::vector<int> runs_;       // lines of commands that run something
   bool all_exported_ = false;
   bool commands_ = false;  // something is run, so that what is not exported is lost
 };

@@ -245,7 +245,12 @@ class Shapes {
     static const std::set<std::string> kLaunchers = {"torchrun", "accelerate", "deepspeed", "mpirun", "srun"};
     const bool launches = std::any_of(line.chain.begin(), line.chain.end(),
                                       [](const Invocation& one) { return kLaunchers.count(one.program) != 0; });
-    if (launches) Add("failure-ignored", command, line.chain[0].program);
+    // srun mkdir, srun enroot remove: work around the job, not the job.
+    static const std::set<std::string> kJobs = {"torchrun", "accelerate", "deepspeed", "python",
+                                                "script",   "bash",       "sh",        "docker"};
+    const bool job = std::any_of(line.chain.begin(), line.chain.end(),
+                                 [](const Invocation& one) { return kJobs.count(one.program) != 0; });
+    if (launches && job) Add("failure-ignored", command, line.chain[0].program);
   }
 
   const ShellScript& script_;

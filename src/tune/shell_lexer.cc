@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "base/text.h"
 
@@ -11,6 +12,7 @@ namespace {
 constexpr std::string_view kMeta = " \t\r\n;&|<>()";
 constexpr size_t kLongestValue = 16 * 1024;  // A=$A$A grows without end
 constexpr int kDeepest = 8;                  // of ${A:-${B:-...}}
+constexpr size_t kMostWords = 4000;          // of a value that is a list
 
 bool NameStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool NamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -19,6 +21,35 @@ bool NamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 
 
 bool IsName(std::string_view text) {
   return !text.empty() && NameStart(text[0]) && std::all_of(text.begin(), text.end(), NamePart);
+}
+
+ShellPlace ShellWord::PlaceOf(size_t offset) const {
+  ShellPlace place{0, line, column};
+  const auto later = std::upper_bound(places.begin(), places.end(), offset,
+                                      [](size_t wanted, const ShellPlace& one) { return wanted < one.at; });
+  if (later != places.begin()) place = *std::prev(later);
+  for (size_t i = place.at; i < std::min(offset, value.size()); ++i) {
+    if ((static_cast<unsigned char>(value[i]) & 0xc0) != 0x80) ++place.column;
+  }
+  place.at = offset;
+  return place;
+}
+
+ShellWord ShellWord::From(size_t offset, size_t length) const {
+  ShellWord part;
+  const ShellPlace start = PlaceOf(offset);
+  part.line = start.line;
+  part.column = start.column;
+  part.value = part.text = value.substr(std::min(offset, value.size()), length);
+  part.known = part.value.find_first_of("$`") == std::string::npos;
+  part.fallback = fallback;
+  part.quoted = quoted;
+  auto one = std::upper_bound(places.begin(), places.end(), offset,
+                              [](size_t wanted, const ShellPlace& place) { return wanted < place.at; });
+  for (; one != places.end() && one->at - offset < part.value.size(); ++one) {
+    part.places.push_back({one->at - offset, one->line, one->column});
+  }
+  return part;
 }
 
 void ShellValues::Set(const std::string& name, const ShellWord& value, const std::vector<ShellWord>& elements,
@@ -31,14 +62,12 @@ std::vector<ShellWord> ShellValues::Words(const std::string& name, const std::ve
   if (value == nullptr) return {};
   if (const std::vector<ShellWord>& elements = entries_.at(name).elements; !elements.empty()) return elements;
   std::vector<ShellWord> words;
-  for (const std::string& part : Split(value->value, ' ')) {
-    if (Trim(part).empty()) continue;
-    ShellWord word;  // not a copy of *value: it may be long, and the words many
-    word.line = value->line;
-    word.column = value->column;
-    word.value = word.text = std::string(Trim(part));
-    word.known = word.value.find_first_of("$`") == std::string::npos;
-    words.push_back(std::move(word));
+  for (size_t end = 0; words.size() < kMostWords;) {
+    const size_t start = value->value.find_first_not_of(" \t\r\n", end);
+    if (start == std::string::npos) break;
+    end = std::min(value->value.find_first_of(" \t\r\n", start), value->value.size());
+    words.push_back(value->From(start, end - start));
+    words.back().quoted = false;
   }
   return words;
 }
@@ -62,6 +91,28 @@ void ShellLexer::Step() {
     ++column_;  // a column is a character, not a byte
   }
   ++at_;
+}
+
+// What is put into the value next stands here.
+void ShellLexer::Mark(ShellWord& word, int line, int column) {
+  if (!word.places.empty() && word.places.back().at == word.value.size()) word.places.pop_back();
+  word.places.push_back({word.value.size(), line, column});
+}
+
+// The character here becomes one of the value's.
+void ShellLexer::Put(ShellWord& word) {
+  if (line_ != next_line_ || column_ != next_column_) Mark(word, line_, column_);
+  word.value += text_[at_];
+  Step();
+  next_line_ = line_;
+  next_column_ = column_;
+}
+
+// Text that is not written here as it stands.
+void ShellLexer::PutAll(ShellWord& word, std::string_view text, int line, int column) {
+  Mark(word, line, column);
+  word.value += text;
+  next_line_ = -1;
 }
 
 void ShellLexer::SkipBlanks() {
@@ -231,11 +282,17 @@ void ShellLexer::Lookup(const std::string& name, std::string_view written, Shell
   static const std::vector<Branch> kNone;
   const ShellWord* value = values_.Find(name, branches_ == nullptr ? kNone : *branches_);
   if (value == nullptr || word.value.size() + value->value.size() > kLongestValue) {
-    word.value += written;
+    PutAll(word, written, expansion_line_, expansion_column_);
     word.known = false;
     return;
   }
-  word.value += value->value;
+  const size_t before = word.value.size();
+  PutAll(word, value->value, value->line, value->column);
+  for (const ShellPlace& place : value->places) {
+    if (place.at >= value->value.size()) break;
+    if (place.at == 0) word.places.pop_back();
+    word.places.push_back({before + place.at, place.line, place.column});
+  }
   word.known = word.known && value->known;
   word.fallback = word.fallback || value->fallback;
 }
@@ -250,7 +307,7 @@ void ShellLexer::ExpandBraced(std::string_view inside, std::string_view whole, S
   const bool colon = rest[0] == ':' && rest.size() > 1;
   const char op = colon ? rest[1] : rest[0];
   if ((op != '-' && op != '=') || depth >= kDeepest) {
-    word.value += whole;
+    PutAll(word, whole, expansion_line_, expansion_column_);
     word.known = false;
     return;
   }
@@ -263,6 +320,7 @@ void ShellLexer::ExpandBraced(std::string_view inside, std::string_view whole, S
 
 // Text inside ${NAME:-...}: quotes go, expansions are looked up.
 void ShellLexer::ExpandText(std::string_view text, ShellWord& word, int depth) {
+  PutAll(word, "", expansion_line_, expansion_column_);
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"' || c == '\'') continue;
@@ -293,6 +351,8 @@ void ShellLexer::ExpandText(std::string_view text, ShellWord& word, int depth) {
 // At '$'.
 void ShellLexer::Expand(ShellWord& word) {
   const size_t start = at_;
+  expansion_line_ = line_;
+  expansion_column_ = column_;
   Step();
   const char c = Peek();
   if (c == '(') {
@@ -311,10 +371,10 @@ void ShellLexer::Expand(ShellWord& word) {
   } else if (c != '\0' && std::string_view("?!$@*#-0123456789").find(c) != std::string_view::npos) {
     Step();
   } else {
-    word.value += '$';
+    PutAll(word, "$", expansion_line_, expansion_column_);
     return;
   }
-  word.value += text_.substr(start, at_ - start);
+  PutAll(word, text_.substr(start, at_ - start), expansion_line_, expansion_column_);
   word.known = false;
 }
 
@@ -323,20 +383,22 @@ void ShellLexer::ReadDoubleQuoted(ShellWord& word) {
   while (at_ < text_.size() && text_[at_] != '"') {
     const char c = text_[at_];
     if (c == '\\' && at_ + 1 < text_.size()) {
-      Step();
-      const char next = text_[at_];
-      if (std::string_view("$`\"\\").find(next) == std::string_view::npos && next != '\n') word.value += '\\';
-      if (next != '\n') word.value += next;
-      Step();
+      const char next = text_[at_ + 1];
+      if (std::string_view("$`\"\\\n").find(next) == std::string_view::npos) {
+        Put(word);
+      } else {
+        Step();
+      }
+      if (next == '\n') {
+        Step();
+      } else {
+        Put(word);
+      }
     } else if (c == '$') {
       Expand(word);
-    } else if (c == '`') {
-      word.known = false;
-      word.value += c;
-      Step();
     } else {
-      word.value += c;
-      Step();
+      if (c == '`') word.known = false;
+      Put(word);
     }
   }
   if (at_ < text_.size()) Step();
@@ -346,21 +408,23 @@ ShellWord ShellLexer::ReadWord() {
   ShellWord word;
   word.line = line_;
   word.column = column_;
+  next_line_ = line_;
+  next_column_ = column_;
   const size_t start = at_;
   while (at_ < text_.size() && kMeta.find(text_[at_]) == std::string_view::npos) {
     const char c = text_[at_];
     if (c == '\\') {
       Step();
       if (at_ >= text_.size()) break;
-      if (text_[at_] != '\n') word.value += text_[at_];
-      Step();
+      if (text_[at_] == '\n') {
+        Step();
+      } else {
+        Put(word);
+      }
     } else if (c == '\'') {
       word.quoted = true;
       Step();
-      while (at_ < text_.size() && text_[at_] != '\'') {
-        word.value += text_[at_];
-        Step();
-      }
+      while (at_ < text_.size() && text_[at_] != '\'') Put(word);
       if (at_ < text_.size()) Step();
     } else if (c == '"') {
       word.quoted = true;
@@ -371,23 +435,17 @@ ShellWord ShellLexer::ReadWord() {
       Expand(word);
     } else if (c == '`') {
       word.known = false;
-      const size_t from = at_;
-      Step();
-      while (at_ < text_.size() && text_[at_] != '`') Step();
-      if (at_ < text_.size()) Step();
-      word.value += text_.substr(from, at_ - from);
+      Put(word);
+      while (at_ < text_.size() && text_[at_] != '`') Put(word);
+      if (at_ < text_.size()) Put(word);
     } else {
-      word.value += c;
-      Step();
+      Put(word);
       // A placeholder as documents write them: NAME=<your value>. No redirection has letters and a '>' behind it.
       if (c == '=' && Peek() == '<') {
         const size_t close = text_.find('>', at_);
         const size_t line_end = std::min(text_.find('\n', at_), text_.size());
         if (close != std::string_view::npos && close < line_end && close > at_ + 1 && NameStart(text_[at_ + 1])) {
-          while (at_ <= close) {
-            word.value += text_[at_];
-            Step();
-          }
+          while (at_ <= close) Put(word);
           word.known = false;
         }
       }

@@ -72,6 +72,9 @@ class ShellLexer {
   };
 
   void Step();
+  static void Mark(ShellWord& word, int line, int column);
+  void Put(ShellWord& word);
+  void PutAll(ShellWord& word, std::string_view text, int line, int column);
   void SkipBlanks();
   void ReadComment();
   void ReadDocuments();
@@ -86,6 +89,8 @@ class ShellLexer {
   std::string_view text_;
   size_t at_ = 0;
   int line_, column_, left_;
+  int next_line_ = 0, next_column_ = 0;            // where the next character of a word stands if nothing lies between
+  int expansion_line_ = 0, expansion_column_ = 0;  // of the '$' that is being read
   const std::vector<Branch>* branches_ = nullptr;
   ShellValues values_;
   std::vector<ShellComment> comments_;

@@ -75,7 +75,7 @@ class Reader {
         command_ = ShellCommand();
       } else if (Fresh() && lexer_.Peek() == '(') {
         Start(token.line, token.column);
-        command_.words.push_back({"((", "((", true, false, false, token.line, token.column});
+        command_.words.push_back({"((", "((", true, false, false, token.line, token.column, {}});
         command_.words.push_back(lexer_.Until("))"));
       } else {
         Finish(before_);
@@ -180,7 +180,7 @@ class Reader {
         command_.words.push_back(std::move(token.word));
         if (end) return;
       } else if (token.kind == ShellToken::kOperator) {
-        command_.words.push_back({token.symbol, token.symbol, true, false, false, token.line, token.column});
+        command_.words.push_back({token.symbol, token.symbol, true, false, false, token.line, token.column, {}});
       }
     }
   }
@@ -210,7 +210,7 @@ class Reader {
         assignment.value.known =
             std::all_of(assignment.elements.begin(), assignment.elements.end(), [](const auto& e) { return e.known; });
       }
-      if (append) assignment.value.known = false;
+      if (append) Append(assignment);
       command_.assignments.push_back(std::move(assignment));
       return;
     }
@@ -227,6 +227,27 @@ class Reader {
       return;
     }
     command_.words.push_back(std::move(word));
+  }
+
+  // NAME+=value
+  void Append(ShellAssignment& assignment) {
+    const ShellWord* before = lexer_.values().Find(assignment.name, branches_);
+    ShellWord& value = assignment.value;
+    if (before == nullptr || assignment.array || before->value.size() + value.value.size() > 16 * 1024) {
+      value.known = false;
+      return;
+    }
+    ShellWord whole = *before;
+    while (!whole.places.empty() && whole.places.back().at >= before->value.size()) whole.places.pop_back();
+    whole.places.push_back({before->value.size(), value.line, value.column});
+    for (const ShellPlace& place : value.places) {
+      if (place.at == 0) whole.places.pop_back();
+      whole.places.push_back({place.at + before->value.size(), place.line, place.column});
+    }
+    whole.value += value.value;
+    whole.text = value.text;
+    whole.known = before->known && value.known;
+    value = std::move(whole);
   }
 
   // NAME of a word that is nothing but $NAME, ${NAME}, ${NAME[@]} or "${NAME[@]}".
@@ -248,11 +269,10 @@ class Reader {
 
   // The part of NAME=value behind the '='.
   static ShellWord Value(const ShellWord& word) {
-    ShellWord value = word;
-    value.value = word.value.substr(std::min(word.value.find('=') + 1, word.value.size()));
-    const size_t equals = word.text.find('=');
-    value.text = word.text.substr(equals + 1);
-    value.column += static_cast<int>(equals) + 1;
+    const size_t equals = word.value.find('=');
+    ShellWord value = word.From(equals == std::string::npos ? word.value.size() : equals + 1);
+    value.known = word.known;
+    value.text = word.text.substr(word.text.find('=') + 1);
     return value;
   }
 

@@ -11,6 +11,12 @@
 
 namespace lockstep::tune {
 
+// From `at` on, the characters of a word's value stand in a row beginning at this place.
+struct ShellPlace {
+  size_t at = 0;
+  int line = 0, column = 0;
+};
+
 struct ShellWord {
   std::string text;       // as written
   std::string value;      // without quotes, expansions replaced where the script says their value
@@ -18,6 +24,12 @@ struct ShellWord {
   bool fallback = false;  // came from ${NAME:-value}
   bool quoted = false;
   int line = 0, column = 0;
+  std::vector<ShellPlace> places;  // where `value` does not simply follow from line and column
+
+  // Where the character of `value` at this offset is written.
+  ShellPlace PlaceOf(size_t offset) const;
+  // The part of the value from `offset` on, with its places.
+  ShellWord From(size_t offset, size_t length = std::string::npos) const;
 };
 
 struct ShellAssignment {

@@ -1,6 +1,7 @@
 // What an sbatch file starts how often, and whether those processes can find each other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -167,6 +168,16 @@ class Shapes {
     return text;
   }
 
+  // Whether anything here speaks of GPUs: preparing data needs none.
+  bool UsesGpus() const {
+    return std::any_of(unit_.facts.begin(), unit_.facts.end(), [](const Fact& fact) {
+      if (fact.kind == "command") {
+        return fact.name == "torchrun" || fact.name == "accelerate" || fact.name == "deepspeed";
+      }
+      return fact.kind == "variable" && (fact.name.rfind("NCCL_", 0) == 0 || fact.name.rfind("CUDA_", 0) == 0);
+    });
+  }
+
   void Resources() {
     bool gpus = false, signal = false, whole = false;
     int last = 1;
@@ -179,9 +190,9 @@ class Shapes {
       whole = whole || name == "--exclusive" || name == "--partition" || name == "--account" || name == "-A";
       signal = signal || name == "--signal";
     }
-    if (!gpus && !whole) Add("slurm-no-gpus", last, 1, "");
+    if (!gpus && !whole && UsesGpus()) Add("slurm-no-gpus", last, 1, "");
     const Fact* time = Directive(unit_, "--time");
-    if (time != nullptr && !signal && Hours(time->value) >= 4) {
+    if (time != nullptr && (gpus || UsesGpus()) && !signal && Hours(time->value) >= 4) {
       Add("slurm-no-signal", time->line, time->column, time->value);
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
@@ -40,6 +41,15 @@ constexpr std::string_view kOften[] = {"MASTER_ADDR",
                                        "NVIDIA_VISIBLE_DEVICES",
                                        "NVIDIA_DRIVER_CAPABILITIES",
                                        "LD_LIBRARY_PATH"};
+
+// One letter wrong, missing, too many or in the wrong place. A number or an S behind a name, or another letter before
+// it, makes a name of its own.
+bool Slip(std::string_view name, std::string_view meant) {
+  if (std::abs(static_cast<int>(meant.size()) - static_cast<int>(name.size())) > 1 || name[0] != meant[0]) return false;
+  if (std::isdigit(static_cast<unsigned char>(name.back())) != 0 || name.back() == '_') return false;
+  if (name.size() > meant.size() && name.back() == 'S' && name.substr(0, meant.size()) == meant) return false;
+  return EditDistance(name, meant) == 1;
+}
 
 }  // namespace
 
@@ -96,18 +106,31 @@ bool Variables::Complete(std::string_view name) {
 }
 
 std::optional<std::string> Variables::Meant(std::string_view name) const {
-  if (name.size() < 6 || name.size() > 80 || Find(name) != nullptr) return std::nullopt;
+  const Variable* found = Find(name);
+  if (name.size() < 6 || name.size() > 80 || (found != nullptr && found->name.back() != '*')) return std::nullopt;
+  // nccl_debug, NCCL-DEBUG: the right words in another dress.
+  std::string plain(name);
+  for (char& c : plain) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (plain != name) {
+    const bool known = Complete(plain) && Find(plain) != nullptr && Find(plain)->name.back() != '*';
+    return known ? std::optional(plain) : std::nullopt;
+  }
   if (!Complete(name)) {
-    // One slip away from a name everybody uses, and not a word of its own.
+    // One slip away from a name everybody uses.
     for (std::string_view often : kOften) {
-      if (std::abs(static_cast<int>(often.size()) - static_cast<int>(name.size())) > 1) continue;
-      if (EditDistance(name, often) == 1) return std::string(often);
+      if (Slip(name, often)) return std::string(often);
+    }
+    for (const Variable& row : rows_) {
+      const bool whole = row.name.back() != '*' && row.name.size() > 11 && row.status == "current";
+      if (whole && row.name.find('_') == name.find('_') && Slip(name, row.name)) return row.name;
     }
     // NCLL_DEBUG, NCCCL_DEBUG: the beginning itself is misspelt.
     const size_t end = name.find('_');
     if (end == std::string_view::npos || end < 3 || end > 6 || EditDistance(name.substr(0, end), "NCCL") != 1) {
       return std::nullopt;
     }
+    // RCCL, HCCL, MCCL and their like are libraries of other makers.
+    if (name[0] != 'N') return std::nullopt;
     std::string mended = "NCCL" + std::string(name.substr(end));
     return Find(mended) != nullptr ? std::optional(mended) : std::nullopt;
   }
@@ -118,6 +141,7 @@ std::optional<std::string> Variables::Meant(std::string_view name) const {
   const size_t own = name.size() - owner.size();
   std::optional<std::string> best;
   int least = own < 5 ? 1 : own < 12 ? 2 : 3;  // more slips make another word
+  if (found != nullptr) least = 1;             // a plugin's name, if it is no slip
   for (const Variable& row : rows_) {
     if (row.name.back() == '*' || row.status != "current") continue;
     if (std::abs(static_cast<int>(row.name.size()) - static_cast<int>(name.size())) > least) continue;
@@ -127,7 +151,19 @@ std::optional<std::string> Variables::Meant(std::string_view name) const {
       best = row.name;
     }
   }
-  if (best) return best;
+  if (best || found != nullptr) return best;
+  // The beginning of exactly one name of several words: NCCL_IB_QPS.
+  const Variable* only = nullptr;
+  for (const Variable& row : rows_) {
+    if (row.status != "current" || row.name.back() == '*' || own < 5) continue;
+    if (row.name.rfind(std::string(name) + "_", 0) != 0) continue;
+    if (only != nullptr) {
+      only = nullptr;
+      break;
+    }
+    only = &row;
+  }
+  if (only != nullptr) return only->name;
   // The words are right, and one too many stands before them: NCCL_NET_IB_HCA.
   for (const Variable& row : rows_) {
     if (row.status != "current" || row.name.compare(0, owner.size(), owner) != 0) continue;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 
 #include "base/text.h"
 
@@ -51,11 +53,12 @@ std::vector<YAML::Node> LoadDocuments(const std::string& text) {
 Result<YamlText> YamlText::Read(std::string_view text, int line) {
   YamlText yaml;
   yaml.line_ = line;
-  yaml.lines_ = Split(text, '\n');
   std::string why;
   for (const bool templates : {false, true}) {
     try {
-      yaml.documents_ = LoadDocuments(templates ? WithoutTemplates(text) : std::string(text));
+      const std::string loaded = templates ? WithoutTemplates(text) : std::string(text);
+      yaml.documents_ = LoadDocuments(loaded);
+      yaml.lines_ = Split(loaded, '\n');
       return yaml;
     } catch (const YAML::Exception& error) {
       why = fmt::format("line {}: {}", error.mark.line + line, error.msg);
@@ -88,6 +91,98 @@ void YamlText::TextPlace(const YAML::Node& node, int& line, int& column) const {
   }
 }
 
+// The lines of a block after '>', each but the last of a paragraph continued.
+std::string YamlText::Folded(size_t row, size_t& indent) const {
+  std::string text;
+  indent = std::string::npos;
+  for (size_t i = row + 1; i < lines_.size(); ++i) {
+    const std::string_view line = lines_[i];
+    const size_t start = line.find_first_not_of(" \r");
+    if (start == std::string_view::npos) {
+      text += '\n';
+      continue;
+    }
+    if (indent == std::string::npos) indent = start;
+    if (start < indent) break;
+    const std::string_view own = Trim(line.substr(indent));
+    const std::string_view next = i + 1 < lines_.size() ? std::string_view(lines_[i + 1]) : std::string_view();
+    const size_t next_start = next.find_first_not_of(" \r");
+    const bool joined = start == indent && next_start == indent && own.back() != '\\';
+    text += std::string(line.substr(indent, line.find_last_not_of(" \r") + 1 - indent));
+    text += joined ? " \\\n" : "\n";
+  }
+  if (indent == std::string::npos) indent = 0;
+  return text;
+}
+
+// The text behind a quote; empty where it is not plain what the shell would see.
+std::string YamlText::Quoted(size_t row, size_t at) const {
+  const char quote = lines_[row][at];
+  std::string text;
+  for (size_t i = row; i < lines_.size() && i < row + 1000; ++i) {
+    std::string_view line = lines_[i];
+    for (size_t j = i == row ? at + 1 : 0; j < line.size(); ++j) {
+      const char c = line[j];
+      const char next = j + 1 < line.size() ? line[j + 1] : '\n';
+      if (c == quote && quote == '\'' && next == '\'') {
+        text += c;
+        ++j;
+      } else if (c == quote) {
+        return text;
+      } else if (quote == '"' && c == '\\' && next == 'n') {
+        text += "; ";  // two characters, as in the file
+        ++j;
+      } else if (quote == '"' && c == '\\' && next != '\n' && next != '\r') {
+        if (std::string_view("\"\\/").find(next) == std::string_view::npos) return "";
+        text += next;
+        ++j;
+      } else if (c != '\r') {
+        text += c;
+      }
+    }
+    const bool continued = !text.empty() && text.back() == '\\';
+    text += continued ? "\n" : " \\\n";
+  }
+  return "";
+}
+
+std::string YamlText::ShellText(const YAML::Node& node, int& line, int& column, int& left) const {
+  TextPlace(node, line, column);
+  left = column;
+  const size_t row = static_cast<size_t>(std::max(node.Mark().line, 0));
+  const size_t at = static_cast<size_t>(std::max(node.Mark().column, 0));
+  const std::string value = Scalar(node);
+  if (row >= lines_.size() || at >= lines_[row].size()) return value;
+  const char first = lines_[row][at];
+  if (first == '>') {
+    size_t indent = 0;
+    std::string text = Folded(row, indent);
+    column = left = static_cast<int>(indent) + 1;
+    return text;
+  }
+  if (first == '"' || first == '\'') {
+    std::string text = Quoted(row, at);
+    const bool comment = text.find('#') != std::string::npos && value.find('\n') != std::string::npos;
+    if (!text.empty() && !comment) {
+      left = 1;
+      return text;
+    }
+  }
+  return value;
+}
+
+bool NoString(const YAML::Node& node) {
+  if (!node.IsDefined() || !node.IsScalar() || node.Tag() != "?") return false;
+  std::string text = node.Scalar();
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && text.find_first_of("0123456789") != text.npos) {
+    return true;
+  }
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text == "true" || text == "false" || text == "yes" || text == "no" || text == "on" || text == "off";
+}
+
 ShellWord YamlText::Word(const YAML::Node& node) const {
   ShellWord word;
   word.value = word.text = Scalar(node);
@@ -98,16 +193,34 @@ ShellWord YamlText::Word(const YAML::Node& node) const {
   return word;
 }
 
+namespace {
+
+YAML::Node ChildIn(const YAML::Node& map, std::string_view key, int depth) {
+  const YAML::Node nothing(YAML::NodeType::Undefined);
+  if (!map.IsDefined() || !map.IsMap() || depth > 8) return nothing;  // a map may merge itself
+  YAML::Node merged = nothing;
+  for (const auto& pair : map) {
+    if (!pair.first.IsScalar()) continue;
+    if (pair.first.Scalar() == key) return pair.second;
+    if (pair.first.Scalar() == "<<") merged.reset(pair.second);
+  }
+  if (merged.IsDefined() && merged.IsSequence()) {
+    for (const YAML::Node& one : merged) {
+      const YAML::Node found = ChildIn(one, key, depth + 1);
+      if (found.IsDefined()) return found;
+    }
+  }
+  return ChildIn(merged, key, depth + 1);
+}
+
+}  // namespace
+
 YAML::Node Child(const YAML::Node& map, const char* key) {
   try {
-    if (map.IsDefined() && map.IsMap()) {
-      for (const auto& pair : map) {
-        if (pair.first.IsScalar() && pair.first.Scalar() == key) return pair.second;
-      }
-    }
+    return ChildIn(map, key, 0);
   } catch (const std::exception&) {
+    return YAML::Node(YAML::NodeType::Undefined);
   }
-  return YAML::Node(YAML::NodeType::Undefined);
 }
 
 std::string Scalar(const YAML::Node& node) {
