@@ -223,7 +223,8 @@ Status Agent::StartRanks(const Json& message) {
 void Agent::ApplyTuning(const Json& message) {
   if (!options_.tuning || std::exchange(tuned_, true)) return;
   auto tuned = options_.tuning->Settle(Text(message, "run_id"), static_cast<int>(Number(message, "nnodes", 1)),
-                                       static_cast<int>(Number(message, "local_world", 1)), kTuningPatience);
+                                       static_cast<int>(Number(message, "local_world", 1)), Text(message, "peer"),
+                                       kTuningPatience);
   if (!tuned) {
     events_.say(fmt::format("the machine could not be read in {} s (DNS?): going on without settings of our own",
                             kTuningPatience.count() / 1000));

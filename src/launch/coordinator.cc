@@ -94,6 +94,10 @@ void Coordinator::Go() {
                                      {"nnodes", nnodes()},
                                      {"master_addr", options_.master_addr},
                                      {"master_port", port}});
+  // Node 0 may know itself as loopback only; where another node came from tells it the way out.
+  const auto other =
+      std::find_if(seats_.begin(), seats_.end(), [](const auto& entry) { return entry.second.connection != nullptr; });
+  const std::string peer = other == seats_.end() ? "" : other->second.connection->peer();
   for (auto& [index, seat] : seats_) {
     seat.started = seat.stopped = false;
     Send(seat, {{"type", "go"},
@@ -110,6 +114,7 @@ void Coordinator::Go() {
                 {"world", world_},
                 {"master_addr", options_.master_addr},
                 {"master_port", port},
+                {"peer", seat.connection ? "" : peer},
                 {"pulse_ms", StallJudge::PulseInterval(options_.stall).count()}});
   }
   if (timer_ == 0) Tick();

@@ -130,7 +130,7 @@ Tuning::Result Tuning::Now(const LaunchPlan& plan) {
   const place::Placement& p = plan.placement;
   return tuning.Derive(
       p.job_id, p.nnodes.value_or(1),
-      p.level == place::Level::kProcess ? p.local_world_size.value_or(1) : p.nproc_per_node.value_or(1));
+      p.level == place::Level::kProcess ? p.local_world_size.value_or(1) : p.nproc_per_node.value_or(1), "");
 }
 
 void Tuning::Read() {
@@ -163,17 +163,20 @@ void Tuning::Read() {
   done_.notify_all();
 }
 
-std::optional<Tuning::Result> Tuning::Settle(const std::string& job_id, int nnodes, int local_world, Millis patience) {
+std::optional<Tuning::Result> Tuning::Settle(const std::string& job_id, int nnodes, int local_world,
+                                             const std::string& peer, Millis patience) {
   std::unique_lock lock(mutex_);
   if (!done_.wait_for(lock, patience, [this] { return read_; })) return std::nullopt;
-  return Derive(job_id, nnodes, local_world);
+  return Derive(job_id, nnodes, local_world, peer);
 }
 
-Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_world) const {
+Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_world, const std::string& peer) const {
   tune::JobShape job;
   job.nnodes = nnodes;
   job.nproc_per_node = local_world;
   job.peers = peers_;
+  const auto other = ParseHostPort(peer);
+  if (job.peers.empty() && other.ok() && !IsLoopbackName(other->host)) job.peers = {other->host};
   job.gpus = gpus_;
   job.own_addresses = own_addresses_;
   job.job_id = job_id;

@@ -3,7 +3,7 @@
 // launcher, shared with that thread; called from the loop's thread.
 //
 //   auto tuning = Tuning::Start(plan);                              // null with --tune off
-//   Tuning::Result tuned = tuning->Settle(job, Millis(3000));       // at the first attempt
+//   Tuning::Result tuned = tuning->Settle(job, ..., Millis(3000));       // at the first attempt
 #pragma once
 
 #include <condition_variable>
@@ -35,13 +35,15 @@ class Tuning {
   // The same at once, for --dry-run.
   static Result Now(const LaunchPlan& plan);
 
+  // `peer` is another node's address and port, for where the master's name leads nowhere but here; may be empty.
   // Nothing when the machine could not be read in that time.
-  std::optional<Result> Settle(const std::string& job_id, int nnodes, int local_world, Millis patience);
+  std::optional<Result> Settle(const std::string& job_id, int nnodes, int local_world, const std::string& peer,
+                               Millis patience);
 
  private:
   explicit Tuning(const LaunchPlan& plan);
   void Read();
-  Result Derive(const std::string& job_id, int nnodes, int local_world) const;
+  Result Derive(const std::string& job_id, int nnodes, int local_world, const std::string& peer) const;
 
   const RunOptions options_;
   const place::Environment env_;  // the ranks', but for what says who they are

@@ -64,6 +64,7 @@ struct Scene {
   int nnodes = 1, nproc = 1;
   bool process_level = false;              // one command per rank: each may see its own GPU alone
   bool first = true;                       // this is node 0
+  bool tuned = false;                      // the start will apply what tune is certain of (--tune apply)
   std::string master;                      // host of node 0; empty with one node
   std::string master_address;              // numeric; empty: it does not resolve
   std::string master_trouble;              // why not

@@ -15,6 +15,7 @@ constexpr double kSkewWarn = 0.5, kSkewFail = 5;  // seconds
 constexpr double kSlowPair = 0.33;                // of the median of all pairs
 constexpr double kSlowLink = 0.3;                 // of what the interface says it is, as one stream sees it
 constexpr double kStreamLimit = 10e9;             // what one TCP stream can be expected to carry
+constexpr double kNoCluster = 0.5e9;              // less than this is no network for training, whatever the card says
 constexpr size_t kShown = 8;                      // problems of one kind; the rest is counted
 
 void Add(Outcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
@@ -45,15 +46,16 @@ void AddEdges(Outcome* outcome, State state, const std::vector<Edge>& edges, con
     std::set<int> others;
     for (const Edge& edge : edges) others.insert(edge.from == *hub ? edge.to : edge.from);
     Add(outcome, state,
-        fmt::format("{} and {}: {} {}", One(*hub, all), NodeNames({others.begin(), others.end()}, all), verb,
-                    edges[0].text),
+        fmt::format("{} and {}: {}{}{}", One(*hub, all), NodeNames({others.begin(), others.end()}, all), verb,
+                    edges[0].text.empty() ? "" : " ", edges[0].text),
         remedy, {*hub});
     return;
   }
   for (size_t i = 0; i < edges.size() && i < kShown; ++i) {
     Add(outcome, state,
-        fmt::format("{} to {}: {} {}", One(edges[i].from, all), One(edges[i].to, all), verb, edges[i].text), remedy,
-        {edges[i].from, edges[i].to});
+        fmt::format("{} to {}: {}{}{}", One(edges[i].from, all), One(edges[i].to, all), verb,
+                    edges[i].text.empty() ? "" : " ", edges[i].text),
+        remedy, {edges[i].from, edges[i].to});
   }
   if (edges.size() > kShown) {
     Add(outcome, state, fmt::format("and {} more pairs", edges.size() - kShown), remedy, {});
@@ -147,8 +149,8 @@ CheckResult CompareReach(const std::vector<Facts>& all, const std::vector<Findin
   AddEdges(&outcome, State::kFail, broken, all, "cannot connect to",
            "open all TCP ports between the nodes (security group, firewalld, nft list ruleset); if that address is of "
            "the wrong network, choose with NCCL_SOCKET_IFNAME");
-  outcome.note =
-      fmt::format("{} directions{}, round trip at most {:.0f} us", Pairs(findings), Sampled(sampled), slowest * 1e6);
+  outcome.note = fmt::format("{} directions{}", Pairs(findings), Sampled(sampled));
+  if (slowest > 0) outcome.note += fmt::format(", round trip at most {:.0f} us", slowest * 1e6);
   return {"reach", outcome};
 }
 
@@ -203,12 +205,11 @@ CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings
            "give every interface on the way the same MTU (ip link set DEV mtu N), switches and tunnels included; "
            "connections over such a path stall when much is sent");
   if (!mute.empty()) {
-    AddEdges(&outcome, State::kWarn, mute, all, "UDP packets do not come through, so sizes could not be tried",
-             "open UDP, or try "
-             "`ping -M do -s 1472` by hand");
+    AddEdges(&outcome, State::kWarn, mute, all, "UDP packets do not come through",
+             "sizes could not be tried: open UDP, or try `ping -M do -s 1472` by hand");
   }
   if (tried == 0) return {"mtu", Outcome::Skip("no packet could be tried")};
-  outcome.note = fmt::format("{} bytes unfragmented", fmt::join(sizes, " or "));
+  if (!sizes.empty()) outcome.note = fmt::format("{} bytes unfragmented", fmt::join(sizes, " or "));
   const auto [low, high] = [&] {
     int least = 0, most = 0;
     for (const Facts& facts : all) {
@@ -240,6 +241,8 @@ std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector
   for (const PairRate& rate : rates) {
     const double from = all[static_cast<size_t>(rate.from)].net.gbit, to = all[static_cast<size_t>(rate.to)].net.gbit;
     const double link = from > 0 && to > 0 ? std::min(from, to) * 1e9 : 0;
+    const auto back = std::find_if(rates.begin(), rates.end(),
+                                   [&](const PairRate& one) { return one.from == rate.to && one.to == rate.from; });
     if (rate.bits <= 0) {
       slow.push_back(
           {rate.from, rate.to, fmt::format("no rate: {}", rate.trouble.empty() ? "the stream broke" : rate.trouble)});
@@ -249,6 +252,11 @@ std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector
     } else if (good.size() > 4 && rate.bits < kSlowPair * median) {
       slow.push_back(
           {rate.from, rate.to, fmt::format("{:.2f} Gbit/s, the median is {:.2f}", rate.bits / 1e9, median / 1e9)});
+    } else if (back != rates.end() && rate.bits < kSlowPair * back->bits) {
+      slow.push_back(
+          {rate.from, rate.to, fmt::format("{:.2g} Gbit/s, the way back {:.2g}", rate.bits / 1e9, back->bits / 1e9)});
+    } else if (link == 0 && rate.bits < kNoCluster) {
+      slow.push_back({rate.from, rate.to, fmt::format("{:.2g} Gbit/s", rate.bits / 1e9)});
     }
   }
   return slow;
@@ -265,7 +273,7 @@ CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRa
   }
   if (!good.empty()) {
     const auto [low, high] = std::minmax_element(good.begin(), good.end());
-    outcome.note = fmt::format("{:.1f} to {:.1f} Gbit/s by one stream{}", *low / 1e9, *high / 1e9, Sampled(sampled));
+    outcome.note = fmt::format("{:.2g} to {:.2g} Gbit/s by one stream{}", *low / 1e9, *high / 1e9, Sampled(sampled));
   }
   return {"rate", outcome};
 }

@@ -88,7 +88,7 @@ void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
   const std::string there = fmt::format("{}", fmt::join(Names(scene.here), ", "));
   if (named.empty()) {
     outcome->Fail(fmt::format("{}={} names no interface of this node (there are: {})", variable, value, there),
-                  fmt::format("unset it, or name one of these; `lockstep tune` says which"));
+                  "unset it, or name one of these; `lockstep tune` says which");
     return;
   }
   for (const place::Interface* interface : named) {
@@ -247,6 +247,8 @@ Outcome CheckHostName(const Scene& scene) {
   const auto report = [&](const std::string& text, const std::string& remedy) {
     if (scene.nnodes <= 1 || told) {
       outcome.note = text;
+    } else if (scene.tuned) {
+      outcome.Warn(text, "`lockstep run` names the right interface to Gloo by itself; for other launchers: " + remedy);
     } else if (scene.visible.empty()) {
       outcome.Fail(text, remedy);
     } else {

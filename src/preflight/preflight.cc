@@ -204,6 +204,7 @@ Scene MakeScene(const Options& options, place::Hardware here, Python python) {
   scene.nproc = scene.process_level ? placement.local_world_size.value_or(1) : placement.nproc_per_node.value_or(1);
   const launch::Member self = launch::DescribeMember(plan);
   scene.first = self.index == 0;
+  scene.tuned = plan.options.tune == launch::Tune::kApply;
   scene.port_range = plan.options.port_range;
   if (scene.process_level) scene.worker_port = placement.master_port.value_or(0);
   if (scene.nnodes > 1) {

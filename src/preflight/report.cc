@@ -163,6 +163,9 @@ void AppendTable(const Report& report, const Paint& paint, std::string* text) {
   }
 }
 
+// One digit behind the point, and two that count where that would be nothing.
+std::string Figure(double value) { return value < 0.95 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value); }
+
 void AppendNetwork(const Report& report, std::string* text) {
   const size_t nodes = report.nodes.size();
   if (nodes < 2) return;
@@ -176,7 +179,7 @@ void AppendNetwork(const Report& report, std::string* text) {
     }
   }
   if (gbit.empty() && trip.empty()) return;
-  const auto matrix = [&](const char* title, const std::map<std::pair<int, int>, double>& values, const char* format) {
+  const auto matrix = [&](const char* title, const std::map<std::pair<int, int>, double>& values, bool whole) {
     if (values.empty()) return;
     *text += fmt::format("{}\n      ", title);
     for (size_t to = 0; to < nodes; ++to) *text += fmt::format("{:>8}", to);
@@ -187,14 +190,15 @@ void AppendNetwork(const Report& report, std::string* text) {
         auto found = values.find({static_cast<int>(from), static_cast<int>(to)});
         *text += fmt::format("{:>8}", from == to              ? "."
                                       : found == values.end() ? "-"
-                                                              : fmt::format(fmt::runtime(format), found->second));
+                                      : whole                 ? fmt::format("{:.0f}", found->second)
+                                                              : Figure(found->second));
       }
       *text += "\n";
     }
   };
   if (nodes <= kMatrixNodes) {
-    matrix("Gbit/s by one TCP stream, from row to column:", gbit, "{:.1f}");
-    matrix("round trip in us:", trip, "{:.0f}");
+    matrix("Gbit/s by one TCP stream, from row to column:", gbit, /*whole=*/false);
+    matrix("round trip in us:", trip, /*whole=*/true);
     return;
   }
   const auto summary = [&](const char* title, const std::map<std::pair<int, int>, double>& values, bool low_is_bad) {
@@ -202,11 +206,11 @@ void AppendNetwork(const Report& report, std::string* text) {
     std::vector<std::pair<double, std::pair<int, int>>> sorted;
     for (const auto& [pair, value] : values) sorted.emplace_back(value, pair);
     std::sort(sorted.begin(), sorted.end());
-    *text += fmt::format("{}: {:.1f} at least, {:.1f} median, {:.1f} at most; worst:", title, sorted.front().first,
-                         sorted[sorted.size() / 2].first, sorted.back().first);
+    *text += fmt::format("{}: {} at least, {} median, {} at most; worst:", title, Figure(sorted.front().first),
+                         Figure(sorted[sorted.size() / 2].first), Figure(sorted.back().first));
     if (!low_is_bad) std::reverse(sorted.begin(), sorted.end());
     for (size_t i = 0; i < std::min<size_t>(3, sorted.size()); ++i) {
-      *text += fmt::format(" {}->{} {:.1f}", sorted[i].second.first, sorted[i].second.second, sorted[i].first);
+      *text += fmt::format(" {}->{} {}", sorted[i].second.first, sorted[i].second.second, Figure(sorted[i].first));
     }
     *text += "\n";
   };
@@ -270,8 +274,9 @@ std::string Headline(const Report& report) {
     if (std::find(failed.begin(), failed.end(), text) == failed.end()) failed.push_back(text);
   }
   const std::string more = warnings == 0 ? "" : fmt::format(", {} warning{}", warnings, warnings == 1 ? "" : "s");
-  const std::string size = fmt::format("{} node{}, {} checks{}, {:.1f} s", report.nodes.size(),
-                                       report.nodes.size() == 1 ? "" : "s", checks, more, report.seconds);
+  const std::string size =
+      fmt::format("{} node{}, {} check{}{}, {:.1f} s", report.nodes.size(), report.nodes.size() == 1 ? "" : "s", checks,
+                  checks == 1 ? "" : "s", more, report.seconds);
   if (!report.rendezvous.ok())
     return fmt::format("failed: the nodes did not come together: {}", report.rendezvous.message());
   if (failed.empty()) return fmt::format("ok ({})", size);

@@ -76,7 +76,8 @@ Outcome CheckNofile(const Scene& scene) {
                         Limit(std::min<uint64_t>(*limits.nofile_hard, 65536)))
           : "raise nofile in /etc/security/limits.conf, in the service's unit (LimitNOFILE) or with --ulimit nofile";
   if (*limits.nofile < needed) {
-    outcome.Fail(fmt::format("{} open files per process, {} ranks need about {}", *limits.nofile, Ranks(scene), needed),
+    outcome.Fail(fmt::format("{} open files per process, {} rank{} about {}", *limits.nofile, Ranks(scene),
+                             Ranks(scene) == 1 ? " needs" : "s need", needed),
                  remedy);
   } else if (*limits.nofile < kFilesWanted) {
     outcome.Warn(fmt::format("{} open files per process: loaders with many workers run into it", *limits.nofile),

@@ -176,6 +176,19 @@ class Nodes(harness.Case):
         self.assertEqual(a, {"NCCL_SOCKET_IFNAME": None, "GLOO_SOCKET_IFNAME": None}, "its only interface is right")
         self.assertEqual(b, {"NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"})
 
+    def test_node_0_that_knows_itself_as_loopback_learns_the_way_from_who_came(self):
+        net = netns.Net(["a", "b"])
+        self.addCleanup(net.close)
+        for words in ("link add store0 type veth peer name far0", "addr add 172.30.0.1/24 dev store0", "link set store0 up",
+                      "link set far0 up"):
+            done = net["a"].run(["ip", *words.split()])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        net["a"].write_hosts({"a": "127.0.1.1", "b": net["b"].address})
+        script = str(harness.write("rank.py", RANK))
+        (out, err, code), _ = self.run_on(net, ["a", "b"], script, "x", "NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME", env=GPUS)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(environment_of(out), [{"NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}])
+
     def test_ranks_that_differ_in_their_network_are_warned_about(self):
         net = netns.Net(["a", "b"])
         self.addCleanup(net.close)

@@ -184,6 +184,20 @@ TEST(CompareMtu, NamesThePairAndTheSizeThatCameThrough) {
   EXPECT_EQ(CompareMtu(all, findings).outcome.state(), State::kWarn);
 }
 
+TEST(CompareRates, OfTwoNodesOneDirectionTellsAboutTheOther) {
+  std::vector<Facts> all = Nodes(2);
+  for (Facts& facts : all) facts.net.gbit = 0;  // no card says how fast it is
+  std::vector<PairRate> rates = {{0, 1, 18e9, ""}, {1, 0, 0.02e9, ""}};
+  const Outcome outcome = CompareRates(all, rates, false).outcome;
+  EXPECT_EQ(outcome.state(), State::kWarn);
+  ASSERT_EQ(outcome.problems.size(), 1u);
+  EXPECT_THAT(outcome.problems[0].text, HasSubstr("node 1 (h1) to node 0 (h0): slow: 0.02 Gbit/s, the way back 18"));
+  rates[0].bits = 0.03e9;  // both are slower than any cluster
+  EXPECT_EQ(CompareRates(all, rates, false).outcome.problems.size(), 2u);
+  rates[0].bits = rates[1].bits = 2e9;
+  EXPECT_EQ(CompareRates(all, rates, false).outcome.state(), State::kOk);
+}
+
 TEST(CompareRates, ASlowPairAmongFastOnesAndASlowLink) {
   const auto all = Nodes(4);
   std::vector<PairRate> rates;

@@ -84,6 +84,18 @@ TEST(SystemChecks, AClockNobodySetsMattersBetweenNodes) {
   EXPECT_EQ(CheckClock(scene).state(), State::kWarn);
 }
 
+TEST(HostName, OnLoopbackStopsOnlyWhereNobodyNamesTheInterface) {
+  Scene scene = HealthyScene(0);
+  scene.here.host = "localhost";
+  EXPECT_EQ(CheckHostName(scene).state(), State::kOk) << "one node";
+  scene.nnodes = 2;
+  ExpectProblem(CheckHostName(scene), State::kFail, "Gloo would tell the others");
+  scene.tuned = true;
+  ExpectProblem(CheckHostName(scene), State::kWarn, "Gloo would tell the others");
+  scene.env["GLOO_SOCKET_IFNAME"] = "eth0";
+  EXPECT_EQ(CheckHostName(scene).state(), State::kOk);
+}
+
 TEST(RdmaPorts, DownOneWarnsAllDownFails) {
   Scene scene = HealthyScene();
   scene.nnodes = 2;
