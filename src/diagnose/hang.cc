@@ -66,7 +66,18 @@ std::string Describe(const Group& group, bool named) {
                      group.first->at.empty() ? "" : fmt::format(" at {}", group.first->at));
 }
 
-std::string Advice(Where where) {
+std::string Advice(Where where, const std::string& operation) {
+  if (operation == "child process" || operation == "process") {
+    return "look at the process it waits for; give the call a timeout, and do such work on all ranks or before "
+           "training";
+  }
+  if (operation.starts_with("event") || operation == "pipe" || operation == "terminal" || operation == "signal") {
+    return fmt::format(
+        "nobody gives it the {} it waits for at that line: look at who should, and give the call a timeout",
+        operation.starts_with("event") ? "event"
+        : operation == "signal"        ? "signal"
+                                       : "input");
+  }
   switch (where) {
     case Where::kGone:
       return "a rank left while the others still need it: every rank must make the same number of steps (uneven data: "
@@ -136,7 +147,7 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
     std::sort(verdict.odd.begin(), verdict.odd.end());
     verdict.summary = Join(parts, "; ");
     verdict.confidence = confidence;
-    if (!odd.empty()) verdict.advice = Advice(odd.front()->where);
+    if (!odd.empty()) verdict.advice = Advice(odd.front()->where, odd.front()->operation);
   };
   const auto pick = [&](auto&& wanted) {
     std::vector<const Group*> found;
@@ -159,6 +170,11 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
   }
   if (auto gone = pick([](const Group& group) { return group.where == Where::kGone; }); !gone.empty() && waiters > 0) {
     say(gone, 0.9);
+    return verdict;
+  }
+  if (const auto gone = pick([](const Group& group) { return group.where == Where::kGone; });
+      !gone.empty() && gone.size() < groups.size()) {
+    say(pick([](const Group& group) { return group.where != Where::kGone; }), 0.7);  // what is still there keeps it up
     return verdict;
   }
   if (one_rank) {
@@ -194,8 +210,12 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
       if (tie || &group != &*least) parts.push_back(Describe(group, tie || group.ranks.size() < 3));
     }
     verdict.summary = Join(parts, "; ");
-    verdict.advice =
-        "the ranks call different collectives: a branch that depends on the rank or on its data must not hold one";
+    const bool all_receive =
+        std::all_of(fine.begin(), fine.end(), [](const Group& g) { return g.operation == "recv"; });
+    verdict.advice = all_receive
+                         ? "all wait to receive and nobody sends: every recv needs the send of the other rank before it"
+                         : "the ranks call different collectives: a branch that depends on the rank or on its data "
+                           "must not hold one";
     verdict.confidence = tie ? 0.6 : 0.8;
   } else if (waiters == verdict.places.size()) {
     verdict.summary = fmt::format("all {} ranks {}{}", verdict.places.size(), Plural(groups.front().first->words, 2),
@@ -216,7 +236,7 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
     } else if (groups.size() == 1) {
       verdict.summary = fmt::format("all {} ranks {}{}", verdict.places.size(), Plural(groups.front().first->words, 2),
                                     groups.front().at.empty() ? "" : " at " + groups.front().at);
-      verdict.advice = Advice(groups.front().where);
+      verdict.advice = Advice(groups.front().where, groups.front().operation);
       verdict.confidence = 0.4;
     } else {
       say({}, 0.3);

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -11,9 +13,9 @@
 namespace lockstep::diagnose {
 namespace {
 
-// A frame is recognised by its function and, where given, a part of its file's path. `function` ending in '*' is a
-// beginning, beginning with '*' an ending, both: a part. Rows are tried in this order for each frame, innermost frame
-// first.
+// A frame of an installed package or of Python itself is recognised by its function and, where given, a part of its
+// file's path; the user's own functions may be called anything. `function` ending in '*' is a beginning, beginning with
+// '*' an ending, both: a part. Rows are tried in this order for each frame, innermost frame first.
 struct Row {
   const char* function;
   const char* file;  // part of the path, empty: any
@@ -52,6 +54,8 @@ constexpr Row kPython[] = {
     {"*_verify_param_shape_across_processes*", "", Where::kCollective, "check of the model"},
     {"*_sync_buffers*", "distributed", Where::kCollective, "broadcast of buffers"},
     {"*_sync_params*", "", Where::kCollective, "broadcast of the model"},
+    {"wait_tensor*", "_functional_collectives", Where::kCollective, "wait() of a collective"},
+    {"trigger_wait", "_functional_collectives", Where::kCollective, "wait() of a collective"},
     {"Wait", "mpi4py", Where::kCollective, ""},
     {"*synchronize*", "horovod", Where::kCollective, "all_reduce"},
     // Data.
@@ -79,19 +83,29 @@ constexpr Row kPython[] = {
     {"wait*", "threading.py", Where::kLock, ""},
     {"join*", "threading.py", Where::kLock, "thread"},
     {"_wait_for_tstate_lock", "threading.py", Where::kLock, "thread"},
+    {"_shutdown", "threading.py", Where::kLock, "thread"},
+    {"acquire", "threading.py", Where::kLock, ""},
+    {"__enter__", "threading.py", Where::kLock, ""},
+    {"select", "selectors.py", Where::kLock, ""},
     {"get", "queue.py", Where::kLock, "queue"},
     {"put", "queue.py", Where::kLock, "queue"},
+    {"join", "queue.py", Where::kLock, "queue"},
+    {"get", "multiprocessing/queues.py", Where::kLock, "queue"},
+    {"put", "multiprocessing/queues.py", Where::kLock, "queue"},
     {"*", "multiprocessing/", Where::kLock, "process"},
     {"*wait*", "subprocess.py", Where::kLock, "child process"},
     {"communicate", "subprocess.py", Where::kLock, "child process"},
     {"_communicate", "subprocess.py", Where::kLock, "child process"},
     {"result", "concurrent/futures", Where::kLock, "future"},
+    {"wait", "concurrent/futures", Where::kLock, "future"},
+    {"*", "asyncio/", Where::kLock, "event of asyncio"},
     {"*", "/ssl.py", Where::kNetwork, ""},
     {"*", "/socket.py", Where::kNetwork, ""},
     {"*", "http/client.py", Where::kNetwork, ""},
     {"*", "urllib3", Where::kNetwork, ""},
-    {"*", "requests/", Where::kNetwork, ""},
-    {"*", "httpx", Where::kNetwork, ""},
+    {"*", "/requests/", Where::kNetwork, ""},
+    {"*", "/httpx/", Where::kNetwork, ""},
+    {"*", "/httpcore/", Where::kNetwork, ""},
 };
 
 constexpr Row kNative[] = {
@@ -179,25 +193,72 @@ const Row* FromSource(const ThreadStack& thread, bool backward) {
   static constexpr Row kWait = {"", "", Where::kCollective, "wait() of a collective"};
   static constexpr Row kLocked = {"", "", Where::kLock, ""};
   static constexpr Row kDeviceCall = {"", "", Where::kDevice, ""};
+  static constexpr std::pair<std::string_view, Row> kCalls[] = {
+      {"allreduce(", {"", "", Where::kCollective, "all_reduce"}},
+      {"all_reduce(", {"", "", Where::kCollective, "all_reduce"}},
+      {"barrier(", {"", "", Where::kCollective, "barrier"}},
+      {"allgather(", {"", "", Where::kCollective, "all_gather"}},
+      {"all_gather(", {"", "", Where::kCollective, "all_gather"}},
+      {"bcast(", {"", "", Where::kCollective, "broadcast"}},
+  };
+  // mpi4py calls straight into C, and many an MPI waits by asking again and again.
+  std::string line = thread.python.front().source;
+  for (char& c : line) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (thread.state != 'R' || line.find("comm.") != std::string::npos || line.find("comm_world.") != std::string::npos) {
+    for (const auto& [word, row] : kCalls) {
+      if (line.find(word) != std::string::npos) return &row;
+    }
+  }
   if (thread.state == 0 || thread.state == 'R' || thread.syscall.find("nanosleep") != std::string::npos) return nullptr;
   if (backward) return &kBackward;
   const std::string& text = thread.python.front().source;
   const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (has("store.") || has("Store(")) return &kStore;
-  if (has(".acquire(") || text.starts_with("with ")) return &kLocked;
+  const bool may_be_a_lock = thread.syscall.empty() || thread.syscall == "futex";
+  if (may_be_a_lock && (has(".acquire(") || text.starts_with("with "))) return &kLocked;
   if (has(".wait(")) return &kWait;
   if (has(".item(") || has(".cpu(") || has(".tolist(") || has("synchronize(")) return &kDeviceCall;
   return nullptr;
 }
 
+bool IsTorch(std::string_view file) {
+  static constexpr std::string_view kParts[] = {"distributed/", "utils/", "nn/",    "autograd/", "optim/",
+                                                "cuda/",        "_",      "jit/",   "fx/",       "multiprocessing/",
+                                                "accelerator/", "amp/",   "export", "ao/",       "serialization.py",
+                                                "functional.py"};
+  const size_t at = file.starts_with("torch/") ? 0 : file.find("/torch/");
+  if (at == std::string_view::npos) return false;
+  const std::string_view rest = file.substr(file.find('/', at + 1) + 1);
+  return std::any_of(std::begin(kParts), std::end(kParts),
+                     [&](std::string_view part) { return rest.starts_with(part); });
+}
+
+// Python's own modules and torch: code that is never the reason by itself.
+bool IsPlatform(std::string_view file) {
+  const bool installed =
+      file.find("/site-packages/") != std::string_view::npos || file.find("/dist-packages/") != std::string_view::npos;
+  return file.starts_with("<") || (!installed && file.find("lib/python3") != std::string_view::npos) || IsTorch(file);
+}
+
 // Code somebody installed, not the code of this training.
-bool IsLibrary(const std::string& file) {
-  static constexpr std::string_view kLibrary[] = {
-      "/site-packages/", "/dist-packages/", "/lib/python3",        "<frozen",     "<string>",
-      "torch/",          "/torch/",         "<__array_function__", "lib/python3."};
-  return std::any_of(std::begin(kLibrary), std::end(kLibrary), [&](std::string_view part) {
-    return part == "torch/" ? file.starts_with(part) : file.find(part) != std::string::npos;
-  });
+bool IsLibrary(std::string_view file) {
+  return IsPlatform(file) || file.find("/site-packages/") != std::string_view::npos ||
+         file.find("/dist-packages/") != std::string_view::npos;
+}
+
+// The innermost frame of the user's own code; of a program that was installed itself, that of the package.
+const StackFrame* Own(const std::vector<StackFrame>& frames) {
+  const auto own =
+      std::find_if(frames.begin(), frames.end(), [](const StackFrame& frame) { return !IsLibrary(frame.file); });
+  return own != frames.end() ? &*own : nullptr;
+}
+
+const StackFrame* OwnOrInstalled(const std::vector<StackFrame>& frames) {
+  if (const StackFrame* own = Own(frames)) return own;
+  const auto installed =
+      std::find_if(frames.begin(), frames.end(), [](const StackFrame& frame) { return !IsPlatform(frame.file); });
+  if (installed != frames.end()) return &*installed;
+  return frames.empty() ? nullptr : &frames.front();
 }
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -230,7 +291,8 @@ std::string Words(const Place& place) {
     case Where::kFile:
       return "reads or writes a file";
     case Where::kLock:
-      return fmt::format("waits for {}", place.operation.empty() ? "a lock" : "a " + place.operation);
+      return fmt::format("waits for {} {}", place.operation.starts_with("event") ? "an" : "a",
+                         place.operation.empty() ? "lock" : place.operation);
     case Where::kNetwork:
       return "waits for the network";
     case Where::kSleep:
@@ -241,6 +303,80 @@ std::string Words(const Place& place) {
       break;
   }
   return "is at an unknown place";
+}
+
+// What the kernel says of a thread that sleeps in a call of its own; nothing where a call into C may be anything.
+struct Asleep {
+  Where where;
+  const char* operation;
+};
+std::optional<Asleep> FromKernel(const ThreadStack& thread) {
+  if (thread.state != 'S') return std::nullopt;
+  const std::string& call = thread.syscall;
+  const auto is = [&](std::initializer_list<const char*> names) {
+    return std::any_of(names.begin(), names.end(), [&](const char* name) { return call == name; });
+  };
+  const auto in = [&](std::initializer_list<const char*> parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const char* part) { return thread.wchan.find(part) != std::string::npos; });
+  };
+  if (is({"clock_nanosleep", "nanosleep"}) || in({"nanosleep"})) return Asleep{Where::kSleep, ""};
+  if (is({"wait4", "waitid"})) return Asleep{Where::kLock, "child process"};
+  if (is({"flock", "fcntl"})) return Asleep{Where::kLock, "file lock"};
+  if (is({"pause", "sigsuspend", "sigtimedwait"})) return Asleep{Where::kLock, "signal"};
+  if (is({"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "openat", "newfstatat",
+          "msync"})) {
+    if (in({"pipe", "fifo", "wait_for_partner"})) return Asleep{Where::kLock, "pipe"};
+    if (in({"tty"})) return Asleep{Where::kLock, "terminal"};
+    return Asleep{in({"sk_", "tcp", "unix", "skb"}) ? Where::kNetwork : Where::kFile, ""};
+  }
+  if (is({"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"})) {
+    return Asleep{Where::kNetwork, ""};
+  }
+  return std::nullopt;
+}
+
+bool WaitsForEvents(const ThreadStack& thread) {
+  static const std::set<std::string> kCalls = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"};
+  return thread.state == 'S' && kCalls.count(thread.syscall) != 0;
+}
+
+// What a rank that waits for its own children or threads waits for: the one of them that runs code of the user, or the
+// program that was started. `under` is the process of `thread`, the children of all are listed with `process`. Empty:
+// not to be told.
+std::string WaitedFor(const ProcessStacks& process, const ProcessStacks& under, const ThreadStack& thread) {
+  // A forked child begins with the frames of its parent: those are not where it is.
+  const auto inherited = [&](const StackFrame& frame) {
+    return std::any_of(thread.python.begin(), thread.python.end(), [&](const StackFrame& mine) {
+      return mine.file == frame.file && mine.function == frame.function;
+    });
+  };
+  std::string waits;  // of a child that itself waits for the others: only if there is no better one
+  const ProcessStacks* program = nullptr;
+  for (const ProcessStacks& child : process.children) {
+    const ThreadStack* main = child.main();
+    if (main == nullptr || main == &thread) continue;
+    if (main->python.empty()) {
+      if (program == nullptr) program = &child;
+      continue;
+    }
+    const StackFrame* own = Own(main->python);
+    if (own == nullptr || inherited(*own)) continue;
+    const Place place = Locate(child);
+    const std::string words = fmt::format("its child pid {} {} at {}", child.pid, place.words, place.at);
+    if (!WaitsForOthers(place.where)) return words;
+    if (waits.empty()) waits = words;
+  }
+  if (!waits.empty()) return waits;
+  if (program != nullptr) return fmt::format("its child pid {} is {}", program->pid, Printable(program->command, 60));
+  const StackFrame* other = nullptr;
+  for (const ThreadStack& one : under.threads) {
+    const StackFrame* own = &one != &thread ? Own(one.python) : nullptr;
+    if (own == nullptr) continue;
+    if (other != nullptr) return "";  // which of several it is nobody knows
+    other = own;
+  }
+  return other != nullptr ? fmt::format("its other thread is at {}", At(*other)) : "";
 }
 
 }  // namespace
@@ -285,11 +421,7 @@ Place Locate(const ProcessStacks& process) {
     thread = under->main();
   }
   if (thread == nullptr) return done(Where::kUnknown);
-  for (const StackFrame& frame : thread->python) {
-    if (IsLibrary(frame.file)) continue;
-    place.at = At(frame);
-    break;
-  }
+  if (const StackFrame* own = OwnOrInstalled(thread->python)) place.at = At(*own);
   if (thread->state == 'T' || thread->state == 't') return done(Where::kStopped);
   // In an autograd thread the collective runs while the main thread waits in backward().
   const auto collective_elsewhere = [&]() -> const Row* {
@@ -305,12 +437,20 @@ Place Locate(const ProcessStacks& process) {
   };
   const Row* found = nullptr;
   const StackFrame* at = nullptr;
-  // A lock, a file or a socket says less than the data loader or the collective it is used by.
+  // A lock, a file or a socket says less than the data loader or the collective it is used by. Below the user's own
+  // code only a data loader counts: what called that code (a process, an event loop) is not where it stands.
+  bool own_code = false;
   for (const StackFrame& frame : thread->python) {
+    if (!IsLibrary(frame.file)) {
+      own_code = true;
+      continue;
+    }
     const Row* row = Find(kPython, frame, true);
-    if (row == nullptr) continue;
+    if (row == nullptr || (own_code && row->where != Where::kDataLoader)) continue;
     const bool weak = !WaitsForOthers(row->where) && row->where != Where::kDataLoader;
-    if (found == nullptr || !weak) {
+    // threading's wait() says nothing yet: the queue or the future around it does.
+    const bool names_it = found != nullptr && found->where == row->where && *found->operation == '\0';
+    if (found == nullptr || !weak || names_it) {
       found = row;
       at = &frame;
     }
@@ -324,65 +464,66 @@ Place Locate(const ProcessStacks& process) {
     }
   }
   if (thread->state == 'D' && (found == nullptr || !WaitsForOthers(found->where))) return done(Where::kDisk);
-  if (found == nullptr && !thread->python.empty()) {
+  const std::optional<Asleep> asleep = FromKernel(*thread);
+  // A file or a socket may still be the store's or a library's of collectives.
+  const bool certain = asleep && asleep->where != Where::kFile && asleep->where != Where::kNetwork;
+  if (found == nullptr && !certain && !thread->python.empty()) {
     const bool backward = std::any_of(thread->python.begin(), thread->python.end(), [](const StackFrame& frame) {
       return frame.function.ends_with("backward") && frame.file.find("torch/autograd") != std::string::npos;
     });
     if (backward) found = collective_elsewhere();
     if (found == nullptr) found = FromSource(*thread, backward);
   }
+  const auto waits_for_its_own = [&] {
+    const std::string whom = place.operation == "file lock" ? "" : WaitedFor(process, *under, *thread);
+    if (!whom.empty()) place.at += (place.at.empty() ? "" : ", ") + whom;
+    return done(Where::kLock);
+  };
   if (found != nullptr) {
     place.operation = found->operation;
     if (place.operation.empty() && at != nullptr && WaitsForOthers(found->where))
       place.operation = Printable(at->function, 60);
+    if (found->where == Where::kLock) return waits_for_its_own();
     // A data loader whose worker does the work: say where that one is.
-    if (found->where == Where::kDataLoader && !under->children.empty()) {
-      for (const ProcessStacks& child : under->children) {
+    if (found->where == Where::kDataLoader) {
+      for (const ProcessStacks& child : process.children) {
         const ThreadStack* main = child.main();
-        if (main == nullptr) continue;
-        const auto own = std::find_if(main->python.begin(), main->python.end(),
-                                      [](const StackFrame& frame) { return !IsLibrary(frame.file); });
+        if (main == nullptr || main == thread) continue;
+        const StackFrame* own = Own(main->python);
         const bool loads = std::any_of(main->python.begin(), main->python.end(), [](const StackFrame& frame) {
           return frame.file.find("torch/utils/data/_utils/fetch") != std::string::npos;
         });
-        if (own == main->python.end() || !loads) continue;
-        place.at = fmt::format("{}, in its worker pid {}", At(*own), child.pid);
+        if (own == nullptr || !loads) continue;
+        const bool stopped = main->state == 'T' || main->state == 't';
+        place.at = fmt::format("{}, in its worker pid {}{}", At(*own), child.pid, stopped ? " (stopped)" : "");
         break;
       }
     }
     return done(found->where);
   }
-  const std::string& wchan = thread->wchan;
-  if (thread->syscall == "clock_nanosleep" || thread->syscall == "nanosleep" ||
-      wchan.find("nanosleep") != std::string::npos) {
-    return done(Where::kSleep);
+  if (asleep) {
+    place.operation = asleep->operation;
+    if (asleep->where == Where::kLock && place.operation == "child process") return waits_for_its_own();
+    return done(asleep->where);
   }
-  static const std::set<std::string> kFileCalls = {"read",  "write",     "pread64", "pwrite64",   "readv", "writev",
-                                                   "fsync", "fdatasync", "openat",  "newfstatat", "msync"};
-  if (thread->state == 'S' && kFileCalls.count(thread->syscall) != 0) {
-    const bool pipe = wchan.find("pipe") != std::string::npos;
-    const bool socket = wchan.find("sk_") != std::string::npos || wchan.find("tcp") != std::string::npos ||
-                        wchan.find("unix") != std::string::npos || wchan.find("skb") != std::string::npos;
-    if (pipe) place.operation = "pipe";
-    return done(pipe ? Where::kLock : socket ? Where::kNetwork : Where::kFile);
+  if (WaitsForEvents(*thread) && !thread->python.empty()) {
+    place.operation = "event";
+    return waits_for_its_own();
   }
-  if (thread->state == 'S' && (thread->syscall == "recvfrom" || thread->syscall == "recvmsg" ||
-                               thread->syscall == "connect" || thread->syscall == "accept")) {
-    return done(Where::kNetwork);
+  if (!place.at.empty()) {
+    done(Where::kCode);
+    if (thread->state == 'S') place.words = "waits in native code";
+    return place;
   }
-  if (!place.at.empty()) return done(Where::kCode);
   if (!thread->native.empty()) {
     place.at = At(thread->native.front());
     if (thread->state == 'R') return done(Where::kCode);
   }
   if (thread->state == 'R') return done(Where::kCode);
-  if (thread->syscall == "flock" || thread->syscall == "wait4" || thread->syscall == "waitid") {
-    place.operation = thread->syscall == "flock" ? "file lock" : "child process";
-    return done(Where::kLock);
-  }
   place.words = Words(place);
   if (!thread->syscall.empty())
-    place.words = fmt::format("sleeps in {}{}", thread->syscall, wchan.empty() ? "" : " (" + wchan + ")");
+    place.words =
+        fmt::format("sleeps in {}{}", thread->syscall, thread->wchan.empty() ? "" : " (" + thread->wchan + ")");
   return place;
 }
 

@@ -65,13 +65,15 @@ std::string SyscallName(const std::string& line) {
       {128, "sigtimedwait"}, {130, "sigsuspend"}, {202, "futex"},       {230, "clock_nanosleep"},
       {232, "epoll_wait"},   {247, "waitid"},     {257, "openat"},      {262, "newfstatat"},
       {270, "pselect6"},     {271, "ppoll"},      {281, "epoll_pwait"}, {288, "accept4"},
-      {16, "ioctl"},         {26, "msync"}};
+      {16, "ioctl"},         {26, "msync"},       {34, "pause"}};
 #elif defined(__aarch64__)
   static const std::map<int, const char*> kNames = {
-      {63, "read"},        {64, "write"},    {65, "readv"},   {66, "writev"},     {72, "pselect6"},
-      {73, "ppoll"},       {82, "fsync"},    {98, "futex"},   {101, "nanosleep"}, {115, "clock_nanosleep"},
-      {22, "epoll_pwait"}, {203, "connect"}, {206, "sendto"}, {207, "recvfrom"},  {212, "recvmsg"},
-      {260, "wait4"},      {95, "waitid"},   {29, "ioctl"},   {32, "flock"},      {56, "openat"}};
+      {63, "read"},        {64, "write"},         {65, "readv"},    {66, "writev"},     {72, "pselect6"},
+      {73, "ppoll"},       {82, "fsync"},         {98, "futex"},    {101, "nanosleep"}, {115, "clock_nanosleep"},
+      {22, "epoll_pwait"}, {203, "connect"},      {206, "sendto"},  {207, "recvfrom"},  {212, "recvmsg"},
+      {260, "wait4"},      {95, "waitid"},        {29, "ioctl"},    {32, "flock"},      {56, "openat"},
+      {25, "fcntl"},       {67, "pread64"},       {68, "pwrite64"}, {79, "newfstatat"}, {83, "fdatasync"},
+      {133, "sigsuspend"}, {137, "sigtimedwait"}, {202, "accept"},  {211, "sendmsg"},   {227, "msync"}};
 #else
   static const std::map<int, const char*> kNames = {};
 #endif

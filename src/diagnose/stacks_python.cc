@@ -146,9 +146,16 @@ uint64_t FindSymbol(pid_t pid, const Mapping& mapping, const char* wanted) {
   return found;
 }
 
-int MinorOf(const std::string& path) {
-  const size_t at = path.rfind("python3.");
-  return at == std::string::npos ? -1 : std::atoi(path.c_str() + at + 8);
+// The version is in the name of the interpreter; of one that is called "python" only, in those of its modules.
+int MinorOf(pid_t pid, const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (const size_t at = name.find("python3."); at != std::string::npos) return std::atoi(name.c_str() + at + 8);
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  for (std::string line; std::getline(maps, line);) {
+    if (const size_t at = line.find(".cpython-3"); at != std::string::npos) return std::atoi(line.c_str() + at + 10);
+    if (const size_t at = line.find("/lib/python3."); at != std::string::npos) return std::atoi(line.c_str() + at + 13);
+  }
+  return -1;
 }
 
 // From 3.13 on _PyRuntime begins with a table of the offsets that debuggers need.
@@ -186,14 +193,41 @@ std::optional<Layout> PublishedLayout(const Memory& memory, uint64_t runtime) {
   return layout;
 }
 
-// A short text object of plain ASCII; nothing when it is something else.
+void AppendUtf8(uint32_t letter, std::string* text) {
+  if (letter < 0x80) {
+    *text += static_cast<char>(letter);
+    return;
+  }
+  const int more = letter < 0x800 ? 1 : letter < 0x10000 ? 2 : 3;
+  static constexpr unsigned kHeads[] = {0, 0xc0, 0xe0, 0xf0};
+  *text += static_cast<char>(kHeads[more] | letter >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) *text += static_cast<char>(0x80u | (letter >> (6 * i) & 0x3f));
+}
+
+// A short text object; nothing when it is something else.
 std::optional<std::string> ReadText(const Memory& memory, const Layout& layout, uint64_t object) {
   const auto length = memory.Get<int64_t>(object + 16);
-  if (!length || *length <= 0 || *length > static_cast<int64_t>(kLongestName)) return std::nullopt;
-  std::string text(static_cast<size_t>(*length), '\0');
-  if (!memory.Read(object + layout.ascii, text.data(), text.size())) return std::nullopt;
-  for (char c : text) {
-    if (c < 0x20 || c > 0x7e) return std::nullopt;
+  const auto state = memory.Get<uint32_t>(object + 32);
+  if (!length || !state || *length <= 0 || *length > static_cast<int64_t>(kLongestName)) return std::nullopt;
+  // Bits: how it is interned, then the size of a letter (3), compact (1), ascii (1).
+  uint32_t bits = 0;
+  for (const int shift : {2, 8, 16}) {
+    bits = *state >> shift & 31;
+    if (bits != 0) break;
+  }
+  const uint32_t width = bits & 7;
+  const bool compact = (bits & 8) != 0, ascii = (bits & 16) != 0;
+  if (!compact || (width != 1 && width != 2 && width != 4) || (ascii && width != 1)) return std::nullopt;
+  // Letters beyond ASCII begin after two (up to 3.11: three) further members.
+  const uint64_t data = object + layout.ascii + (ascii ? 0 : layout.ascii == 48 ? 24 : 16);
+  std::string raw(static_cast<size_t>(*length) * width, '\0');
+  if (!memory.Read(data, raw.data(), raw.size())) return std::nullopt;
+  std::string text;
+  for (size_t i = 0; i < raw.size(); i += width) {
+    uint32_t letter = 0;
+    std::memcpy(&letter, raw.data() + i, width);
+    if (letter < 0x20 || letter == 0x7f || letter > 0x10ffff || (ascii && letter > 0x7e)) return std::nullopt;
+    AppendUtf8(letter, &text);
   }
   return text;
 }
@@ -325,7 +359,7 @@ Result<std::vector<ThreadStack>> ReadPythonStacks(pid_t pid) {
     return Status(Code::kEnvironment, fmt::format("the memory of pid {} may not be read: {}", pid, ErrnoText(errno)),
                   "run as the same user (or root), and outside the container with its permissions");
   }
-  int minor = MinorOf(mapping->path);
+  int minor = MinorOf(pid, mapping->path);
   std::optional<Layout> layout = PublishedLayout(memory, runtime);
   if (layout) {
     minor = static_cast<int>((memory.Pointer(runtime + 8) >> 16) & 0xff);

@@ -25,6 +25,7 @@ namespace {
 constexpr double kWritingRate = 64 << 10;   // bytes a second beyond the log: a file is being written
 constexpr size_t kMessageLimit = 6u << 20;  // well below a frame's
 constexpr Millis kLookAtLastLine{2000};
+constexpr Millis kFreshPulse{2000};
 
 // Bytes handed to write() by a process and its direct children.
 uint64_t WrittenBytes(pid_t pid) {
@@ -91,7 +92,9 @@ RankPulse Look(const LogPump& pump, int attempt, Followed* of) {
   of->looked = now;
   of->written = written;
   of->captured = activity.bytes;
-  if (pulse.progress > kLookAtLastLine) pulse.evaluating = SpeaksOfAPause(activity.last_line);
+  // A bar that is full (of a download, of loaded shards, of an epoch) says that something else comes now.
+  const bool full = progress.step && progress.total && *progress.step >= *progress.total;
+  if (pulse.progress > kLookAtLastLine) pulse.evaluating = full || SpeaksOfAPause(activity.last_line);
   return pulse;
 }
 
@@ -126,7 +129,8 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
   std::vector<Rank> ranks;
   int attempt = 0, node = 0;
   Millis every{0};
-  uint64_t generation = 0;  // of the attempt; a thread of an older one ends
+  uint64_t generation = 0;       // of the attempt; a thread of an older one ends
+  uint64_t asked = 0, told = 0;  // pulses wanted at once, and those that were sent
   std::vector<int> ended;
 
   Shared(Loop& l, LogPump& p, std::function<void(Json)> s) : loop(l), pump(p), send(std::move(s)) {}
@@ -148,6 +152,7 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
     const int number = attempt;
     const Millis pause = every;
     while (generation == mine) {
+      const uint64_t answers = asked;
       const std::vector<int> over = ended;
       lock.unlock();
       std::erase_if(
@@ -156,8 +161,19 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
       for (Followed& one : all) rows.push_back(Look(pump, number, &one).ToJson());
       Post({{"type", "pulse"}, {"attempt", number}, {"ranks", std::move(rows)}});
       lock.lock();
-      wake.wait_for(lock, pause, [&] { return generation != mine; });
+      told = std::max(told, answers);
+      wake.notify_all();
+      wake.wait_for(lock, pause, [&] { return generation != mine || asked > told; });
     }
+  }
+
+  // Before a job is ended for standing still: does it, now?
+  void TellNow() {
+    std::unique_lock lock(mutex);
+    if (every <= Millis(0)) return;
+    const uint64_t mine = generation, wanted = ++asked;
+    wake.notify_all();
+    wake.wait_for(lock, kFreshPulse, [&] { return generation != mine || told >= wanted; });
   }
 };
 
@@ -216,6 +232,7 @@ void RankWatch::Collect(const Json& request) {
   options.all = Millis(Number(request, "limit_ms", 15000));
   StartQuietThread([shared = shared_, targets, flights, options, id = Number(request, "id")] {
     Json message = {{"type", "stacks"}, {"id", id}};
+    shared->TellNow();
     try {
       std::vector<diagnose::ProcessStacks> found = diagnose::CollectStacks(targets, options);
       for (int level = 0; level < 3; ++level) {

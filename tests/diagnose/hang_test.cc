@@ -94,6 +94,14 @@ TEST(Hang, ARankThatLeftIsWhatTheOthersWaitFor) {
   EXPECT_THAT(verdict.advice, HasSubstr("same number of steps"));
 }
 
+TEST(Hang, WhenTheOthersHaveFinishedTheOneThatIsLeftIsNamed) {
+  HangFacts facts;
+  facts.ended[1] = "exit code 0";
+  const auto verdict = JudgeHang({Rank(0, {{"upload", "/h/b.py", 7}}, 'S', "clock_nanosleep")}, facts);
+  EXPECT_THAT(verdict.odd, ElementsAre(0));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 0 sleeps at b.py:7 (upload); rank 1 has ended"));
+}
+
 TEST(Hang, TheSameCollectiveFromAnotherLineIsADisagreement) {
   const auto verdict = JudgeHang({InAllReduce(0), InAllReduce(1, 77), InAllReduce(2), InAllReduce(3)}, {});
   EXPECT_THAT(verdict.odd, ElementsAre(1));
@@ -172,6 +180,118 @@ TEST(Hang, ACallIntoCIsKnownByTheTextOfItsLine) {
     EXPECT_EQ(Locate(Rank(0, {{"step", "/h/t.py", 9, text}})).where, where) << text;
   }
   EXPECT_EQ(Locate(Rank(0, {{"step", "/h/t.py", 9, "work.wait()"}}, 'R', "")).where, Where::kCode);
+}
+
+const std::string kLib = "/opt/v/lib/python3.11/";
+
+TEST(Hang, WhatTheUserCallsAFunctionOrAFolderSaysNothing) {
+  // Functions and folders named like a collective or a library, on a rank that runs code of its own.
+  for (const StackFrame& frame : std::vector<StackFrame>{{"all_reduce_metrics", "/home/u/train.py", 9},
+                                                         {"barrier_penalty", "/home/u/distributed/loss.py", 9},
+                                                         {"parse", "/data/requests/train.py", 9},
+                                                         {"parse", "/home/u/webdataset-test/train.py", 9},
+                                                         {"parse", "/work/torch/train.py", 9}}) {
+    const Place place = Locate(Rank(0, {frame, {"<module>", frame.file, 30}}, 'R', ""));
+    EXPECT_EQ(place.where, Where::kCode) << frame.file;
+    EXPECT_THAT(place.at, HasSubstr(":9 (" + frame.function)) << frame.file;
+  }
+}
+
+TEST(Hang, WhatCalledTheUsersCodeIsNotWhereItStands) {
+  // A process of multiprocessing and an event loop that runs the user's code.
+  for (const StackFrame& caller : std::vector<StackFrame>{{"BaseProcess.run", kLib + "multiprocessing/process.py", 108},
+                                                          {"run", kLib + "asyncio/runners.py", 118},
+                                                          {"all_reduce", kTorch + "distributed/x.py", 1}}) {
+    const std::vector<StackFrame> frames = {{"work", "/h/t.py", 4}, caller, {"<module>", "/h/t.py", 9}};
+    EXPECT_EQ(Locate(Rank(0, frames, 'R', "")).where, Where::kCode) << caller.file;
+    EXPECT_EQ(Locate(Rank(0, frames, 'S', "clock_nanosleep")).where, Where::kSleep) << caller.file;
+  }
+}
+
+TEST(Hang, AWaitIsCalledByWhatIsWaitedFor) {
+  const StackFrame wait = {"Condition.wait", kLib + "threading.py", 320};
+  const std::pair<StackFrame, const char*> rows[] = {
+      {{"Queue.get", kLib + "queue.py", 171}, "waits for a queue"},
+      {{"Future.result", kLib + "concurrent/futures/_base.py", 451}, "waits for a future"},
+      {{"ApplyResult.get", kLib + "multiprocessing/pool.py", 768}, "waits for a process"},
+      {{"Event.wait", kLib + "threading.py", 622}, "waits for a lock"}};
+  for (const auto& [frame, words] : rows) {
+    EXPECT_EQ(Locate(Rank(0, {wait, frame, {"f", "/h/t.py", 9}})).words, words);
+  }
+  const Place loop = Locate(Rank(0,
+                                 {{"EpollSelector.select", kLib + "selectors.py", 468},
+                                  {"BaseEventLoop.run_forever", kLib + "asyncio/base_events.py", 604},
+                                  {"<module>", "/h/t.py", 9}},
+                                 'S', "epoll_wait"));
+  EXPECT_EQ(loop.words, "waits for an event of asyncio");
+}
+
+TEST(Hang, ACallThatSleepsIsCalledByItsSystemCallNotRunning) {
+  const std::tuple<const char*, const char*, Where, const char*> rows[] = {
+      {"wait4", "do_wait", Where::kLock, "waits for a child process"},
+      {"flock", "", Where::kLock, "waits for a file lock"},
+      {"pause", "", Where::kLock, "waits for a signal"},
+      {"openat", "wait_for_partner", Where::kLock, "waits for a pipe"},
+      {"read", "n_tty_read", Where::kLock, "waits for a terminal"},
+      {"poll", "", Where::kLock, "waits for an event"},
+      {"accept4", "", Where::kNetwork, "waits for the network"},
+      {"futex", "", Where::kCode, "waits in native code"}};
+  for (const auto& [call, wchan, where, words] : rows) {
+    ProcessStacks rank = Rank(0, {{"f", "/h/t.py", 9, "with open(path) as f:"}}, 'S', call);
+    if (std::string(call) == "futex") rank.threads[0].python[0].source = "f(x)";
+    rank.threads[0].wchan = wchan;
+    const Place place = Locate(rank);
+    EXPECT_EQ(place.where, where) << call;
+    EXPECT_EQ(place.words, words) << call;
+  }
+}
+
+TEST(Hang, AProgramThatWasInstalledHasItsLinesToo) {
+  const Place place = Locate(Rank(0,
+                                  {{"load", kLib + "json/__init__.py", 3},
+                                   {"read", "/opt/v/lib/python3.11/site-packages/mytrainer/data.py", 17},
+                                   {"<module>", "<frozen runpy>", 88}},
+                                  'R', ""));
+  EXPECT_EQ(place.at, "data.py:17 (read)");
+}
+
+TEST(Hang, WhoWaitsForAProcessOrAThreadSaysWhereThatOneIs) {
+  const std::vector<StackFrame> pool = {{"Condition.wait", kLib + "threading.py", 320},
+                                        {"ApplyResult.get", kLib + "multiprocessing/pool.py", 768},
+                                        {"<module>", "/h/t.py", 13}};
+  ProcessStacks rank = Rank(1, pool);
+  // One idle worker, which shows only what it inherited from its parent, and one at work.
+  ProcessStacks idle = Rank(-1, {{"worker", kLib + "multiprocessing/pool.py", 114}, {"<module>", "/h/t.py", 12}});
+  ProcessStacks busy = Rank(-1, {{"decode", "/h/t.py", 5}, {"<module>", "/h/t.py", 12}}, 'S', "clock_nanosleep");
+  idle.pid = 71;
+  busy.pid = 72;
+  rank.children = {idle, busy};
+  EXPECT_EQ(Locate(rank).at, "t.py:13, its child pid 72 sleeps at t.py:5 (decode)");
+
+  ProcessStacks shell = Rank(1, {{"<module>", "/h/t.py", 13}}, 'S', "wait4");
+  ProcessStacks program = Rank(-1, {}, 'S', "poll");
+  program.pid = 73;
+  program.command = "ffmpeg -i a.mp4";
+  shell.children = {program};
+  EXPECT_EQ(Locate(shell).at, "t.py:13, its child pid 73 is ffmpeg -i a.mp4");
+
+  ProcessStacks threads = Rank(1, {{"Thread.join", kLib + "threading.py", 1119}, {"<module>", "/h/t.py", 13}});
+  ThreadStack other;
+  other.python = {{"fetch", "/h/t.py", 4}};
+  threads.threads.push_back(other);
+  EXPECT_EQ(Locate(threads).at, "t.py:13, its other thread is at t.py:4 (fetch)");
+}
+
+TEST(Hang, WhenAllReceiveNobodySends) {
+  const auto receives = [](int rank, int line) {
+    return Rank(rank, {{"recv", kTorch + "distributed/distributed_c10d.py", 2}, {"f", "/h/t.py", line}});
+  };
+  EXPECT_THAT(JudgeHang({receives(0, 9), receives(1, 10)}, {}).advice, HasSubstr("nobody sends"));
+}
+
+TEST(Hang, AnMpiThatAsksAgainAndAgainWaitsAllTheSame) {
+  EXPECT_EQ(Locate(Rank(0, {{"f", "/h/t.py", 9, "comm.Barrier()"}}, 'R', "")).where, Where::kCollective);
+  EXPECT_EQ(Locate(Rank(0, {{"f", "/h/t.py", 9, "barrier(x)"}}, 'R', "")).where, Where::kCode);
 }
 
 TEST(Hang, AShellAroundTheProgramStandsWhereTheProgramStands) {

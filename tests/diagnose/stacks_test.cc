@@ -144,7 +144,7 @@ class RealPython : public ::testing::Test {
     auto dir = TempDir::Create();
     ASSERT_TRUE(dir.ok());
     dir_ = std::make_unique<TempDir>(std::move(*dir));
-    script_ = *dir_ / "stuck.py";
+    script_ = *dir_ / name_;
     std::ofstream(script_) << script;
     int fds[2];
     ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
@@ -187,7 +187,7 @@ class RealPython : public ::testing::Test {
   }
 
   std::unique_ptr<TempDir> dir_;
-  std::string script_;
+  std::string name_ = "stuck.py", script_;
   pid_t pid_ = -1;
 };
 
@@ -222,6 +222,20 @@ TEST_F(RealPython, FramesAndLinesAreReadFromItsMemory) {
   EXPECT_EQ(main->python[1].line, 7);
   EXPECT_EQ(main->python[3].line, 15);
   EXPECT_EQ(main->python[3].file, script_);
+}
+
+TEST_F(RealPython, NamesInAnyAlphabetAreRead) {
+  for (const char* name : {"größe.py", "数据.py", "\xf0\x9f\x9a\x80.py"}) {
+    name_ = name;
+    Start(Interpreter(), kScript);
+    auto threads = ReadPythonStacks(pid_);
+    ASSERT_TRUE(threads.ok()) << threads.status().ToString();
+    const auto main = std::find_if(threads->begin(), threads->end(), [](const auto& thread) { return thread.main; });
+    ASSERT_NE(main, threads->end());
+    EXPECT_EQ(main->python.back().file, script_);
+    TearDown();
+    pid_ = -1;
+  }
 }
 
 TEST_F(RealPython, CollectingTakesFramesOfTheMainThreadAndStopsNothing) {

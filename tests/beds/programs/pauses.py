@@ -1,6 +1,7 @@
 """Steps without torch, and a pause of some kind between them.
 
-usage: pauses.py KIND SECONDS     KIND: slow (a step now and then), write (writes a file), sleep (does nothing at all)
+usage: pauses.py KIND SECONDS     KIND: slow (a step now and then), write (writes a file), sleep (does nothing at all),
+                                  loaded (nothing either, after a bar that is full)
 """
 
 import os
@@ -9,7 +10,10 @@ import time
 
 kind, seconds = sys.argv[1], float(sys.argv[2])
 for step in range(3):
-    print(f"step {step}/9 | loss 1.0", flush=True)
+    if kind == "loaded":
+        print(f"shards: {step + 1}/3 [00:01<00:00, 3.00it/s]", flush=True)
+    else:
+        print(f"step {step}/9 | loss 1.0", flush=True)
     time.sleep(0.1)
 
 
