@@ -20,6 +20,7 @@ function(lockstep_python_tests prefix folder)
     list(GET field 1 class)
     list(GET field 2 method)
     list(GET field 3 timeout)
+    math(EXPR timeout "${timeout} * 4")  # as harness.py's PATIENCE
     list(GET field 4 locks)
     string(REPLACE "," ";" locks "${locks}")
     set(name ${prefix}.${file}.${class}.${method})
