@@ -8,7 +8,7 @@ namespace {
 
 // What belongs to one end (a cleaning up, a second exception because of the first, a summary of a logger) stands
 // closer to it than this.
-constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100;
+constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100, kVeryLongAfter = 300;
 constexpr int kStrong = 4, kDecisive = 8;
 
 bool Quiet(const Finding& finding) { return finding.level == Level::kWarning || finding.level == Level::kDebug; }
@@ -24,11 +24,12 @@ std::set<uint32_t> Shared(const Findings& findings) {
   for (const Stream& stream : findings.streams) {
     if (stream.rank > 0 && findings.sources[stream.source].rank != stream.rank) shared.insert(stream.source);
   }
-  for (const RankEnd& end : findings.ends) shared.insert(end.source);
+  for (const RankEnd& end : findings.ends) {
+    if (end.rank != 0) shared.insert(end.source);
+  }
   for (const Finding& finding : findings.all) {
     const bool others = finding.role == Role::kConsequence && finding.weight >= 2;
-    if (others || finding.rank > 0 || finding.local_rank > 0 || finding.id == "pt-childfailed")
-      shared.insert(finding.source);
+    if (others || finding.rank > 0 || finding.local_rank > 0) shared.insert(finding.source);
   }
   return shared;
 }
@@ -37,23 +38,31 @@ std::set<uint32_t> Shared(const Findings& findings) {
 
 void MarkEarlierAttempts(Findings* findings) {
   const std::set<uint32_t> shared = Shared(*findings);
+  std::erase_if(findings->ends, [&](const RankEnd& end) {
+    return end.line > 0 && !shared.contains(end.source) && findings->sources[end.source].lines > end.line + kLongAfter;
+  });
   for (Finding& finding : findings->all) {
-    if (finding.weight >= kDecisive) continue;
+    if (finding.weight >= kDecisive || finding.role == Role::kKernel) continue;
+    const uint64_t lines = findings->sources[finding.source].lines;
     const bool alone = !shared.contains(finding.source);
     // A shell goes on after a line that failed; what came afterwards tells more.
     const bool shell = IsOfAShell(finding);
     if (shell && findings->streams[finding.stream].marks > finding.marks) finding.earlier = true;
-    if (!shell && (!finding.traceback || !alone)) continue;
-    if (alone && findings->sources[finding.source].lines > finding.line + kLongAfter) finding.earlier = true;
+    if (!shell && !alone) continue;
+    const bool ended = finding.traceback || finding.role == Role::kTrigger;
+    if (alone && lines > finding.line + (ended ? kLongAfter : kVeryLongAfter)) finding.earlier = true;
     if (!IsStrong(finding)) continue;
     for (const Finding& later : findings->all) {
       if (finding.earlier) break;
-      if (later.source != finding.source || later.line <= finding.line || !IsStrong(later) || IsOfAShell(later))
-        continue;
+      if (later.source != finding.source || later.line <= finding.line || IsOfAShell(later) || Quiet(later)) continue;
       const bool same_rank = later.rank < 0 || finding.rank < 0 || later.rank == finding.rank;
-      const bool other_attempt = alone && later.line > finding.line + kOtherAttempt && later.text != finding.text &&
-                                 later.weight >= finding.weight && (later.traceback || later.weight >= kDecisive);
-      finding.earlier = (shell && same_rank) || other_attempt;
+      const bool as_heavy = IsStrong(later) && later.weight >= finding.weight;
+      // The last word of the file, be it only that somebody interrupted it.
+      const bool last = later.traceback && later.line + 3 >= lines;
+      const bool other_attempt = alone && later.line > finding.line + kOtherAttempt &&
+                                 !finding.text.starts_with(later.text) &&
+                                 (last || (as_heavy && (later.traceback || later.weight >= kDecisive)));
+      finding.earlier = (shell && same_rank && IsStrong(later)) || other_attempt;
     }
   }
 }

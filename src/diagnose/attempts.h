@@ -7,8 +7,9 @@
 
 namespace lockstep::diagnose {
 
-// Sets `earlier` on what the same file went on after. Only where no sign of several processes that speak at once is in
-// that file: there an error that is followed by others is often the cause of them.
+// Sets `earlier` on what the same file went on after, and forgets the ends of such attempts. Only where no sign of
+// several processes that speak at once is in that file: there an error that is followed by others is often the cause of
+// them.
 void MarkEarlierAttempts(Findings* findings);
 
 }  // namespace lockstep::diagnose

@@ -42,8 +42,8 @@ class Court {
 
   Diagnosis Decide() {
     ResolveRanks();
-    AddEndFindings();
     MarkEarlierAttempts(&f_);
+    AddEndFindings();
     MakeCandidates();
     const Candidate* chosen = Choose();
     Diagnosis out;
@@ -155,6 +155,15 @@ class Court {
     });
   }
 
+  // Whether the program went on after a grave warning and ended by something of another kind.
+  bool EndedByAnother(const Finding& warning) const {
+    const std::string family = warning.id.substr(0, warning.id.find('-'));
+    return std::any_of(f_.all.begin(), f_.all.end(), [&](const Finding& other) {
+      return other.source == warning.source && other.line > warning.line && other.traceback && IsCause(other) &&
+             other.weight >= kStrong && other.level != Level::kWarning && !other.id.starts_with(family);
+    });
+  }
+
   void MakeCandidates() {
     for (const Finding& finding : f_.all) {
       if (finding.weight <= 0) continue;
@@ -167,7 +176,8 @@ class Court {
       // What a speaker says last was not got over.
       const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks &&
                          finding.level != Level::kDebug;
-      candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && finding.role != Role::kKernel && !final);
+      candidate.soft = candidate.recovered || (quiet && finding.role != Role::kKernel && !final &&
+                                               (finding.weight < 6 || EndedByAnother(finding)));
       if (finding.id == "num-nan") {
         candidate.soft = stream.loss_finite;
         candidate.recovered = candidate.soft;

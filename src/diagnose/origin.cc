@@ -168,7 +168,21 @@ size_t StampTag(std::string_view text, Origin* origin, int year) {
       return tag + 2;
     }
   }
-  return SkipSpace(text, at);
+  if (text.substr(at).starts_with(": ")) ++at;
+  at = SkipSpace(text, at);
+  // "2026-01-01 10:00:00.123456: E external/xla/x.cc:954] text" of TensorFlow and XLA
+  if (at + 2 < text.size() && text[at + 1] == ' ' && text.substr(at, 160).find(".cc:") != std::string_view::npos) {
+    origin->level = LevelOfLetter(text[at]);
+  }
+  return at;
+}
+
+// "- name - INFO - [rank3]: " of a program that logs what its ranks print: the level is not the rank's.
+size_t WrapperTag(std::string_view text) {
+  if (!text.starts_with("- ")) return 0;
+  const size_t tag = text.find(" - [rank");
+  if (tag == std::string_view::npos || tag > 60) return 0;
+  return tag + 3;
 }
 
 // [E ProcessGroupNCCL.cpp:458] of older c10
@@ -385,6 +399,7 @@ Origin ReadOrigin(std::string_view line, const LineStyle& style, int year) {
       if (taken == 0) taken = HostPidTag(line, &origin);
       if (taken == 0) taken = RayTag(line, &origin);
     }
+    if (taken == 0) taken = WrapperTag(line);
     if (taken == 0) break;
     line.remove_prefix(std::min(taken, line.size()));
   }

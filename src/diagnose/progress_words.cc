@@ -2,6 +2,7 @@
 
 #include <re2/re2.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -24,10 +25,14 @@ std::optional<bool> LossIsFinite(std::string_view line) {
 }
 
 std::optional<uint64_t> EpochPosition(std::string_view line) {
-  static const RE2 pattern(R"((?i)\b(?:epoch|train)s?:? ?\[?(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
-  const std::string_view start = line.substr(0, 200);
+  static const RE2 pattern(
+      R"((?i)\b(?:epoch|train|iter)s?(?:\(train\))?:? {0,2}\[? {0,3}(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
+  static const RE2 pair(R"(\[(\d+), +(\d+)\] \w*loss)");  // "[3,   450] loss: 0.117"
+  const re2::StringPiece start(line.data(), std::min<size_t>(line.size(), 200));
   std::string epoch, step;
-  if (!RE2::PartialMatch(re2::StringPiece(start.data(), start.size()), pattern, &epoch, &step)) return std::nullopt;
+  if (!RE2::PartialMatch(start, pair, &epoch, &step) && !RE2::PartialMatch(start, pattern, &epoch, &step)) {
+    return std::nullopt;
+  }
   return std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);
 }
 

@@ -21,10 +21,10 @@ enum Marker : uint32_t { kTracebackMark, kProgressMark, kFinishedMark, kErrorMar
 
 const char* const kMarkerPatterns[kMarkers] = {
     R"(Traceback \(most recent call last\)|Fatal Python error: )",
-    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d))",
+    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train|iter)s?(\(train\))?:? {0,2}\[? {0,3}\d)|\[\d+, +\d+\] \w*loss)",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
-    R"(|(job|run|training job) (completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after)|^(done|finished|completed|success)[.! ]*$)",
+    R"(|(job|run|training job)[ _](completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after)|^(done|finished|completed|success)[.! ]*$)",
     R"(\b(ERROR|FATAL|CRITICAL|[Ee]rror|[Ee]xception|[Ff]atal|panic|PANIC)\b|[A-Za-z_](Error|Exception)\b)",
     nullptr,  // kEndLines
 };
@@ -563,8 +563,10 @@ void Scanner::CloseTraceback(Speaker& speaker) {
     if (row >= 0) {
       FillFromRow(row, match, &candidate);
     }
-    // Of equal weight, a message that is known says more than a class.
-    const int score = candidate.weight * 2 + (row >= 0 ? 1 : 0);
+    // Of equal weight, a message that is known says more than a class. A signal that came first explains all that
+    // was raised while it was handled.
+    const bool told = i == 0 && (one.type.ends_with("SignalException") || one.type == "KeyboardInterrupt");
+    const int score = told ? 100 : candidate.weight * 2 + (row >= 0 ? 1 : 0);
     const bool later = one.link == Link::kDuringHandling || one.link == Link::kOriginal;
     if (score > best_score || (score == best_score && later)) {
       best_score = score;

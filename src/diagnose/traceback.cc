@@ -227,7 +227,8 @@ Traceback::Verdict Traceback::Feed(std::string_view text, uint64_t line, bool lo
       ++open_;
       return Verdict::kMine;
     }
-    const bool original = Has(body, "Original Traceback") || margin || Has(body, "Remote Traceback");
+    const bool original =
+        Has(body, "Original Traceback") || margin || Has(body, "Remote Traceback") || Has(body, "(RANK ");
     if (state_ == State::kAfter && open_ <= 0 && !original) return Verdict::kEnded;
     if (raised_.size() >= kMaxLinks) return Verdict::kEnded;
     if (original) next_ = Link::kOriginal;

@@ -57,6 +57,63 @@ TEST(Attempts, ABareDoneIsAnEndOnlyAsTheLastWord) {
   EXPECT_EQ(Of("loading\nDONE\n" + Words(9)).verdict, Verdict::kUnknown);
 }
 
+TEST(Attempts, AnInterruptionAtTheEndSaysMoreThanARefusedCommandLongBefore) {
+  const Diagnosis d =
+      Of("fit.py: error: argument --workers: expected one argument\n" + Words(60) + Trace("", "KeyboardInterrupt"));
+  EXPECT_EQ(d.signature, "interrupted");
+  EXPECT_EQ(Of("fit.py: error: argument --workers: expected one argument\n").signature, "usage");
+}
+
+TEST(Attempts, TheEndOfAnEarlierOneIsForgotten) {
+  const std::string step = "srun: error: n1: task 0: Exited with exit code 1\n";
+  const Diagnosis d = Of(Trace("", "KeyError: 'first'") + step + Words(150) + Trace("", "ValueError: second") + step);
+  EXPECT_THAT(d.cause, HasSubstr("second"));
+  EXPECT_EQ(d.rank, 0);
+  EXPECT_EQ(Of(Trace("", "KeyError: 'first'") + step + Words(150)).verdict, Verdict::kUnknown);
+}
+
+TEST(Attempts, TheKernelsWordsAreNotHistory) {
+  const std::string lines = Words(400);
+  const Diagnosis d =
+      Of("[  100.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n" + lines);
+  EXPECT_EQ(d.verdict, Verdict::kFailure);
+}
+
+TEST(Warnings, AGraveOneGivesWayToWhatEndedTheProgram) {
+  const std::string warning =
+      "/x/torch/cuda/__init__.py:1: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old\n";
+  EXPECT_EQ(Of(warning + Trace("", "KeyError: 'x'")).signature, "py-key-error");
+  EXPECT_EQ(Of(warning).signature, "cuda-drv-old");
+  // What follows from it does not replace it.
+  EXPECT_EQ(Of(warning + Trace("", "RuntimeError: No CUDA GPUs are available")).signature, "cuda-drv-old");
+}
+
+TEST(Tracebacks, ASignalThatCameFirstExplainsWhatWasRaisedWhileItWasHandled) {
+  const std::string during = "\nDuring handling of the above exception, another exception occurred:\n\n";
+  const Diagnosis d =
+      Of(Trace("", "torch.x.SignalException: Process 7 got signal: 1") + during + Trace("", "KeyError: 30") + during +
+         Trace("", "torch.x.SignalException: Process 7 got signal: 1"));
+  EXPECT_EQ(d.signature, "py-signal-exception");
+}
+
+TEST(Tracebacks, OfARankInsideAnExceptionSpeaksForIt) {
+  const Diagnosis d = Of(Trace("", "torch.x.CheckpointException: CheckpointException ranks:dict_keys([0, 1])") +
+                         "Traceback (most recent call last): (RANK 0)\n  File \"/home/u/fit.py\", line 9, in plan\n"
+                         "    load()\nFileNotFoundError: [Errno 2] No such file or directory: '/ckpt/a'\n");
+  EXPECT_EQ(d.signature, "fs-enoent");
+}
+
+TEST(Tracebacks, OfARankAreReadThroughTheLoggerThatPassesThemOn) {
+  const Diagnosis d = Of(Trace("2026-01-01 10:00:00,000 - Tuner - INFO - [rank7]: ", "KeyError: 'x'") +
+                         "2026-01-01 10:00:01,000 - Tuner - INFO - ranks are stopped\n");
+  EXPECT_EQ(d.signature, "py-key-error");
+  EXPECT_EQ(d.rank, 7);
+}
+
+TEST(Ends, KilledBehindABarIsAnEnd) {
+  EXPECT_EQ(Of("epochs:  20%|##  | 3/15 [1:27:15<5:56:40, 3.41s/it, loss=3.71]Killed\n").signature, "exit-sigkill");
+}
+
 TEST(Ends, AnExitCodeIsExplainedByAnExceptionThatSeemedToBeDealtWith) {
   const Diagnosis d =
       Of("uploader: no network, entering retry loop\n" + Trace("", "IndexError: list index out of range") +
