@@ -55,6 +55,8 @@ constexpr char kHelp[] =
     "  lockstep selftest --venv ~/env --nnodes 2 --node-rank 0 --master-addr 10.0.0.1      and on the other: "
     "--node-rank 1\n";
 
+constexpr char kNoTorch[] = "selftest: No module named 'torch'";
+
 struct Options {
   bool scale = false, json = false, keep = false;
   std::string backend = "auto", sizes, limit = "15";
@@ -187,7 +189,8 @@ class Selftest {
   int Run();
 
  private:
-  bool RunStage(Stage stage, bool local);
+  bool RunStage(const Stage& stage, bool local);
+  Stage RunOnce(Stage stage, bool local, const char* join_timeout);
   int Start(const std::vector<std::string>& words, const Stage& stage, const std::string& folder);
   void ShowProgress(const Stage& stage, const std::string& path);
   std::vector<std::string> Program(const std::string& folder) const;
@@ -199,19 +202,25 @@ class Selftest {
   place::Placement placement_;
   std::string host_, folder_, script_, master_;
   bool engine_ = false;
-  bool speaks_ = true;  // of many launchers on one console the first shows the results
+  bool torchless_ = false;  // this node's Python has no torch
+  bool speaks_ = true;      // of many launchers on one console the first shows the results
   place::Hardware here_;
   std::vector<Stage> stages_;
   std::string local_failure_, shown_;
   TimePoint shown_at_{};
 };
 
+// lockstep-train beside this program, else where LOCKSTEP_TRAIN says.
+std::string EnginePath() {
+  std::string path = std::filesystem::path(SelfPath()).replace_filename("lockstep-train").string();
+  const char* named = std::getenv("LOCKSTEP_TRAIN");
+  return named != nullptr && access(path.c_str(), X_OK) != 0 ? named : path;
+}
+
 std::vector<std::string> Selftest::Program(const std::string& folder) const {
   std::vector<std::string> out;
   if (engine_) {
-    out = {"--no-python", std::filesystem::path(SelfPath()).replace_filename("lockstep-train").string(), "selftest"};
-    if (const char* named = std::getenv("LOCKSTEP_TRAIN"); named != nullptr && access(out[1].c_str(), X_OK) != 0)
-      out[1] = named;
+    out = {"--no-python", EnginePath(), "selftest"};
   } else {
     out = {script_, "--backend", options_.backend == "engine" ? "auto" : options_.backend};
   }
@@ -263,6 +272,41 @@ int Selftest::Start(const std::vector<std::string>& words, const Stage& stage, c
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+// "lockstep run: what" and "  do: how" of a launcher that never came to a report, as one sentence.
+std::string LastWords(const std::string& log) {
+  std::string what, how;
+  for (const std::string& line : Split(log, '\n')) {
+    const std::string text(Trim(line));
+    if (text.starts_with("do: ")) {
+      how = text;
+    } else if (text.starts_with("lockstep")) {
+      what = text.substr(text.find(": ") == std::string::npos ? 0 : text.find(": ") + 2);
+      how.clear();
+    } else if (!text.empty() && what.empty()) {
+      how = text;
+    }
+  }
+  if (what.empty() || how.empty()) return Printable(what + how, 400);
+  return fmt::format("{}; {}", Printable(what, 400), Printable(how, 400));
+}
+
+// What is missing is worth more than the exit code of who missed it.
+std::string Explained(std::string why) {
+  const size_t at = why.find(kNoTorch);
+  const std::string code = "failed first: exit code 42";  // NO_TORCH of the program
+  if (const size_t known = why.find(code); at == std::string::npos && known != std::string::npos) {
+    return why.substr(0, known + code.size()) + ": the job's Python has no torch there";
+  }
+  if (at == std::string::npos) return why;
+  const size_t open = why.find('(', at), close = why.find(')', at);
+  const std::string python =
+      open == std::string::npos || close == std::string::npos ? "" : why.substr(open + 1, close - open - 1);
+  return fmt::format(
+      "{}the job's Python has no torch{}; do: install it there, or choose another with --venv, --conda or "
+      "PATH (--backend engine tests without)",
+      why.substr(0, at), python.empty() ? "" : fmt::format(" ({})", python));
+}
+
 // The ranks' own words; the launcher's report where no rank could speak.
 std::string Selftest::Why(const Stage& stage, int code, const std::string& runs) const {
   if (stage.result.is_object() && stage.result.contains("error") && stage.result["error"].is_string()) {
@@ -283,17 +327,11 @@ std::string Selftest::Why(const Stage& stage, int code, const std::string& runs)
         why += ": " + Printable(lines->back().get<std::string>());
       }
     }
-    if (!why.empty()) return why;
+    if (!why.empty()) return Explained(why);
   }
-  // The launcher never came to a report: its own last words.
   auto log = ReadFile(stage.log, 1 << 20);
-  std::string last;
-  if (log.ok()) {
-    for (const std::string& line : Split(*log, '\n')) {
-      if (!Trim(line).empty()) last = std::string(Trim(line));
-    }
-  }
-  return last.empty() ? fmt::format("the launcher ended with exit code {}", code) : Printable(last, 400);
+  const std::string last = log.ok() ? LastWords(*log) : "";
+  return last.empty() ? fmt::format("the launcher ended with exit code {}", code) : Explained(last);
 }
 
 void Selftest::Show(const Stage& stage) {
@@ -303,7 +341,33 @@ void Selftest::Show(const Stage& stage) {
   std::fflush(stdout);
 }
 
-bool Selftest::RunStage(Stage stage, bool local) {
+// Without torch the engine's own collectives are tested; with several nodes only if the others have none either, and
+// then all come to that conclusion at the same time. One node without torch among others is a failure that names it.
+bool Selftest::RunStage(const Stage& stage, bool local) {
+  const bool node_level = placement_.level.value_or(place::Level::kNode) == place::Level::kNode;
+  const bool together = !local && torchless_;
+  if (together) engine_ = false;
+  Stage done = RunOnce(stage, local, "180s");
+  const bool may_learn = local || !node_level;  // of many nodes the log may tell another's trouble
+  auto log = ReadFile(done.log, 1 << 20);
+  const bool no_torch = !done.ok && done.result.is_null() && !engine_ && options_.backend == "auto" &&
+                        (together || (may_learn && log.ok() && log->find(kNoTorch) != std::string::npos));
+  if (no_torch && access(EnginePath().c_str(), X_OK) == 0) {
+    engine_ = torchless_ = true;
+    if (!options_.json && !together) {
+      fmt::print(stderr, "selftest: the Python of this job has no torch; testing with lockstep-train instead\n");
+    }
+    std::filesystem::remove_all(std::filesystem::path(done.log).parent_path());
+    const std::string why = done.error;
+    done = RunOnce(stage, local, together ? "20s" : "180s");
+    if (!done.ok && together) done.error = why;
+  }
+  stages_.push_back(done);
+  if (stopped_by == 0) Show(done);
+  return done.ok;
+}
+
+Stage Selftest::RunOnce(Stage stage, bool local, const char* join_timeout) {
   const std::string folder = fmt::format("{}/stage-{}", folder_, stages_.size() + 1);
   const std::string runs = folder + "/runs";
   std::filesystem::create_directories(folder);
@@ -318,7 +382,7 @@ bool Selftest::RunStage(Stage stage, bool local) {
         placement_.nproc_per_node) {
       words.insert(words.end(), {"--nproc-per-node", std::to_string(*placement_.nproc_per_node)});
     }
-    if (!Says(flags, "--join-timeout")) words.insert(words.end(), {"--join-timeout", "180s"});
+    if (!Says(flags, "--join-timeout")) words.insert(words.end(), {"--join-timeout", join_timeout});
   }
   words.insert(words.end(), {"--quiet", "--grace", "2s", "--log-dir", runs, "--name", "selftest"});
   const std::vector<std::string> program = Program(folder);
@@ -331,24 +395,10 @@ bool Selftest::RunStage(Stage stage, bool local) {
   const int code = Start(words, stage, folder);
   stage.seconds = SecondsSince(began);
   stage.result = ReadVerdict(folder);
-  // No rank left a word because there is no torch: the engine has collectives of its own.
-  if (code != 0 && stage.result.is_null() && !engine_ && options_.backend == "auto") {
-    auto log = ReadFile(stage.log, 1 << 20);
-    if (log.ok() && log->find("selftest: No module named 'torch'") != std::string::npos) {
-      engine_ = true;
-      std::filesystem::remove_all(folder);
-      if (!options_.json) {
-        fmt::print(stderr, "selftest: the Python of this job has no torch; testing with lockstep-train instead\n");
-      }
-      return RunStage(std::move(stage), local);
-    }
-  }
   // On nodes without rank 0 the launcher's word is all there is.
   stage.ok = code == 0 && (stage.result.is_null() || stage.result.value("ok", false));
   if (!stage.ok) stage.error = Why(stage, code, runs);
-  stages_.push_back(stage);
-  if (stopped_by == 0) Show(stage);
-  return stage.ok;
+  return stage;
 }
 
 int Selftest::Run() {

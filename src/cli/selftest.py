@@ -19,7 +19,7 @@ try:
     import torch
     import torch.distributed as dist
 except ImportError as error:
-    print(f"selftest: {error}", file=sys.stderr)
+    print(f"selftest: {error} ({sys.executable})", file=sys.stderr)
     sys.exit(NO_TORCH)
 
 ECHO = b"lockstep-selftest"
@@ -84,10 +84,9 @@ class Rank:
 
     # --- links, without any library between ---
     def listen(self):
-        family = socket.AF_INET6 if ":" in self.address() else socket.AF_INET
-        self.listener = socket.socket(family, socket.SOCK_STREAM)
-        self.listener.bind(("", 0))
-        self.listener.listen(1024)
+        both = socket.has_dualstack_ipv6()
+        self.listener = socket.create_server(("", 0), family=socket.AF_INET6 if both else socket.AF_INET,
+                                             backlog=1024, dualstack_ipv6=both)
         threading.Thread(target=self.answer, daemon=True).start()
 
     def address(self):
@@ -100,6 +99,13 @@ class Rank:
                 return probe.getsockname()[0]
         except OSError:
             return "127.0.0.1"
+
+    def address_of(self, rank):
+        """Where this rank finds it. A host whose own name is loopback (127.0.1.1 of Debian) tells that address of itself;
+        only the master's can, so from other nodes it is the master."""
+        about = self.who[rank]
+        loopback = about["address"].startswith("127.") or about["address"] == "::1"
+        return os.environ["MASTER_ADDR"] if loopback and about["node"] != self.node else about["address"]
 
     def answer(self):
         while True:
@@ -119,10 +125,10 @@ class Rank:
                 pass
 
     def try_link(self, rank, seconds):
-        about = self.who[rank]
-        where = f"{about['address']}:{about['port']}"
+        target = (self.address_of(rank), self.who[rank]["port"])
+        where = f"{target[0]}:{target[1]}"
         try:
-            with socket.create_connection((about["address"], about["port"]), timeout=seconds) as link:
+            with socket.create_connection(target, timeout=seconds) as link:
                 link.settimeout(seconds)
                 link.sendall(ECHO)
                 if link.recv(len(ECHO)) == ECHO:
@@ -136,7 +142,7 @@ class Rank:
         except OSError as error:
             return ("cut", f"{where}: {error.strerror or error}")
         try:
-            with socket.create_connection((about["address"], about["port"]), timeout=seconds):
+            with socket.create_connection(target, timeout=seconds):
                 return ("silent", f"{where} is connected but does not answer: the process is stopped or stuck")
         except (socket.timeout, TimeoutError):
             return ("cut", f"{where} cannot be connected to within {seconds:g} s: packets are dropped")
@@ -197,6 +203,9 @@ class Rank:
         trouble = {}  # (from, to) -> (kind, words)
         for source, found in told.items():
             for target, (kind, words) in found.items():
+                # Who has told what it found is alive: something between refuses in its name.
+                if kind == "gone" and int(target) in told:
+                    kind, words = "cut", words.replace("the process is gone", "the process is alive, so a firewall rejects it")
                 trouble[(int(source), int(target))] = (kind, words)
         if not trouble:
             return None
@@ -269,6 +278,10 @@ class Rank:
         if backend == "auto":
             backend = "nccl" if all(about["nccl"] for about in self.who.values()) else "gloo"
         self.backend = backend
+        if backend == "nccl" and not all(about["nccl"] for about in self.who.values()):
+            without = [rank for rank, about in sorted(self.who.items()) if not about["nccl"]]
+            raise Stuck(f"NCCL needs a GPU for every rank of a node: {self.name(without[0])} has none "
+                        f"(torch {self.who[without[0]]['torch']}); use --backend gloo, or fewer ranks")
         self.device = torch.device("cuda", self.local_rank) if backend == "nccl" else torch.device("cpu")
         if backend == "nccl":
             torch.cuda.set_device(self.device)

@@ -25,6 +25,14 @@ def stages(text):
     return document, {stage["stage"]: stage for stage in document["stages"]}
 
 
+def no_torch(tmp):
+    """A folder for PYTHONPATH with which no torch is found."""
+    folder = tmp / "no_torch"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    return str(folder)
+
+
 class OneNode(harness.Case):
     def setUp(self):
         harness.require("torch")
@@ -63,7 +71,8 @@ class OneNode(harness.Case):
         folder = f"{self.tmp}/lockstep-selftest-{selftest.pid}/stage-2"
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            self.assertIsNone(selftest.poll(), "selftest ended early")
+            if selftest.poll() is not None:
+                self.fail(f"selftest ended early: {selftest.communicate()}")
             try:
                 with open(f"{folder}/progress") as file:
                     if "all-reduce of 8 B" in file.read():
@@ -84,17 +93,25 @@ class OneNode(harness.Case):
 
     def test_without_torch_the_engine_is_tested_instead(self):
         done = harness.lockstep("selftest", "--nproc-per-node", "2", "--json", *SMALL,
-                                env={"PYTHON_EXEC": "/usr/bin/python3", "PYTHONPATH": self.no_torch()})
+                                env={"PYTHON_EXEC": "/usr/bin/python3", "PYTHONPATH": no_torch(self.tmp)})
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         _, by_name = stages(done.stdout)
         self.assertEqual(by_name["one node"]["result"]["backend"], "engine")
         self.assertGreater(by_name["one node"]["result"]["sizes"][1]["busbw"], 0)
 
-    def no_torch(self):
-        folder = self.tmp / "no_torch"
-        folder.mkdir()
-        (folder / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
-        return str(folder)
+    def test_what_is_missing_is_said_and_what_to_do(self):
+        env = {"PYTHON_EXEC": "/usr/bin/python3", "PYTHONPATH": no_torch(self.tmp)}
+        for words, said in ((["--backend", "gloo"], r"no torch \(/\S*python3\S*\); do: install it"),
+                            (["--venv", str(self.tmp / "none")], r"none: no such folder; do: make it")):
+            done = harness.lockstep("selftest", "--nproc-per-node", "1", "--json", *words, env=env)
+            self.assertEqual(done.returncode, 3, done.stderr + done.stdout)
+            self.assertRegex(stages(done.stdout)[1]["1 process"]["error"], said)
+
+    def test_nccl_without_a_gpu_is_said_in_plain_words(self):
+        done = harness.lockstep("selftest", *venv(), "--nproc-per-node", "1", "--json", "--backend", "nccl", *SMALL,
+                                env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 3, done.stderr + done.stdout)
+        self.assertRegex(stages(done.stdout)[1]["1 process"]["error"], r"NCCL needs a GPU .*rank 0 .* has none .*--backend gloo")
 
     def test_wrong_flags_are_usage(self):
         for words in (["--sizes", "many"], ["--backend", "mpi"], ["--limit", "-1"], ["train.py"], ["--nproc-per-node", "zero"]):
@@ -136,6 +153,36 @@ class Nodes(harness.Case):
         self.assertEqual(list(by_name), ["1 process", "all nodes"])
         self.assertEqual(by_name["all nodes"]["ranks"], 2)
         self.assertGreater(by_name["all nodes"]["result"]["sizes"][1]["busbw"], 0)
+
+    def test_hosts_whose_own_names_are_loopback_pass(self):
+        net = self.net("a", "b")  # as Debian installs them
+        net["a"].write_hosts({"a": "127.0.1.1", "b": net["b"].address})
+        net["b"].write_hosts({"a": net["a"].address, "b": "127.0.1.1"})
+        ended = self.finish(self.start(net, ["a", "b"]))
+        self.assertEqual([code for code, _, _ in ended], [0, 0], ended[0][1] + ended[0][2])
+
+    def test_a_firewall_that_rejects_is_not_taken_for_a_dead_process(self):
+        harness.require("nft")
+        net = self.net("a", "b", "c")
+        rules = (f"table inet guard {{ chain in {{ type filter hook input priority 0; ip saddr {net['c'].address} "
+                 "meta l4proto tcp ct state new reject; }; }")
+        net["b"].run(["nft", rules], check=True)
+        ended = self.finish(self.start(net, ["a", "b", "c"]))
+        self.assertEqual([code for code, _, _ in ended], [3, 3, 3], ended[0][1] + ended[0][2])
+        _, by_name = stages(ended[0][1])
+        self.assertRegex(by_name["all nodes"]["error"], r"no link from rank 2 \(node 2, c,.* to rank 1 \(node 1, b,.*firewall")
+        self.assertEqual(by_name["all nodes"]["result"]["blame"]["nodes"], [1, 2])
+
+    def test_the_one_node_without_torch_is_named_and_nodes_without_it_test_the_engine(self):
+        net = self.net("a", "b")
+        bare = {"PYTHONPATH": no_torch(self.tmp)}
+        ended = self.finish(self.start(net, ["a", "b"], b=bare))
+        self.assertEqual([code for code, _, _ in ended], [3, 3], ended)
+        for _, text, _ in ended:
+            self.assertRegex(stages(text)[1]["all nodes"]["error"], r"rank 1 on node 1 \(b\).*the job's Python has no torch")
+        (code, text, err), (other, _, _) = self.finish(self.start(net, ["a", "b"], a=bare, b=bare))
+        self.assertEqual((code, other), (0, 0), err + text)
+        self.assertEqual(stages(text)[1]["all nodes"]["result"]["backend"], "engine")
 
     def test_a_link_that_loses_everything_names_the_pair(self):
         net = self.net("a", "b", "c")
