@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <string_view>
 
 #include "data/ffmpeg.h"
 #include "data/sources.h"
@@ -35,6 +37,13 @@ struct CloseInput {
 
 int Interrupted(void* cancelled) {
   return cancelled != nullptr && *static_cast<const std::atomic<bool>*>(cancelled) ? 1 : 0;
+}
+
+// MP4 and MOV keep their index at the end as a rule: what was cut off before has the head of one and cannot be opened.
+bool HeadOfMp4(const std::string& path) {
+  char head[8] = {};
+  std::ifstream(path, std::ios::binary).read(head, sizeof head);
+  return std::string_view(head + 4, 4) == "ftyp";
 }
 
 // Clockwise; 0 for angles that are no quarter turns.
@@ -72,6 +81,8 @@ class AvReader : public VideoReader {
   bool Cancelled() const { return options_.cancelled != nullptr && *options_.cancelled; }
   Result<bool> ReadPacket(AVPacket* to);
   Result<bool> Feed();
+  Result<bool> Decode();
+  double MissingSeconds() const;
   Status Convert(VideoFrame* frame);
   Status MakeScaler(AVPixelFormat pixels);
   void Turn(VideoFrame* frame);
@@ -99,6 +110,7 @@ class AvReader : public VideoReader {
   uint64_t packets_ = 0;
   uint64_t before_key_ = 0;
   int64_t first_time_ = AV_NOPTS_VALUE;
+  double last_seconds_ = 0;
 };
 
 uint64_t ClaimedFrames(const AVFormatContext* format, const AVStream* stream) {
@@ -124,6 +136,11 @@ Status AvReader::Start() {
   av_dict_set(&options, "protocol_whitelist", "file", 0);
   int error = avformat_open_input(&format, ("file:" + path_).c_str(), nullptr, &options);
   av_dict_free(&options);
+  if (error == AVERROR(EIO)) return Wrong("it ends within its header, or the disk cannot be read");
+  if (error == AVERROR_INVALIDDATA && HeadOfMp4(path_)) {
+    return Wrong("its index ('moov') is missing or damaged")
+        .WithHint("the copy or the recording ended too early: fetch the file again");
+  }
   if (error < 0) return Wrong(AvText(error));
   format_.reset(format);
   error = avformat_find_stream_info(format, nullptr);
@@ -229,11 +246,8 @@ Result<bool> AvReader::Feed() {
   return true;
 }
 
-Result<bool> AvReader::Skip() {
-  if (held_) {
-    held_ = false;
-    return true;
-  }
+// The next frame as the decoder gives it.
+Result<bool> AvReader::Decode() {
   for (;;) {
     const int error = avcodec_receive_frame(codec_.get(), frame_.get());
     if (error == 0) {
@@ -254,12 +268,34 @@ Result<bool> AvReader::Skip() {
   }
 }
 
+Result<bool> AvReader::Skip() {
+  if (held_) {
+    held_ = false;
+    return true;
+  }
+  Result<bool> more = Decode();
+  if (!more.ok() || !*more) return more;
+  if ((frame_->flags & AV_FRAME_FLAG_CORRUPT) == 0 && frame_->decode_error_flags == 0) return true;
+  // The last frame of a file that was cut is as good as not there. What follows it are at most those that the decoder
+  // puts into another order; after more of them it is damage in the middle.
+  const uint64_t whole = delivered_ - 1;
+  for (int i = 0; i <= codec_->has_b_frames && whole > 0; ++i) {
+    more = Decode();
+    if (!more.ok()) return more;
+    if (*more) continue;
+    delivered_ = whole;
+    ended_in_error_ = true;
+    return false;
+  }
+  return Wrong(fmt::format("damaged after {} frames", whole));
+}
+
 Result<bool> AvReader::Next(VideoFrame* frame) {
   Result<bool> more = Skip();
   if (!more.ok() || !*more) return more;
   LOCKSTEP_RETURN_IF_ERROR(Convert(frame));
   frame->number = static_cast<int>(delivered_ - 1);
-  frame->seconds = Seconds();
+  frame->seconds = last_seconds_ = Seconds();
   return true;
 }
 
@@ -290,9 +326,6 @@ Status AvReader::MakeScaler(AVPixelFormat pixels) {
 }
 
 Status AvReader::Convert(VideoFrame* frame) {
-  if ((frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0 || frame_->decode_error_flags != 0) {
-    return Wrong(fmt::format("damaged after {} frames", delivered_));
-  }
   const int width = frame_->width;
   const int height = frame_->height;
   if (rgb_ && (rgb_->width != width || rgb_->height != height)) {
@@ -339,6 +372,25 @@ void AvReader::Turn(VideoFrame* frame) {
   frame->stride = static_cast<size_t>(width) * 3;
 }
 
+// How much earlier the video ends than its container says; 0 where that says nothing that could be held against it.
+double AvReader::MissingSeconds() const {
+  double promised = 0;
+  const AVDictionaryEntry* tag = av_dict_get(stream_->metadata, "DURATION", nullptr, 0);  // Matroska, of each stream
+  int64_t time = 0;
+  if (tag != nullptr && av_parse_time(&time, tag->value, 1) == 0) {
+    promised = static_cast<double>(time) / AV_TIME_BASE;
+  } else if (format_->nb_streams == 1 && format_->duration > 0 &&
+             format_->duration_estimation_method == AVFMT_DURATION_FROM_STREAM) {
+    promised = static_cast<double>(format_->duration) / AV_TIME_BASE;
+  }
+  // Some count from zero, some from the first frame.
+  const double first =
+      first_time_ == AV_NOPTS_VALUE ? 0 : static_cast<double>(first_time_) * av_q2d(stream_->time_base);
+  const double frame = info_.rate.num > 0 ? 1 / info_.rate.value() : 0.5;
+  const double missing = promised - (last_seconds_ + frame) - std::max(0.0, first);
+  return missing > 1.5 * frame ? missing : 0;
+}
+
 std::vector<std::string> AvReader::Notes() const {
   std::vector<std::string> notes;
   if (before_key_ > 0) {
@@ -350,6 +402,9 @@ std::vector<std::string> AvReader::Notes() const {
     notes.push_back(fmt::format("'{}' promises {} frames and ends after {}", path_, stream_->nb_frames, delivered_));
   } else if (ended_in_error_ || refused_ < 0) {
     notes.push_back(fmt::format("'{}' was cut: it ends in the middle of a frame, after {}", path_, delivered_));
+  } else if (const double missing = MissingSeconds(); missing > 0) {
+    notes.push_back(
+        fmt::format("'{}' promises {:.2f} s more than it has: it ends after {} frames", path_, missing, delivered_));
   }
   return notes;
 }

@@ -103,6 +103,7 @@ Status AvWriter::ChooseCodec() {
     }
   }
   codec_name_ = encoder_->name;
+  rate_only_ = rate_only_ || encoder_->id == AV_CODEC_ID_MPEG1VIDEO || encoder_->id == AV_CODEC_ID_MPEG2VIDEO;
   if (avformat_query_codec(container, encoder_->id, FF_COMPLIANCE_NORMAL) == 0) {
     return Status(Code::kUsage, fmt::format("'{}': {} files do not hold {}", place_.path(), kind, codec_name_),
                   "choose another --codec, or .mkv, which holds everything");
@@ -211,7 +212,11 @@ Status AvWriter::Start() {
   ChooseClock();
   LOCKSTEP_RETURN_IF_ERROR(ChooseQuality());
   int error = avcodec_open2(context_.get(), encoder_, nullptr);
-  if (error < 0) return Wrong(fmt::format("{} does not take {}x{} frames", codec_name_, width_, height_), error);
+  if (error < 0) {
+    return Wrong(fmt::format("{} does not take {}x{} frames at {}/{} a second", codec_name_, width_, height_,
+                             context_->framerate.num, context_->framerate.den),
+                 error);
+  }
   avcodec_parameters_from_context(stream_->codecpar, context_.get());
   stream_->sample_aspect_ratio = context_->sample_aspect_ratio;
 

@@ -177,7 +177,7 @@ class Reference(Tools):
         expected = load(self.tmp / "o.safetensors")["frames"]
         for name, tensor, tolerance in (("u8", (frames * 255).to(torch.uint8), 2e-5), ("f16", frames.half(), 5e-3),
                                         ("bf16", frames.bfloat16(), 5e-2), ("f64", frames.double(), 2e-5)):
-            self.tool("reconstruct", save(f"{name}.safetensors", frames=tensor), self.tmp / f"o-{name}.safetensors")
+            self.tool("reconstruct", save(f"{name}.SAFETENSORS", frames=tensor), self.tmp / f"o-{name}.safetensors")
             self.close(load(self.tmp / f"o-{name}.safetensors")["frames"], expected, tolerance)
         for name, dtype, tolerance in (("u8", torch.uint8, 0.51), ("f16", torch.float16, 1e-3), ("bf16", torch.bfloat16, 5e-3)):
             self.tool("reconstruct", self.tmp / "f32.safetensors", self.tmp / "t.safetensors", "--dtype", name, "--overwrite")
@@ -413,6 +413,8 @@ class Refused(Tools):
         from safetensors.torch import save_file
         save_file({"latents": torch.zeros(1, 3, 16, 3, 3)}, self.tmp / "m.safetensors", {"height": "99", "width": "20"})
         self.refused(r"metadata say height 99, but 3 latents make 24", "decode", self.tmp / "m.safetensors", out)
+        save_file({"latents": torch.zeros(1, 3, 16, 3, 3)}, self.tmp / "m.safetensors", {"rate": "0/0"})
+        self.refused(r"m\.safetensors': its metadata: expected a frame rate .* found '0/0'", "decode", self.tmp / "m.safetensors", out)
 
     def test_outputs(self):
         good = self.good()
@@ -436,6 +438,8 @@ class Refused(Tools):
         for i in range(30):
             Image.new("RGB", (40, 24 if i < 25 else 32)).save(folder / f"{i}.png")
         self.refused(r"25\.png' is 40x32, expected 40x24", "reconstruct", folder, self.tmp / "o.mp4", "--chunk", "4", code=3)
+        found = self.summary("reconstruct", folder, self.tmp / "start.mp4", "--max-frames", 25)
+        self.assertEqual(found["frames"], 25, "what comes before is readable")
         (folder / "25.png").write_bytes(b"not a picture")
         self.refused(r"25\.png' cannot be decoded", "reconstruct", folder, self.tmp / "o", "--chunk", "4", code=3)
 
@@ -470,8 +474,9 @@ class Running(Tools):
         source = self.long()
         weights()
         before = self.files()
-        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            for name in ("o.mp4", "o.safetensors", "o-frames"):
+        for number, code, names in ((signal.SIGINT, 130, ("o.mp4", "o.safetensors", "o-frames")), (signal.SIGTERM, 143, ("o.mp4", "o-frames")),
+                                    (signal.SIGHUP, 129, ("o.mp4",))):
+            for name in names:
                 job = harness.spawn_lockstep("reconstruct", "--weights", weights(), source, self.tmp / name, env=ONE_THREAD)
                 job.wait_for("frame ")
                 self.assertTrue([f for f in self.files() if f.startswith(f"{name}.tmp-")], "a temporary name while it is written")

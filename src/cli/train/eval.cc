@@ -457,7 +457,8 @@ int EvalMain(int argc, char** argv) {
   app.add_option("--lpips", asked.lpips, "AlexNet's and LPIPS' weights, one file or two")->expected(1)->take_all();
   app.add_flag("--baseline", asked.baseline,
                "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
-  app.add_option("--picture", asked.picture, "PNG of the worst clips: input, output, error");
+  app.add_option("--picture", asked.picture, "PNG of the worst clips: input, output, error")
+      ->check([](const std::string& path) { return path.ends_with(".png") ? "" : "expected NAME.png, found " + path; });
   app.add_option("--worst", asked.worst, "how many clips are worst (default 5)")->check(CLI::Range(1, 1000));
   app.add_option("--device", asked.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--precision", asked.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));

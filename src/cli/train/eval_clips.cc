@@ -223,8 +223,7 @@ Result<std::unique_ptr<ClipSet>> FindClips(const ClipChoice& choice) {
     int64_t tensors = 1;
     if (IsTensorName(place.path)) {
       Result<std::unique_ptr<MediaInput>> input = OpenFrames(place.path, {});
-      if (!input.ok()) return input.status();
-      tensors = (*input)->shape().clips;
+      if (input.ok()) tensors = (*input)->shape().clips;  // else it is a clip that cannot be read
     }
     for (int64_t n = 0; n < tensors; ++n) {
       for (int64_t part = 0; part < choice.clips_per_video; ++part) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
 
@@ -73,7 +74,8 @@ class VideoInput : public MediaInput {
  private:
   Result<bool> Advance() {
     Result<bool> more = video_->Next(&next_);
-    if (more.ok()) have_next_ = *more;
+    have_next_ = more.ok() && *more;
+    ahead_ = more.status();
     return more;
   }
   void Pack(uint8_t* to) const {
@@ -81,11 +83,11 @@ class VideoInput : public MediaInput {
     for (int y = 0; y < next_.height; ++y) std::copy_n(next_.rgb + y * next_.stride, row, to + y * row);
   }
   Result<bool> Copy(uint8_t* to, std::vector<double>* seconds) {
+    if (!ahead_.ok()) return ahead_;
     if (!have_next_) return false;
     Pack(to);
     seconds->push_back(next_.seconds);
-    Result<bool> more = Advance();
-    if (!more.ok()) return more.status();
+    (void)Advance();
     return true;
   }
   // The frame that is on the screen at the time of the next frame of the constant rate. The last one stays for as long
@@ -96,9 +98,9 @@ class VideoInput : public MediaInput {
       shown_.resize(static_cast<size_t>(next_.width) * next_.height * 3);
       Pack(shown_.data());
       shown_at_ = next_.seconds;
-      Result<bool> more = Advance();
-      if (!more.ok()) return more.status();
+      (void)Advance();
     }
+    if (!ahead_.ok()) return ahead_;
     const data::Ratio rate = video_->info().rate;
     if (!have_next_ && sampled_ > 0 && time >= shown_at_ + (rate.num > 0 ? 1 / rate.value() : 0)) return false;
     std::copy(shown_.begin(), shown_.end(), to);
@@ -110,6 +112,7 @@ class VideoInput : public MediaInput {
   std::optional<data::Ratio> resample_;
   data::VideoFrame next_;  // read ahead by one: the size is known before the first piece
   bool have_next_ = false;
+  Status ahead_;  // of that: an error counts when the frame is asked for
   std::vector<uint8_t> shown_;
   double shown_at_ = 0;
   int64_t sampled_ = 0;
@@ -136,9 +139,10 @@ class FolderInput : public MediaInput {
     for (; filled < count && have_next_; ++filled) {
       to = std::copy(next_.rgb.begin(), next_.rgb.end(), to);
       Result<bool> more = folder_.Next(&next_);
-      if (!more.ok()) return more.status();
-      have_next_ = *more;
+      have_next_ = more.ok() && *more;
+      ahead_ = more.status();
     }
+    if (filled < count && !ahead_.ok()) return ahead_;
     Piece piece;
     if (filled > 0) piece.data = AsFrames(pictures.narrow(1, 0, filled));
     return piece;
@@ -148,6 +152,7 @@ class FolderInput : public MediaInput {
   data::FrameFolderReader folder_;
   data::Image next_;
   bool have_next_ = false;
+  Status ahead_;  // of reading next_: an error counts when that is asked for
 };
 
 std::optional<at::ScalarType> TypeOf(Dtype dtype) {
@@ -197,10 +202,10 @@ class TensorInput : public MediaInput {
     shape_.width = info.shape[4];
     metadata_ = file_.metadata();
     if (const auto rate = metadata_.find("rate"); rate != metadata_.end()) {
-      if (Result<data::Ratio> parsed = ParseRate(rate->second); parsed.ok()) {
-        shape_.rate = *parsed;
-        shape_.rate_known = true;
-      }
+      Result<data::Ratio> parsed = ParseRate(rate->second);
+      if (!parsed.ok()) return parsed.status().Context(fmt::format("'{}': its metadata", path_));
+      shape_.rate = *parsed;
+      shape_.rate_known = true;
     }
     return Status::Ok();
   }
@@ -273,7 +278,11 @@ class AtRate : public MediaInput {
 
 }  // namespace
 
-bool IsTensorName(const std::string& path) { return path.ends_with(".safetensors"); }
+bool IsTensorName(const std::string& path) {
+  constexpr std::string_view kEnding = ".safetensors";
+  return path.size() >= kEnding.size() &&
+         ::strcasecmp(path.c_str() + path.size() - kEnding.size(), kEnding.data()) == 0;
+}
 
 Result<std::unique_ptr<MediaInput>> OpenFrames(const std::string& path, const InputOptions& options) {
   struct stat info{};

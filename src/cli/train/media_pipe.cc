@@ -38,6 +38,9 @@ void ListenForStop() {
   action.sa_handler = Remember;
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  struct sigaction before = {};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // not below nohup
 }
 
 const std::atomic<bool>* StopFlag() { return &g_stopped; }

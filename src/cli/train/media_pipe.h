@@ -27,7 +27,7 @@
 
 namespace lockstep::cli {
 
-// SIGINT and SIGTERM set the flag from now on.
+// SIGINT, SIGTERM and SIGHUP set the flag from now on.
 void ListenForStop();
 const std::atomic<bool>* StopFlag();
 int StopSignal();  // 0: none came
