@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <regex>
 #include <set>
 
 #include "base/text.h"
@@ -58,6 +59,8 @@ bool Mentioned(const Unit& unit, const char* what) {
 }
 
 bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& words) {
+  const bool small = std::any_of(fact.name.begin(), fact.name.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  if (small && !Variables::Table().Meant(fact.name)) return false;
   if (fact.used || (OwnVariable(fact) && !Variables::Table().Meant(fact.name))) return false;
   if (!Variables::Complete(fact.name) || Variables::Table().Find(fact.name) != nullptr) return false;
   if (InLibrary(fact, context)) return false;
@@ -71,7 +74,7 @@ bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& w
 }
 
 bool UnknownFar(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
-  return !Mentioned(unit, "rocm") && Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name);
+  return Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name) && !Mentioned(unit, "rocm");
 }
 
 bool Misspelt(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
@@ -165,7 +168,7 @@ bool BoolWord(const Fact& fact, const Unit&, const LintContext&, Words& words) {
 
 bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
   const Variable* row = Row(fact);
-  if (!WantsNumber(row) || fact.value.empty() || BoolWord(fact, unit, context, words)) return false;
+  if (!WantsNumber(row) || !fact.exported || fact.value.empty() || BoolWord(fact, unit, context, words)) return false;
   if (fact.value.find_first_of("$`{") != std::string::npos) return false;  // somebody will put a number there
   const std::string value(Trim(fact.value));
   char* end = nullptr;
@@ -179,14 +182,15 @@ bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, 
 bool OutOfRange(const Fact& fact, const Unit& unit, const LintContext&, Words& words) {
   const Variable* row = Row(fact);
   double number = 0;
-  if (row != nullptr && row->owner == "nccl" && Mentioned(unit, "rocm")) return false;  // RCCL has limits of its own
-  if (!WantsNumber(row) || row->range.empty() || !AsNumber(std::string(Trim(fact.value)), number)) return false;
+  if (!WantsNumber(row) || !fact.exported || row->range.empty() || !AsNumber(std::string(Trim(fact.value)), number))
+    return false;
   const size_t dots = row->range.find("..");
   if (dots == std::string::npos) return false;
   const double low = std::strtod(row->range.c_str(), nullptr);
   const std::string high = row->range.substr(dots + 2);
   words["range"] = high.empty() ? fmt::format("{} or more", low) : fmt::format("{} to {}", low, high);
-  return number < low || (!high.empty() && number > std::strtod(high.c_str(), nullptr));
+  if (number >= low && (high.empty() || number <= std::strtod(high.c_str(), nullptr))) return false;
+  return row->owner != "nccl" || !Mentioned(unit, "rocm");  // RCCL has limits of its own
 }
 
 bool NotInEnum(const Fact& fact, const Unit&, const LintContext&, Words& words) {
@@ -437,7 +441,8 @@ bool NoMegatron(const Fact&, const Unit& unit, const LintContext&, Words&) {
                         "nanotron",
                         "colossal",
                         "neox",
-                        "internevo"});
+                        "internevo",
+                        "flagscale"});
 }
 
 bool Sharded(const Fact&, const Unit& unit, const LintContext&, Words&) {
@@ -491,11 +496,18 @@ bool NoProfiler(const Fact&, const Unit& unit, const LintContext&, Words&) {
   return !Speaks(unit, {"nsys ", "/nsys", "ncu ", "compute-sanitizer", "cuda-gdb"});
 }
 
+// --nnodes=$WORLD_SIZE: names the platforms give, in capitals.
+bool FromPlatform(const Fact& fact, const Unit&, const LintContext&, Words&) {
+  static const std::regex* const kNames = new std::regex("\\$\\{?(WORLD_SIZE|RANK)\\b");
+  return std::regex_search(fact.value.substr(0, 2000), *kNames);
+}
+
 bool NoFallback(const Fact& fact, const Unit&, const LintContext&, Words&) { return !fact.fallback; }
 
 bool Launched(const Fact& fact, const Unit&, const LintContext&, Words&) { return fact.launched; }
 
 constexpr NamedCheck kChecks[] = {
+    {"from-platform", FromPlatform},
     {"no-benchmark", NoBenchmark},
     {"no-profiler", NoProfiler},
     {"no-fallback", NoFallback},

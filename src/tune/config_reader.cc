@@ -45,10 +45,10 @@ bool IsDeepSpeed(std::string_view text) {
 }
 
 // Where two texts of the same length differ first.
-void FirstDifference(std::string_view a, std::string_view b, int& line, int& column) {
+size_t FirstDifference(std::string_view a, std::string_view b, int& line, int& column) {
   column = 1;
   for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    if (a[i] != b[i]) return;
+    if (a[i] != b[i]) return i;
     if (a[i] == '\n') {
       ++line;
       column = 1;
@@ -56,11 +56,12 @@ void FirstDifference(std::string_view a, std::string_view b, int& line, int& col
       ++column;
     }
   }
+  return a.size();
 }
 
 }  // namespace
 
-void ReadConfig(std::string_view text, int line, bool fragment, Units& units) {
+void ReadConfig(std::string_view text, int line, bool fragment, Units& units, bool comments_allowed) {
   Unit unit;
   unit.dialect = "config";
   std::string readable(text);
@@ -70,12 +71,16 @@ void ReadConfig(std::string_view text, int line, bool fragment, Units& units) {
     Result<std::string> blanked = BlankJsonComments(text, "");
     const bool strict = ParseJson(text, "").ok();
     const bool lenient = strict || (blanked.ok() && ParseJson(*blanked, "").ok());
-    if (!strict && lenient) {
+    // An editor's launch.json may hold both.
+    const bool editor =
+        text.find("\"request\"") != std::string_view::npos && text.find("\"type\"") != std::string_view::npos;
+    if (!strict && lenient && !comments_allowed && !editor) {
       Fact fact;
       fact.kind = "shape";
       fact.name = IsDeepSpeed(text) ? "json-comments-deepspeed" : "json-comments";
       fact.line = line;
-      FirstDifference(text, *blanked, fact.line, fact.column);
+      const size_t at = FirstDifference(text, *blanked, fact.line, fact.column);
+      fact.detail = at < text.size() && text[at] == ',' ? "a comma behind the last entry" : "comments";
       unit.facts.push_back(std::move(fact));
     } else if (!lenient && !fragment) {
       Fact fact;

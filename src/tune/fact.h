@@ -23,6 +23,7 @@ struct Fact {
   bool known = true;      // false: computed when it runs; `value` is then the text as written
   bool lasting = true;    // false: for one command only (A=1 command)
   bool fallback = false;  // the default of ${NAME:-value}: what is set when the user sets nothing
+  bool exported = true;   // false: a variable of the script that programs do not see
   bool used = false;      // the script reads the variable itself: it may be its own
   bool launched = false;  // a flag of something that is started once per rank
   int line = 0, column = 0;

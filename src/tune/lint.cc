@@ -93,7 +93,8 @@ bool Holds(const Condition& condition, const Fact& fact, const Unit& unit, const
   static const char* const kOfNames[] = {"unknown",          "misspelt",
                                          "not-in-library",   "never-existed",
                                          "renamed-long-ago", "renamed-for-this-version",
-                                         "removed",          "unknown-torchrun-flag"};
+                                         "removed",          "unknown-torchrun-flag",
+                                         "from-platform"};
   const bool of_name = std::any_of(std::begin(kOfNames), std::end(kOfNames),
                                    [&](const char* name) { return condition.operand == name; });
   return check != nullptr && (fact.known || of_name) && check(fact, unit, context, words);
@@ -188,7 +189,7 @@ void AddMentions(std::string_view text, const std::string& file, Units& units) {
       {"scheduler", {"slurm", "sbatch", "kubectl", "kubernetes", "qsub", "bsub"}},
       // Machines of one image: their interfaces have the same names.
       {"machines-alike",
-       {"ndv4", "ndv5", "nd96", "azurehpc", "/microsoft/", "bm.gpu", "hyperpod", "p4d.24", "p5.48", "a3-mega",
+       {"azure", "ndv4", "ndv5", "nd96", "azurehpc", "/microsoft/", "bm.gpu", "hyperpod", "p4d.24", "p5.48", "a3-mega",
         "a3-high"}},
       // Platforms known to count nodes in WORLD_SIZE.
       {"counts-nodes", {"dlc", "pai-", "aliyun", "alibaba", "baidu", "ti-one", "tione", "kubebrain"}},
@@ -243,7 +244,7 @@ Result<std::vector<Finding>> LintText(std::string_view text, const std::string& 
       ReadConf(text, 1, units);
       break;
     case FileType::kConfig:
-      ReadConfig(text, 1, false, units);
+      ReadConfig(text, 1, false, units, file.size() > 6 && file.compare(file.size() - 6, 6, ".jsonc") == 0);
       break;
     case FileType::kPython:
       ReadPython(text, 1, 1, units);

@@ -138,7 +138,7 @@ void ReadBlock(const Block& block, Units& units) {
       ReadDockerfile(block.text, block.line, units);
       break;
     case FileType::kConfig:
-      ReadConfig(block.text, block.line, true, units);
+      ReadConfig(block.text, block.line, true, units, language == "jsonc" || language == "json5");
       break;
     case FileType::kPython:
       ReadPython(block.text, block.line, 1, units);

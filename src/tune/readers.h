@@ -36,7 +36,7 @@ void ReadManifest(std::string_view text, int line, Units& units);  // Kubernetes
 void ReadDockerfile(std::string_view text, int line, Units& units);
 void ReadMarkdown(std::string_view text, Units& units);
 // DeepSpeed, accelerate, other JSON and YAML. A fragment need not be whole.
-void ReadConfig(std::string_view text, int line, bool fragment, Units& units);
+void ReadConfig(std::string_view text, int line, bool fragment, Units& units, bool comments_allowed = false);
 void ReadPython(std::string_view text, int line, int column, Units& units);
 void ReadPlainText(std::string_view text, int line, Units& units);        // output in a document
 void ReadConf(std::string_view text, int line, Units& units);             // nccl.conf

@@ -36,7 +36,8 @@ class ScriptReader {
       const bool piped = script.commands[i].after == "|" && i + 1 < lines.size() && !lines[i + 1].chain.empty();
       Documents(script.commands[i], piped ? lines[i + 1] : lines[i], depth);
     }
-    for (const ShellComment& comment : script.comments) Comment(comment);
+    const int first = script.commands.empty() ? 0 : script.commands[0].line;
+    for (const ShellComment& comment : script.comments) Comment(comment, first);
     ScriptShapes(script, lines, unit_);
     if (depth == 0) {
       top_ = std::move(script);
@@ -58,6 +59,10 @@ class ScriptReader {
       const std::string& name = pending.fact.name;
       const bool exported = pending.exported || exported_.count(name) != 0;
       if (!exported && !ToolVariable(name)) continue;
+      const bool inner = !exported && !fragment_ && commands_;
+      const bool known = Variables::Table().Find(name) != nullptr || Variables::Table().Meant(name).has_value();
+      if (inner && !known) continue;  // a variable of the script
+      pending.fact.exported = !inner;
       if (!exported && !fragment_ && commands_ && used_.count(name) == 0 && Ours(name)) {
         Fact shape = pending.fact;
         shape.kind = "shape";
@@ -385,8 +390,12 @@ class ScriptReader {
     const bool launcher = lower.find("torchrun") != std::string::npos ||
                           lower.find("distributed") != std::string::npos || lower.find("launch") != std::string::npos;
     const CommandLine line = TakeApart(pretended);
+    const bool starts = std::any_of(array.elements.begin(), array.elements.end(), [](const ShellWord& word) {
+      return word.value.rfind("--nproc", 0) == 0 || word.value.rfind("--nnodes", 0) == 0 ||
+             word.value.rfind("--rdzv", 0) == 0 || word.value.rfind("--master", 0) == 0;
+    });
     for (const Invocation& one : line.chain) {
-      for (const Flag& flag : one.flags) FlagFact(launcher ? "torchrun" : "script", flag, pretended);
+      for (const Flag& flag : one.flags) FlagFact(launcher && starts ? "torchrun" : "script", flag, pretended);
     }
   }
 
@@ -418,9 +427,17 @@ class ScriptReader {
     }
   }
 
-  void Comment(const ShellComment& comment) {
-    if (comment.text.rfind("SBATCH", 0) == 0) {
-      Directive(comment);
+  // `first`: the line of the first command, behind which SLURM looks for directives no more.
+  void Comment(const ShellComment& comment, int first) {
+    if (comment.directive) {
+      if (first == 0 || comment.line < first || fragment_) return Directive(comment);
+      Fact shape;
+      shape.kind = "shape";
+      shape.name = "slurm-directive-late";
+      shape.detail = Printable(comment.text, 60);
+      shape.line = comment.line;
+      shape.column = comment.column;
+      unit_.facts.push_back(std::move(shape));
       return;
     }
     Fact fact;
@@ -477,7 +494,10 @@ class ScriptReader {
         if (end > start && text.compare(start, end - start, but) != 0) used_.insert(text.substr(start, end - start));
       }
     };
-    for (const ShellAssignment& assignment : command.assignments) scan(assignment.value.text, assignment.name);
+    for (const ShellAssignment& assignment : command.assignments) {
+      scan(assignment.value.text, assignment.name);
+      for (const ShellWord& element : assignment.elements) scan(element.text, "");
+    }
     if (command.words.empty()) return;
     const std::string& program = command.words[0].value;
     if (program == "echo" || program == "printf" || program == "[" || program == "[[" || program == "test") return;

@@ -141,11 +141,14 @@ void ShellLexer::ReadComment() {
   const size_t start = at_ + 1;
   while (at_ < text_.size() && text_[at_] != '\n') Step();
   std::string words(Trim(text_.substr(start, at_ - start)));
+  const size_t before = text_.find_last_not_of(" \t", start > 1 ? start - 2 : 0);
+  const bool alone = start == 1 || before == std::string_view::npos || text_[before] == '\n';
+  const bool directive = alone && text_.substr(start, 6) == "SBATCH";
   if (!comments_.empty() && last_comment_line_ == line - 1 && words.rfind("SBATCH", 0) != 0 &&
       comments_.back().text.rfind("SBATCH", 0) != 0 && comments_.back().text.size() < 4000) {
     comments_.back().text += "\n" + words;
   } else {
-    comments_.push_back({words, line, column});
+    comments_.push_back({words, directive, line, column});
   }
   last_comment_line_ = line;
 }

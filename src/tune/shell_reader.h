@@ -72,7 +72,8 @@ struct ShellConstruct {
 };
 
 struct ShellComment {
-  std::string text;  // without '#'; neighbouring lines are one comment
+  std::string text;        // without '#'; neighbouring lines are one comment
+  bool directive = false;  // #SBATCH, without a blank between
   int line = 0, column = 0;
 };
 

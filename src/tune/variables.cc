@@ -152,6 +152,11 @@ std::optional<std::string> Variables::Meant(std::string_view name) const {
     }
   }
   if (best || found != nullptr) return best;
+  // A name and some letters more: NCCL_ALGORITHM, NCCL_PROTOCOL.
+  for (const Variable& row : rows_) {
+    if (row.status != "current" || row.name.size() < owner.size() + 4 || row.name.back() == '*') continue;
+    if (name.substr(0, row.name.size()) == row.name && name.find('_', row.name.size()) == name.npos) return row.name;
+  }
   // The beginning of exactly one name of several words: NCCL_IB_QPS.
   const Variable* only = nullptr;
   for (const Variable& row : rows_) {
