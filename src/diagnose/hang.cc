@@ -66,7 +66,10 @@ std::string Describe(const Group& group, bool named) {
                      group.first->at.empty() ? "" : fmt::format(" at {}", group.first->at));
 }
 
-std::string Advice(Where where, const std::string& operation) {
+std::string Advice(Where where, const std::string& operation, bool together = false) {
+  if (together && (where == Where::kSleep || where == Where::kCode)) {
+    return "look at that line: it never ends, or takes longer than the limit (then give a longer one)";
+  }
   if (operation == "child process" || operation == "process") {
     return "look at the process it waits for; give the call a timeout, and do such work on all ranks or before "
            "training";
@@ -147,7 +150,7 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
     std::sort(verdict.odd.begin(), verdict.odd.end());
     verdict.summary = Join(parts, "; ");
     verdict.confidence = confidence;
-    if (!odd.empty()) verdict.advice = Advice(odd.front()->where, odd.front()->operation);
+    if (!odd.empty()) verdict.advice = Advice(odd.front()->where, odd.front()->operation, odd.size() == groups.size());
   };
   const auto pick = [&](auto&& wanted) {
     std::vector<const Group*> found;
@@ -236,7 +239,7 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
     } else if (groups.size() == 1) {
       verdict.summary = fmt::format("all {} ranks {}{}", verdict.places.size(), Plural(groups.front().first->words, 2),
                                     groups.front().at.empty() ? "" : " at " + groups.front().at);
-      verdict.advice = Advice(groups.front().where, groups.front().operation);
+      verdict.advice = Advice(groups.front().where, groups.front().operation, true);
       verdict.confidence = 0.4;
     } else {
       say({}, 0.3);

@@ -506,6 +506,11 @@ Place Locate(const ProcessStacks& process) {
     if (asleep->where == Where::kLock && place.operation == "child process") return waits_for_its_own();
     return done(asleep->where);
   }
+  // Up to Python 3.10 time.sleep() is a select() of nothing.
+  if (WaitsForEvents(*thread) && !thread->python.empty() &&
+      thread->python.front().source.find("sleep(") != std::string::npos) {
+    return done(Where::kSleep);
+  }
   if (WaitsForEvents(*thread) && !thread->python.empty()) {
     place.operation = "event";
     return waits_for_its_own();

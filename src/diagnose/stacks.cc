@@ -40,6 +40,7 @@ constexpr size_t kMostChildren = 64;
 constexpr size_t kMostOutput = 4u << 20;
 constexpr size_t kSources = 3;
 constexpr int kLongestSource = 200000;
+constexpr int kLooksAtD = 20;           // 25 ms apart: who reads a page or forks is in state D for a moment too
 constexpr unsigned kParallelTools = 4;  // a debugger on a large program takes a core and a gigabyte
 
 std::string ReadSmall(const std::string& path) {
@@ -309,6 +310,10 @@ bool Asleep(const ProcessStacks& process) { return !process.threads.empty() && p
 ProcessStacks Look(const StackTarget& target, const StackOptions& options, const std::string& path,
                    Clock::time_point until) {
   ProcessStacks process = ReadProcess(target.pid);
+  for (int i = 0; i < kLooksAtD && !process.gone && process.threads.front().state == 'D' && Clock::now() < until; ++i) {
+    usleep(25000);
+    process = ReadProcess(target.pid);
+  }
   process.rank = target.rank;
   process.node = target.node;
   if (process.gone) return process;

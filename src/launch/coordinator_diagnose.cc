@@ -36,9 +36,14 @@ void LeaveOutOurOwn(const std::vector<RankExit>& exits, Diagnosis* diagnosis) {
 
 // Before a restart nobody reads more.
 std::string Short(const Diagnosis& diagnosis) {
-  return fmt::format("cause: {}{}{}", diagnosis.cause,
-                     diagnosis.rank < 0 ? "" : fmt::format("\n  where: rank {} on {}", diagnosis.rank, diagnosis.node),
-                     diagnosis.remedy.empty() ? "" : "\n  do: " + diagnosis.remedy);
+  std::string line;  // of the program
+  for (const diagnose::EvidenceLine& evidence : diagnosis.evidence) {
+    if (line.empty() && evidence.text.starts_with("at ")) line = ", " + evidence.text;
+  }
+  return fmt::format(
+      "cause: {}{}{}", diagnosis.cause,
+      diagnosis.rank < 0 ? "" : fmt::format("\n  where: rank {} on {}{}", diagnosis.rank, diagnosis.node, line),
+      diagnosis.remedy.empty() ? "" : "\n  do: " + diagnosis.remedy);
 }
 
 }  // namespace

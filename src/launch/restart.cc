@@ -52,10 +52,17 @@ RestartPolicy::Verdict RestartPolicy::Judge(const std::string& failure, bool pro
   const bool repeated = !progressed && !last_failure_.empty() && failure == last_failure_;
   last_failure_ = progressed ? "" : failure;
   const bool found = diagnosis != nullptr && diagnosis->verdict == diagnose::Verdict::kFailure;
-  const bool sure = found && diagnosis->restart == diagnose::Restart::kNo && diagnosis->confidence >= kSure;
-  const std::string cause = sure ? fmt::format("{} {}", diagnosis->signature, Normalise(diagnosis->cause)) : "";
-  const bool same_cause = sure && cause == last_cause_;
+  const bool known = found && diagnosis->restart != diagnose::Restart::kYes && diagnosis->confidence >= kSure;
+  const bool sure = known && diagnosis->restart == diagnose::Restart::kNo;
+  const std::string cause = known ? fmt::format("{} {}", diagnosis->signature, Normalise(diagnosis->cause)) : "";
+  // Who came further than last time has been helped by the restart: bad data here and there, not a wall. What may be
+  // something else than the program has to come at the very same step.
+  const std::optional<int64_t> step = known ? diagnosis->last_step : std::nullopt;
+  const bool further = step && last_step_ && *step > *last_step_;
+  const bool same_step = step && last_step_ && *step == *last_step_;
+  const bool same_cause = known && cause == last_cause_ && !further && (sure || same_step);
   last_cause_ = cause;
+  last_step_ = step;
   const bool preempted = found && IsPreemption(diagnosis->signature);
   if (used_ >= budget_ && !(preempted && budget_ > 0 && free_ < kFreeRestarts)) {
     verdict.why =

@@ -1,10 +1,12 @@
 // Whether a failed attempt is tried again: one budget for the whole job, a pause that doubles, no second chance for a
 // failure before first progress that repeats itself to the letter, and none at all for an error that a diagnosis knows
 // to be the program's own. A wrong "no" costs a night, a wrong "yes" a minute: only a sure diagnosis stops a job, and
-// after progress only one that came twice. Pure; owned by the coordinator.
+// after progress only one that came twice and no further. Pure; owned by the coordinator.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "diagnose/diagnosis.h"
@@ -35,7 +37,8 @@ class RestartPolicy {
   int used_ = 0;
   int free_ = 0;  // restarts after a preemption
   std::string last_failure_;
-  std::string last_cause_;  // of a sure diagnosis that says "no restart", after progress
+  std::string last_cause_;            // of a sure diagnosis that does not say "restart"
+  std::optional<int64_t> last_step_;  // and how far that attempt came
 };
 
 // What makes two failures the same: rank, way of ending and last error line, without numbers that change from run to

@@ -246,6 +246,11 @@ TEST(Hang, ACallThatSleepsIsCalledByItsSystemCallNotRunning) {
   }
 }
 
+TEST(Hang, ASleepOfAnOldPythonIsASleep) {
+  EXPECT_EQ(Locate(Rank(0, {{"f", "/h/t.py", 9, "time.sleep(1000)"}}, 'S', "select")).where, Where::kSleep);
+  EXPECT_EQ(Locate(Rank(0, {{"f", "/h/t.py", 9, "select.select([r], [], [])"}}, 'S', "select")).where, Where::kLock);
+}
+
 TEST(Hang, AProgramThatWasInstalledHasItsLinesToo) {
   const Place place = Locate(Rank(0,
                                   {{"load", kLib + "json/__init__.py", 3},
@@ -305,6 +310,13 @@ TEST(Hang, WithoutAnyFrameTheKernelsWordIsGivenAndNothingIsClaimed) {
   EXPECT_THAT(verdict.odd, IsEmpty());
   EXPECT_THAT(verdict.summary, HasSubstr("sleep"));
   EXPECT_LE(verdict.confidence, 0.5);
+}
+
+TEST(Hang, RanksThatAreAllAtOneLineAreNotToldThatTheyDiffer) {
+  const auto sleeps = [](int rank) { return Rank(rank, {{"f", "/h/t.py", 9}}, 'S', "clock_nanosleep"); };
+  EXPECT_THAT(JudgeHang({sleeps(0), sleeps(1)}, {}).advice, HasSubstr("look at that line"));
+  EXPECT_THAT(JudgeHang({sleeps(0)}, {}).advice, HasSubstr("look at that line"));
+  EXPECT_THAT(JudgeHang({sleeps(0), InAllReduce(1)}, {}).advice, HasSubstr("the others do not"));
 }
 
 TEST(Hang, NoRanksAreAnAnswerToo) { EXPECT_THAT(JudgeHang({}, {}).summary, HasSubstr("no rank")); }

@@ -108,6 +108,34 @@ TEST(Restart, AfterProgressTheSameSureErrorIsGivenOneMoreChanceAndNoSecond) {
   EXPECT_NE(verdict.why.find("second time"), std::string::npos);
 }
 
+TEST(Restart, AnAttemptThatCameFurtherThanTheLastIsWorthAnother) {
+  RestartPolicy policy(5, milliseconds(1));
+  auto found = Found(diagnose::Restart::kNo, 0.9);
+  for (const int64_t step : {100, 250, 900}) {
+    found.last_step = step;
+    EXPECT_TRUE(policy.Judge("a", true, &found).restart) << step;
+  }
+  EXPECT_FALSE(policy.Judge("a", true, &found).restart) << "the same step again: a wall";
+}
+
+TEST(Restart, WhatNeedsAFixAndComesAtTheVerySameStepAgainIsNotTriedAThirdTime) {
+  auto found = Found(diagnose::Restart::kAfterFix, 0.9);
+  found.last_step = 40;
+  RestartPolicy policy(5, milliseconds(1));
+  EXPECT_TRUE(policy.Judge("a", true, &found).restart);
+  EXPECT_FALSE(policy.Judge("a", true, &found).restart);
+
+  RestartPolicy earlier(5, milliseconds(1));
+  EXPECT_TRUE(earlier.Judge("a", true, &found).restart);
+  found.last_step = 30;
+  EXPECT_TRUE(earlier.Judge("a", true, &found).restart) << "at another step it may be another thing";
+
+  auto helps = Found(diagnose::Restart::kYes, 0.9);
+  helps.last_step = 40;
+  RestartPolicy patient(5, milliseconds(1));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(patient.Judge("a", true, &helps).restart);
+}
+
 TEST(Restart, APreemptionUsesNoBudget) {
   RestartPolicy policy(1, milliseconds(1));
   auto diagnosis = Found(diagnose::Restart::kYes, 0.9);
