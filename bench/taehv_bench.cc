@@ -5,7 +5,9 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,9 @@
 //
 //   train_optimizer_bench MILLIONS THREADS [ROUNDS]
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cstdlib>

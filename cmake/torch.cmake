@@ -23,8 +23,7 @@ add_library(lockstep_torch INTERFACE)
 target_include_directories(lockstep_torch SYSTEM INTERFACE
   ${LOCKSTEP_TORCH}/include ${LOCKSTEP_TORCH}/include/torch/csrc/api/include)
 # The package's c10d headers hide behind these; TorchConfig.cmake does not set them either.
-# The precompiled header holds GoogleTest for the tests' sake; its one definition must then be the same everywhere.
-target_compile_definitions(lockstep_torch INTERFACE USE_DISTRIBUTED USE_RPC GTEST_HAS_PTHREAD=1)
+target_compile_definitions(lockstep_torch INTERFACE USE_DISTRIBUTED USE_RPC)
 target_link_libraries(lockstep_torch INTERFACE
   -Wl,--no-as-needed ${LOCKSTEP_TORCH}/lib/libtorch.so -Wl,--as-needed
   ${LOCKSTEP_TORCH}/lib/libtorch_cpu.so ${LOCKSTEP_TORCH}/lib/libc10.so)

@@ -1,7 +1,9 @@
 #include "engine/learner.h"
 
 #include <ATen/ops/_amp_update_scale.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

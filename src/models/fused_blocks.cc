@@ -1,6 +1,7 @@
 #include "models/fused_blocks.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <map>
 #include <mutex>

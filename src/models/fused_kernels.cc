@@ -1,6 +1,6 @@
 #include "models/fused_kernels.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "models/fused_source.h"
 

@@ -1,6 +1,6 @@
 #include "models/taehv_layers.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <utility>

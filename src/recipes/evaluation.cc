@@ -1,7 +1,8 @@
 #include "recipes/evaluation.h"
 
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>

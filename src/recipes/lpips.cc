@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <map>
 

@@ -1,6 +1,7 @@
 #include "recipes/video_metrics.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

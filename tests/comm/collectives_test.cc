@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ranks.h"
+#include "sanitized.h"
 
 namespace lockstep::comm {
 namespace {
@@ -173,7 +174,7 @@ Data Expected(const Case& c, DType dtype, Op op, const std::vector<Data>& inputs
 }
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI64, DType::kF64};
-constexpr size_t kSizes[] = {0, 1, 1001, 17001};
+constexpr size_t kSizes[] = {0, 1, 1001, kSanitized ? 4001 : 17001};
 
 // Nothing may be null where there is nothing to copy or compare.
 void Copy(void* to, const void* from, size_t bytes) {
@@ -223,8 +224,8 @@ TEST_P(Collective, AllReduceEqualsTheTreeSumBitForBit) {
 TEST_P(Collective, AllReduceOfAMegabyteGoesThroughStagingInPieces) {
   const Case& c = GetParam();
   Options options = Patient();
-  options.staging_bytes = 128 << 10;
-  const size_t count = 262147;
+  options.staging_bytes = kSanitized ? 16 << 10 : 128 << 10;
+  const size_t count = kSanitized ? 32771 : 262147;
   const auto inputs = Inputs(DType::kF32, count);
   const Data expected = Expected(c, DType::kF32, Op::kSum, inputs);
   RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
@@ -237,7 +238,7 @@ TEST_P(Collective, AllReduceOfAMegabyteGoesThroughStagingInPieces) {
 TEST_P(Collective, AllReduceInASharedBufferIsTheSameSum) {
   const Case& c = GetParam();
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    const size_t count = 100003;
+    const size_t count = kSanitized ? 20003 : 100003;
     const auto inputs = Inputs(dtype, count);
     const Data expected = Expected(c, dtype, Op::kSum, inputs);
     RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {

@@ -3,7 +3,11 @@
 #include "comm/torch/tensor_comm.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <torch/version.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 #include "engine/average.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 namespace lockstep::engine {
 namespace {

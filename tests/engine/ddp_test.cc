@@ -1,6 +1,9 @@
 #include "engine/ddp.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "engine/ranks_fixture.h"
 #include "engine/recompute.h"

@@ -1,6 +1,7 @@
 #include "engine/parallel.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <mutex>
 #include <set>

@@ -1,6 +1,7 @@
 #include "engine/recompute.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "engine/precision.h"
 

@@ -1,7 +1,10 @@
 // Our Ddp against c10d's Reducer, the core of PyTorch's DistributedDataParallel: same model, same inputs, same
 // communicator underneath. They average in different places (we scale the loss, it scales the gradients), so for a
 // power-of-two world every gradient is equal to the last bit, otherwise to rounding.
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "engine/c10d_reducer.h"
 #include "engine/ddp.h"

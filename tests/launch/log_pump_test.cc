@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "log_test_tools.h"
+#include "sanitized.h"
 
 namespace lockstep::launch {
 namespace {
@@ -181,7 +182,7 @@ TEST_F(LogPumpTest, AStuckConsoleDoesNotStopARank) {
   Pipe stuck;
   options_.console_out_fd = options_.console_err_fd = stuck.write.get();
   Start();
-  const std::string text = Flood(50 << 20);
+  const std::string text = Flood(kSanitized ? 10 << 20 : 50 << 20);
   Child child([&] {
     WriteAll(1, text);
     return 0;

@@ -1,6 +1,6 @@
 #include "recipes/replay.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <set>
 

@@ -1,6 +1,6 @@
 // `lockstep decode`: latents (docs/formats/latents.md) to frames.
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdlib>
 

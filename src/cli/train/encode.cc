@@ -1,6 +1,6 @@
 // `lockstep encode`: frames to latents (docs/formats/latents.md).
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cli/train/commands.h"
 #include "cli/train/media_command.h"

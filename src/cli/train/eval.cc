@@ -1,6 +1,6 @@
 // `lockstep eval RECIPE`: how good trained weights are, clip by clip and overall.
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "cli/train/eval_picture.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

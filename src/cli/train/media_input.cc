@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "base/files.h"
 #include "cli/train/media_files.h"

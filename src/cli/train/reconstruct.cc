@@ -1,6 +1,6 @@
 // `lockstep reconstruct`: frames through the autoencoder and back, as many as came in, each in its place.
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <deque>
