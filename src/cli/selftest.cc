@@ -444,6 +444,7 @@ int Selftest::Run() {
     std::filesystem::remove_all(folder_, error);
     return 128 + stopped_by;
   }
+  if (options_.scale && engine_) fmt::print(stderr, "selftest: --scale needs torch: efficiency was not measured\n");
   if (options_.json) {
     Json stages = Json::array();
     for (const Stage& stage : stages_) stages.push_back(ToJson(stage, LimitOf(here_, stage, master_)));

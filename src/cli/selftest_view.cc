@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "tune/settings.h"
 
 namespace lockstep::cli {
 namespace {
@@ -76,13 +77,8 @@ std::optional<LinkLimit> LimitOf(const place::Hardware& here, const Stage& stage
   double gbit = 0;
   int ports = 0;
   if (nccl) {
-    double fastest = 0;
-    for (const place::IbPort& port : here.ib) {
-      if (port.active()) fastest = std::max(fastest, port.gbit.value_or(0));
-    }
-    for (const place::IbPort& port : here.ib) {
-      if (!port.active() || port.gbit.value_or(0) < fastest) continue;
-      gbit += *port.gbit;
+    for (const place::IbPort* port : tune::DataPorts(here)) {
+      gbit += port->gbit.value_or(0);
       ++ports;
     }
   }

@@ -34,6 +34,7 @@ int AffinityCpus(const std::string& root) {
   if (!root.empty()) {
     const auto count = CountList(LineValue(Content(root + "/proc/self/status"), "Cpus_allowed_list", ':'));
     if (count) return *count;
+    if (const auto online = CountList(Content(root + "/sys/devices/system/cpu/online"))) return *online;
   }
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);

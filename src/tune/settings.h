@@ -57,6 +57,9 @@ Settings Derive(const place::Hardware& here, const JobShape& job, const place::E
 // and where cards sit beside the GPUs only those.
 std::vector<const place::IbPort*> MissedPorts(const place::Hardware& here);
 
+// The RDMA ports that are to carry the data: the fastest kind, without storage's.
+std::vector<const place::IbPort*> DataPorts(const place::Hardware& here);
+
 // The variables NCCL takes from ~/.nccl.conf (or NCCL_CONF_FILE) and /etc/nccl.conf: somebody's settings as much as the
 // environment is, which wins over them. `root` is "" but in tests.
 place::Environment ConfFileSettings(const place::Environment& env, const std::string& root = "");

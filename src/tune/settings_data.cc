@@ -344,6 +344,16 @@ std::string Plugin(const Draft& draft) {
 
 }  // namespace
 
+std::vector<const IbPort*> DataPorts(const place::Hardware& here) {
+  const std::vector<Rail> rails = Rails(here);
+  if (!rails.empty()) return rails[0].ports;
+  std::vector<const IbPort*> out;
+  for (const IbPort& port : here.ib) {
+    if (port.active() && IsEfa(port)) out.push_back(&port);
+  }
+  return out;
+}
+
 std::vector<const IbPort*> MissedPorts(const place::Hardware& here) {
   std::map<std::string, int> active_on;
   int most = 0;

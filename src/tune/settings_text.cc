@@ -88,7 +88,10 @@ std::string ToText(const Settings& settings, bool colour) {
 std::string ToShell(const Settings& settings) {
   std::string out;
   for (const Setting& s : settings.set) {
-    if (s.applies()) out += fmt::format("export {}={}\n", s.name, ShellQuote(s.value));
+    if (!s.applies()) continue;
+    // zsh takes a word behind "==" for the path of a program.
+    const bool equals = s.value.starts_with('=') && s.value.find('\'') == std::string::npos;
+    out += fmt::format("export {}={}\n", s.name, equals ? "'" + s.value + "'" : ShellQuote(s.value));
   }
   return out;
 }

@@ -410,6 +410,10 @@ TEST(Tune, PortsOfStorageAtTheSameRateAreKnownByTheirPlace) {
   EXPECT_EQ(Find(Derive(here, TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
 }
 
+TEST(Tune, WhatBeginsWithAnEqualsSignIsQuotedForTheShell) {
+  EXPECT_NE(ToShell(Derive(SwitchesAnd(1), TwoNodes(), {})).find("export NCCL_IB_HCA='=mlx5_0,"), std::string::npos);
+}
+
 TEST(Tune, ADownPortBesideNoGpuIsSomebodyElses) {
   Hardware here = SwitchesAnd(1);
   here.ib[2].state = "DOWN";
