@@ -4,7 +4,6 @@
 // lines to the file LOCKSTEP_METRICS names. --crash-at, --hang and --crash-once make it fail on purpose.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "iris.h"
@@ -176,16 +176,16 @@ Status Train(const Options& given) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Data-parallel training of a small network on Fisher's Iris data");
-  app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1, 1000000))->capture_default_str();
-  app.add_option("--step-ms", options.step_ms, "pause after each step")->check(CLI::Range(0, 60000));
-  app.add_option("--crash-at", options.crash_at, "end one rank at this step");
-  app.add_option("--crash-rank", options.crash_rank, "which rank fails (default: the last)");
-  app.add_option("--crash-code", options.crash_code, "its exit code")->check(CLI::Range(0, 255))->capture_default_str();
-  app.add_flag("--crash-once", options.crash_once, "only before the first restart");
-  app.add_flag("--hang", options.hang, "hang instead of crashing (default: half way)");
-  app.add_option("--patience", options.patience_s, "seconds to wait for a silent rank")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  Arguments args("Data-parallel training of a small network on Fisher's Iris data", "");
+  args.Option("--steps", &options.steps, "optimizer steps").Between(1, 1000000).ShowDefault();
+  args.Option("--step-ms", &options.step_ms, "pause after each step").Between(0, 60000);
+  args.Option("--crash-at", &options.crash_at, "end one rank at this step");
+  args.Option("--crash-rank", &options.crash_rank, "which rank fails (default: the last)");
+  args.Option("--crash-code", &options.crash_code, "its exit code").Between(0, 255).ShowDefault();
+  args.Flag("--crash-once", &options.crash_once, "only before the first restart");
+  args.Flag("--hang", &options.hang, "hang instead of crashing (default: half way)");
+  args.Option("--patience", &options.patience_s, "seconds to wait for a silent rank").ShowDefault();
+  if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Train(options);
   if (!status.ok()) std::fprintf(stderr, "lockstep-demo: %s\n", status.ToString().c_str());
   return ExitCode(status);

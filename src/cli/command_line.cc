@@ -4,8 +4,6 @@
 
 #include <cstdio>
 
-#include "base/text.h"
-
 namespace lockstep::cli {
 
 int Complain(const std::string& command, const Status& status) {
@@ -14,28 +12,15 @@ int Complain(const std::string& command, const Status& status) {
   return ExitCode(status);
 }
 
-std::optional<int> ParseCommand(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-    return std::nullopt;
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}\n", app.help("lockstep"));
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    std::string message = Printable(error.what(), 500);
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app.remaining_size() > 0) {
-      std::string word = app.remaining().front();
-      std::vector<std::string> flags;
-      for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-      }
-      bool flag = !word.empty() && word.front() == '-';
-      message = flag ? fmt::format("unknown flag '{}'{}", Printable(word), DidYouMean(word, flags))
-                     : fmt::format("unexpected argument '{}'", Printable(word));
-    }
-    return Complain(app.get_name(),
-                    Status(Code::kUsage, message, fmt::format("see `lockstep {} --help`", app.get_name())));
+std::optional<int> ParseCommand(Arguments& arguments, int argc, char** argv) {
+  const Result<bool> go_on = arguments.Read(argc, argv);
+  if (!go_on.ok()) {
+    return Complain(arguments.name(),
+                    go_on.status().WithHint(fmt::format("see `lockstep {} --help`", arguments.name())));
   }
+  if (*go_on) return std::nullopt;
+  fmt::print("{}\n", arguments.Help("lockstep"));
+  return 0;
 }
 
 }  // namespace lockstep::cli

@@ -1,11 +1,11 @@
-// CLI11 as the small commands use it: one way to parse, one way to complain. Commands with torchrun's flags have their
-// own parser (flag_engine.h). Main thread.
+// How the small commands read their arguments: one way to parse, one way to complain. Commands with torchrun's flags
+// have their own parser (flag_engine.h). Main thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "base/arguments.h"
 #include "base/status.h"
 
 namespace lockstep::cli {
@@ -14,6 +14,6 @@ namespace lockstep::cli {
 int Complain(const std::string& command, const Status& status);
 
 // Parses; nothing when the command should go on, else the exit code to leave with (0 after --help, 2 after a mistake).
-std::optional<int> ParseCommand(CLI::App& app, int argc, char** argv);
+std::optional<int> ParseCommand(Arguments& arguments, int argc, char** argv);
 
 }  // namespace lockstep::cli

@@ -48,20 +48,20 @@ class ReadingLine {
 }  // namespace
 
 int DoctorDiagnoseMain(int argc, char** argv) {
-  CLI::App app("Finds why a run failed: cause, rank, evidence, remedy, and whether a restart can help.",
-               "doctor diagnose");
+  Arguments args("Finds why a run failed: cause, rank, evidence, remedy, and whether a restart can help.",
+                 "doctor diagnose");
   std::vector<std::string> paths, offsets;
   diagnose::DiagnoseOptions options;
   bool json = false, brief = false;
   int attempt = -1;
-  app.add_option("PATH", paths, "run directories, log files or folders of any launcher; - reads standard input")
-      ->required();
-  app.add_flag("--json", json, "one JSON document");
-  app.add_flag("--brief", brief, "ten lines or fewer");
-  app.add_option("--attempt", attempt, "attempt of a run directory (default: the last)")->check(CLI::NonNegativeNumber);
-  app.add_option("--signatures", options.signatures, "further signatures (docs/formats/signatures.md)");
-  app.add_option("--clock-offset", offsets, "NODE=SECONDS to add to the time stamps of a node's logs");
-  app.footer(
+  args.Option("PATH", &paths, "run directories, log files or folders of any launcher; - reads standard input")
+      .Required();
+  args.Flag("--json", &json, "one JSON document");
+  args.Flag("--brief", &brief, "ten lines or fewer");
+  args.Option("--attempt", &attempt, "attempt of a run directory (default: the last)").NonNegative();
+  args.Option("--signatures", &options.signatures, "further signatures (docs/formats/signatures.md)");
+  args.Option("--clock-offset", &offsets, "NODE=SECONDS to add to the time stamps of a node's logs");
+  args.Footer(
       "Exit code: 0 when the logs were read, whatever they say; 2 for a mistake in the command; 3 when nothing could "
       "be read.\n\n"
       "Examples:\n"
@@ -69,7 +69,7 @@ int DoctorDiagnoseMain(int argc, char** argv) {
       "  lockstep doctor diagnose slurm-4711.out logs/\n"
       "  kubectl logs -l job=train --prefix --timestamps | lockstep doctor diagnose -\n"
       "  lockstep doctor diagnose runs/a --json | jq -r .cause");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   if (attempt >= 0) options.attempt = attempt;
   for (const std::string& text : offsets) {
     const size_t equals = text.find('=');

@@ -80,7 +80,7 @@ std::vector<StackTarget> LocalRanks(const std::string& path) {
 }  // namespace
 
 int DoctorHangMain(int argc, char** argv) {
-  CLI::App app(
+  Arguments args(
       "Shows where every rank of a running job stands and names the one that is not where the others are. Changes "
       "nothing: the job goes on.",
       "doctor hang");
@@ -88,20 +88,20 @@ int DoctorHangMain(int argc, char** argv) {
   std::string which;
   std::vector<int> pids;
   bool as_json = false, no_pause = false, stacks = false;
-  app.add_option("RUN", which, "name, unique beginning of a name, path, or 'latest'");
-  app.add_option("--pid", pids, "look at these processes instead, in the order of their ranks")->delimiter(',');
-  app.add_option("--root,--log-dir", root, "folder that holds the runs")->capture_default_str();
-  app.add_flag("--no-pause", no_pause, "no tool that stops a process while it looks (gdb, eu-stack)");
-  app.add_flag("--stacks", stacks, "print the stacks too");
-  app.add_flag("--json", as_json, "one JSON document");
-  app.footer(
+  args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'");
+  args.Option("--pid", &pids, "look at these processes instead, in the order of their ranks").SplitAt(',');
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Flag("--no-pause", &no_pause, "no tool that stops a process while it looks (gdb, eu-stack)");
+  args.Flag("--stacks", &stacks, "print the stacks too");
+  args.Flag("--json", &as_json, "one JSON document");
+  args.Footer(
       "Python stacks are read from the interpreter's memory (or by py-spy), native ones by eu-stack or gdb where they\n"
       "are installed, the rest from /proc. The stacks of all ranks are kept in RUN/hang-<time>/.\n\n"
       "Examples:\n"
       "  lockstep doctor hang latest\n"
       "  lockstep doctor hang exp7 --stacks\n"
       "  lockstep doctor hang --pid 4711,4712 --json");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   const auto complain = [&](const Status& status) {
     if (as_json) Print({{"error", status.message()}, {"do", status.hint()}});
     return Complain("doctor hang", status);

@@ -293,25 +293,25 @@ void PrintTimes(HardwareOptions options) {
 }  // namespace
 
 int DoctorHardwareMain(int argc, char** argv) {
-  CLI::App app("Shows what is here: GPUs, RDMA ports, interfaces, routes, NUMA, limits, file systems, libraries.",
-               "doctor hardware");
+  Arguments args("Shows what is here: GPUs, RDMA ports, interfaces, routes, NUMA, limits, file systems, libraries.",
+                 "doctor hardware");
   HardwareOptions options;
   bool json = false, all = false, time = false, no_gpus = false;
-  app.add_flag("--json", json, "one JSON document; what is unknown is null");
-  app.add_flag("--all", all, "also interfaces made by software that have no address");
-  app.add_option("--python", options.interpreter, "interpreter whose torch and NCCL are looked for");
-  app.add_option("--folder", options.folders, "a folder whose file system is looked at, too (may be repeated)");
-  app.add_option("--root", options.root, "read /proc, /sys, /dev and /etc below this folder (a copied tree)");
-  app.add_option("--nvml", options.nvml, "another NVML library");
-  app.add_flag("--no-gpus", no_gpus, "do not start NVML");
-  app.add_flag("--time", time, "also say how long a scan takes (standard error)");
-  app.footer(
+  args.Flag("--json", &json, "one JSON document; what is unknown is null");
+  args.Flag("--all", &all, "also interfaces made by software that have no address");
+  args.Option("--python", &options.interpreter, "interpreter whose torch and NCCL are looked for");
+  args.Option("--folder", &options.folders, "a folder whose file system is looked at, too (may be repeated)");
+  args.Option("--root", &options.root, "read /proc, /sys, /dev and /etc below this folder (a copied tree)");
+  args.Option("--nvml", &options.nvml, "another NVML library");
+  args.Flag("--no-gpus", &no_gpus, "do not start NVML");
+  args.Flag("--time", &time, "also say how long a scan takes (standard error)");
+  args.Footer(
       "Nothing is started, changed or asked of another machine. What could not be read is said at the end.\n\n"
       "Examples:\n"
       "  lockstep doctor hardware\n"
       "  lockstep doctor hardware --json | jq '.ib[] | select(.state != \"ACTIVE\")'\n"
       "  srun --ntasks-per-node 1 lockstep doctor hardware --json > nodes.jsonl");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   if (!options.root.empty()) {
     while (options.root.ends_with('/')) options.root.pop_back();
     if (const auto names = ListDir(options.root); !names.ok())

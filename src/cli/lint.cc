@@ -142,25 +142,25 @@ std::vector<std::string> ConfFiles(const place::Environment& env) {
 
 int LintMain(int argc, char** argv) {
   Asked asked;
-  CLI::App app(
+  Arguments args(
       "Finds settings that nothing reads, that were renamed, contradict each other or the machine, or do harm:\n"
       "in environments, shell and sbatch scripts, Kubernetes manifests, Dockerfiles, Markdown, nccl.conf,\n"
       "DeepSpeed and accelerate configurations and Python.",
       "lint");
-  app.add_option("files", asked.files, "files to read; - is standard input");
-  app.add_flag("--env", asked.env, "the environment of this process, and the nccl.conf files it would read");
-  app.add_option("--as", asked.as,
-                 "what the files are: env, shell, sbatch, manifest, dockerfile, markdown, nccl.conf,\n"
-                 "config, python (default: by content and name)");
-  app.add_option("--libnccl", asked.nccl, "the libnccl the job will load: names are read out of it");
-  app.add_option("--libtorch", asked.torch, "the libtorch_cuda or libtorch_cpu the job will load");
-  app.add_option("--hardware", asked.hardware,
-                 "machine the settings are for: here, none, or a file of `lockstep doctor hardware --json`\n"
-                 "(default: here, where it has GPUs or RDMA)");
-  app.add_option("--severity", asked.severity, "least severity shown: note, warning, error")->capture_default_str();
-  app.add_option("--fail-on", asked.fail_on, "least severity that makes the exit code 1")->capture_default_str();
-  app.add_flag("--json", asked.json, "one JSON document");
-  app.footer(
+  args.Option("files", &asked.files, "files to read; - is standard input");
+  args.Flag("--env", &asked.env, "the environment of this process, and the nccl.conf files it would read");
+  args.Option("--as", &asked.as,
+              "what the files are: env, shell, sbatch, manifest, dockerfile, markdown, nccl.conf,\n"
+              "config, python (default: by content and name)");
+  args.Option("--libnccl", &asked.nccl, "the libnccl the job will load: names are read out of it");
+  args.Option("--libtorch", &asked.torch, "the libtorch_cuda or libtorch_cpu the job will load");
+  args.Option("--hardware", &asked.hardware,
+              "machine the settings are for: here, none, or a file of `lockstep doctor hardware --json`\n"
+              "(default: here, where it has GPUs or RDMA)");
+  args.Option("--severity", &asked.severity, "least severity shown: note, warning, error").ShowDefault();
+  args.Option("--fail-on", &asked.fail_on, "least severity that makes the exit code 1").ShowDefault();
+  args.Flag("--json", &asked.json, "one JSON document");
+  args.Footer(
       "Exit code: 0 nothing found (notes allowed), 1 findings, 2 usage, 3 a file cannot be read.\n\n"
       "Examples:\n"
       "  lockstep lint train.sbatch job.yaml Dockerfile\n"
@@ -168,7 +168,7 @@ int LintMain(int argc, char** argv) {
       "  lockstep lint --as env /proc/4711/environ\n"
       "  kubectl get job fit -o yaml | lockstep lint -\n"
       "  lockstep lint --severity warning --json docs/*.md | jq '.findings[].rule'");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   auto usage = [](const std::string& message, const std::string& hint) {
     return Complain("lint", Status(Code::kUsage, message, hint));
   };

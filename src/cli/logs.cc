@@ -214,27 +214,26 @@ class LogShow {
 }  // namespace
 
 int LogsMain(int argc, char** argv) {
-  CLI::App app("Shows what the ranks of a run wrote, by default all ranks of the last attempt.", "logs");
+  Arguments args("Shows what the ranks of a run wrote, by default all ranks of the last attempt.", "logs");
   std::string root = record::kDefaultRoot;
   std::string which;
   std::vector<std::string> ranks;
   LogRequest request;
-  app.add_option("RUN", which, "name, unique beginning of a name, path, or 'latest'")->required();
-  app.add_flag("-f,--follow", request.follow, "go on until the run ends, through rotation and new attempts");
-  app.add_option("--rank", ranks, "only these ranks: 0 or 0,3; one rank alone is shown as it is, without prefix")
-      ->allow_extra_args(false);
-  app.add_option("--node", request.node, "only ranks of this node")->check(CLI::NonNegativeNumber);
-  app.add_option("--attempt", request.attempt, "this attempt instead of the last")->check(CLI::NonNegativeNumber);
-  app.add_option("-n,--lines", request.lines, "only the last so many lines of each rank")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--root,--log-dir", root, "folder that holds the runs")->capture_default_str();
-  app.footer(
+  args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'").Required();
+  args.Flag("-f,--follow", &request.follow, "go on until the run ends, through rotation and new attempts");
+  args.Option("--rank", &ranks, "only these ranks: 0 or 0,3; one rank alone is shown as it is, without prefix")
+      .OneWordEach();
+  args.Option("--node", &request.node, "only ranks of this node").NonNegative();
+  args.Option("--attempt", &request.attempt, "this attempt instead of the last").NonNegative();
+  args.Option("-n,--lines", &request.lines, "only the last so many lines of each rank").NonNegative();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Footer(
       "Lines of several ranks begin with node:rank|.\n\n"
       "Examples:\n"
       "  lockstep logs latest\n"
       "  lockstep logs -f taehv --rank 0\n"
       "  lockstep logs taehv --attempt 0 -n 50");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   Result<std::set<int>> chosen = ParseRanks(ranks);
   if (!chosen.ok()) return Complain("logs", chosen.status());
   request.ranks = *chosen;

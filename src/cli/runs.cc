@@ -94,18 +94,18 @@ void PrintTable(const std::vector<RunSummary>& runs) {
 }  // namespace
 
 int RunsMain(int argc, char** argv) {
-  CLI::App app("Lists runs: name, state, start, duration, ranks, attempts, exit code and why they ended.", "runs");
+  Arguments args("Lists runs: name, state, start, duration, ranks, attempts, exit code and why they ended.", "runs");
   std::string root = record::kDefaultRoot;
   bool json = false;
-  app.add_option("--root,--log-dir", root, "folder that holds the runs")->capture_default_str();
-  app.add_flag("--json", json, "one JSON document instead of a table");
-  app.footer(
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Flag("--json", &json, "one JSON document instead of a table");
+  args.Footer(
       "States: running, succeeded, failed, stopped, lost (its launcher died without a report), node-only.\n\n"
       "Examples:\n"
       "  lockstep runs\n"
       "  lockstep runs --root /shared/runs\n"
       "  lockstep runs --json | jq '.runs[] | select(.state == \"failed\") | .name'");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
 
   Result<std::vector<RunSummary>> runs = record::ListRuns(root);
   if (!runs.ok()) return Complain("runs", runs.status());

@@ -110,23 +110,23 @@ bool WaitAloud(const Target& target, const std::string& name, Millis time) {
 }  // namespace
 
 int StopMain(int argc, char** argv) {
-  CLI::App app("Ends a run that is under way: its launcher stops all ranks on all nodes and writes the report.",
-               "stop");
+  Arguments args("Ends a run that is under way: its launcher stops all ranks on all nodes and writes the report.",
+                 "stop");
   std::string root = record::kDefaultRoot;
   std::string which;
   std::string grace_text = "60s";
   bool kill = false;
-  app.add_option("RUN", which, "name, unique beginning of a name, path, or 'latest'")->required();
-  app.add_option("--root,--log-dir", root, "folder that holds the runs")->capture_default_str();
-  app.add_option("--grace", grace_text, "how long to wait for it to end, such as 30s or 5m")->capture_default_str();
-  app.add_flag("--kill", kill, "when it has not ended by then, kill the launcher; its guardian kills the ranks");
-  app.footer(
+  args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'").Required();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Option("--grace", &grace_text, "how long to wait for it to end, such as 30s or 5m").ShowDefault();
+  args.Flag("--kill", &kill, "when it has not ended by then, kill the launcher; its guardian kills the ranks");
+  args.Footer(
       "Ends with 0 when the run has ended, 3 when it is not running, is on another host, or does not end in time.\n\n"
       "Examples:\n"
       "  lockstep stop taehv-20261115-101500-a3f2\n"
       "  lockstep stop latest --grace 5m\n"
       "  lockstep stop latest --grace 30s --kill");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   Result<Millis> grace = ParseDuration(grace_text, BareNumber::kSeconds);
   if (!grace.ok()) return Complain("stop", grace.status().Context("--grace"));
 

@@ -51,7 +51,8 @@ Result<std::vector<std::string>> Addresses(const std::vector<std::string>& hosts
   for (const std::string& host : hosts) {
     auto found = Resolve(host, 0);
     if (!found.ok()) return found.status().Context("--peer " + host);
-    out.push_back(found->front().Host());
+    const size_t scope = host.find('%');  // of a link-local address: the interface itself
+    out.push_back(found->front().Host() + (scope == std::string::npos ? "" : host.substr(scope)));
   }
   return out;
 }
@@ -114,21 +115,19 @@ int Tune(const Options& options) {
 
 int TuneMain(int argc, char** argv) {
   Options options;
-  CLI::App app{"Settings of NCCL, Gloo and torch from this node's hardware, each with its reason", "lockstep tune"};
-  app.add_option("--peer", options.peers, "address or name of another node, best the master's (repeatable)")
-      ->type_name("ADDR");
-  app.add_option("--nnodes", options.nnodes, "nodes of the job (default: 1, with --peer 2)")
-      ->check(CLI::Range(1, 100000))
-      ->type_name("N");
-  app.add_option("--nproc-per-node", options.nproc, "ranks of this node (default: its GPUs)")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N");
-  app.add_option("--hardware", options.hardware, "a machine written down by `lockstep doctor hardware --json`")
-      ->type_name("FILE");
-  CLI::Option* print = app.add_flag("--print-env", options.print_env, "only export lines, for eval in a shell");
-  app.add_flag("--json", options.json, "one JSON document")->excludes(print);
-  app.footer(kExamples);
-  if (const auto code = ParseCommand(app, argc, argv)) return *code;
+  Arguments args("Settings of NCCL, Gloo and torch from this node's hardware, each with its reason", "tune");
+  args.Option("--peer", &options.peers, "address or name of another node, best the master's (repeatable)")
+      .Named("ADDR");
+  args.Option("--nnodes", &options.nnodes, "nodes of the job (default: 1, with --peer 2)")
+      .Between(1, 100000)
+      .Named("N");
+  args.Option("--nproc-per-node", &options.nproc, "ranks of this node (default: its GPUs)").Between(1, 4096).Named("N");
+  args.Option("--hardware", &options.hardware, "a machine written down by `lockstep doctor hardware --json`")
+      .Named("FILE");
+  const Argument print = args.Flag("--print-env", &options.print_env, "only export lines, for eval in a shell");
+  args.Flag("--json", &options.json, "one JSON document").Excludes(print);
+  args.Footer(kExamples);
+  if (const auto code = ParseCommand(args, argc, argv)) return *code;
   return Tune(options);
 }
 

@@ -75,19 +75,19 @@ void AllowManyFiles() {
 }  // namespace
 
 int WatchMain(int argc, char** argv) {
-  CLI::App app(
+  Arguments args(
       "Shows how far a run is: step, seconds per step, steps per second, ETA, loss and memory of every rank, and "
       "the loss as a small plot. Refreshes until the run ends and says how it ended.",
       "watch");
   std::string root = record::kDefaultRoot, which, interval_text = "2s";
   bool once = false, json = false;
-  app.add_option("RUN", which, "name, unique beginning of a name, path, 'latest', or a log file of any launcher")
-      ->required();
-  app.add_option("--interval", interval_text, "between two looks: 2s, 500ms, 1m")->capture_default_str();
-  app.add_flag("--once", once, "show the present state and leave");
-  app.add_flag("--json", json, "the present state as one JSON document");
-  app.add_option("--root,--log-dir", root, "folder that holds the runs")->capture_default_str();
-  app.footer(
+  args.Option("RUN", &which, "name, unique beginning of a name, path, 'latest', or a log file of any launcher")
+      .Required();
+  args.Option("--interval", &interval_text, "between two looks: 2s, 500ms, 1m").ShowDefault();
+  args.Flag("--once", &once, "show the present state and leave");
+  args.Flag("--json", &json, "the present state as one JSON document");
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Footer(
       "Ranks are read from the run's metric lines; those of programs that write none from the progress lines of their "
       "logs\n(tqdm, Hugging Face Trainer, Megatron, DeepSpeed, torchtitan, Lightning, llm.c, nanoGPT).\n\n"
       "Examples:\n"
@@ -96,7 +96,7 @@ int WatchMain(int argc, char** argv) {
       "  lockstep watch taehv --once\n"
       "  lockstep watch slurm-4711.out\n"
       "  lockstep watch latest --json | jq '.eta, .ranks[].step'");
-  if (std::optional<int> code = ParseCommand(app, argc, argv)) return *code;
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   Result<Millis> interval = ParseDuration(interval_text, BareNumber::kSeconds);
   if (!interval.ok()) return Complain("watch", interval.status().Context("--interval"));
   if (*interval < Millis(100)) {
