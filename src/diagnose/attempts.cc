@@ -8,7 +8,7 @@ namespace {
 
 // What belongs to one end (a cleaning up, a second exception because of the first, a summary of a logger) stands
 // closer to it than this.
-constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100, kVeryLongAfter = 300;
+constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100, kVeryLongAfter = 300, kManyErrors = 10;
 constexpr int kStrong = 4, kDecisive = 8;
 
 bool Quiet(const Finding& finding) { return finding.level == Level::kWarning || finding.level == Level::kDebug; }
@@ -64,6 +64,13 @@ void MarkEarlierAttempts(Findings* findings) {
                                  (last || (as_heavy && (later.traceback || later.weight >= kDecisive)));
       finding.earlier = (shell && same_rank && IsStrong(later)) || other_attempt;
     }
+  }
+  // A program that reports errors all along and goes on does so to its end.
+  for (Finding& finding : findings->all) {
+    if (finding.id != "error-line" || finding.count < kManyErrors) continue;
+    finding.earlier = std::any_of(findings->all.begin(), findings->all.end(), [&](const Finding& other) {
+      return other.id == finding.id && other.stream == finding.stream && other.earlier;
+    });
   }
 }
 

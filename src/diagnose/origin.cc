@@ -86,6 +86,19 @@ size_t MpiTag(std::string_view text, Origin* origin) {
   return close + 2;
 }
 
+// "Fri Sep 25 16:52:51 2026[3]<stderr>:" of horovodrun
+size_t HorovodTag(std::string_view text, Origin* origin) {
+  const size_t close = text.substr(0, 40).find("]<std");
+  const size_t open = close == std::string_view::npos ? close : text.rfind('[', close);
+  if (open == std::string_view::npos || open < 20) return 0;
+  size_t at = open + 1;
+  const std::optional<int> rank = Number(text, at);
+  const size_t end = text.find(">:", close);
+  if (!rank || at != close || end == std::string_view::npos || end > close + 12) return 0;
+  origin->rank = *rank;
+  return end + 2;
+}
+
 // [gpu-7:4711]
 size_t HostPidTag(std::string_view text, Origin* origin) {
   if (text.size() < 5 || text[0] != '[') return 0;
@@ -389,6 +402,7 @@ Origin ReadOrigin(std::string_view line, const LineStyle& style, int year) {
     if (line[0] == '[' || line[0] == '(' || IsDigit(line[0]) || (line[0] >= 'A' && line[0] <= 'Z')) {
       taken = RankTag(line, &origin);
       if (taken == 0) taken = MpiTag(line, &origin);
+      if (taken == 0) taken = HorovodTag(line, &origin);
       if (taken == 0) taken = OurTag(line, &origin);
       if (taken == 0) taken = PodTag(line, &origin);
       if (taken == 0) taken = StampTag(line, &origin, year);

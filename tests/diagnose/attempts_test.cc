@@ -154,6 +154,35 @@ TEST(Words, TheReasonOfTheSystemBeatsTheLibraryThatMetIt) {
             "fs-edquot");
 }
 
+TEST(Words, AProgramThatReportsErrorsAllAlongGoesOn) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += "[ERROR] clip " + std::to_string(i * 3) + " is not available\n" + Words(2);
+  }
+  EXPECT_EQ(Of(text).verdict, Verdict::kUnknown);
+  EXPECT_EQ(Of("[ERROR] clip 3 is not available\n").signature, "error-line");
+}
+
+TEST(Words, AnotherWorkingFolderOnTheNodeIsANote) {
+  EXPECT_EQ(Of("slurmstepd: error: couldn't chdir to `/w': No such file or directory: going to /tmp instead\n").verdict,
+            Verdict::kUnknown);
+}
+
+TEST(Ends, TheLauncherThatWasInterruptedSaysSo) {
+  const Diagnosis d =
+      Of("[2026-01-01 10:00:00,000] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting\n");
+  EXPECT_EQ(d.verdict, Verdict::kFailure);
+  EXPECT_EQ(d.restart, Restart::kYes);
+}
+
+TEST(Tracebacks, OfHorovodrunBearTheRankBehindTheDate) {
+  const Diagnosis d =
+      Of(Trace("Fri Sep 25 16:52:51 2026[1]<stderr>:", "KeyError: 'x'") +
+         "Fri Sep 25 16:52:53 2026[0]<stderr>:Horovod has been shut down. This was caused by an exception\n");
+  EXPECT_EQ(d.signature, "py-key-error");
+  EXPECT_EQ(d.rank, 1);
+}
+
 TEST(Numbers, AnEvaluationThatIsNoNumberIsAFailureUntilTheLossIsOneAgain) {
   const std::string bad = "{'eval_loss': nan, 'eval_runtime': 17.6, 'epoch': 1.0}\n";
   EXPECT_EQ(Of(bad + bad).signature, "num-nan");
