@@ -183,7 +183,10 @@ CheckResult SameEnv(const std::vector<Facts>& all) {
             : "set it alike on every node, or on none",
         Minority(groups));
   }
-  outcome.note = names.empty() ? "none set" : fmt::format("{} variables agree", names.size());
+  outcome.note = names.empty() ? "none set"
+                 : outcome.problems.empty()
+                     ? fmt::format("{} variable{}", names.size(), names.size() == 1 ? " agrees" : "s agree")
+                     : fmt::format("{} of {} agree", names.size() - outcome.problems.size(), names.size());
   return {"same-env", outcome};
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kQuestion[] =
     "import sys,json,importlib.util as u\n"
+    "if len(sys.argv)>1 and sys.path[:1]==['']: sys.path[0]=sys.argv[1]\n"
     "try:\n s=u.find_spec('torch')\nexcept Exception:\n s=None\n"
     "print('\\n'+json.dumps({'version':'.'.join(map(str,sys.version_info[:3])),"
     "'torch':(s.origin or (list(s.submodule_search_locations or []) or [''])[0]) if s else ''}))\n";
@@ -29,7 +30,7 @@ void ReadTorchVersion(const std::string& text, Python* python) {
 }
 
 InterpreterQuestion::InterpreterQuestion(const std::string& interpreter, const std::vector<std::string>& env,
-                                         const std::string& workdir) {
+                                         const std::string& workdir, const std::string& program_folder) {
   python_.path = interpreter;
   int ends[2];
   if (interpreter.empty() || pipe2(ends, O_CLOEXEC) != 0) {
@@ -41,6 +42,7 @@ InterpreterQuestion::InterpreterQuestion(const std::string& interpreter, const s
   const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
   SpawnOptions options;
   options.argv = {interpreter, "-c", kQuestion};
+  if (!program_folder.empty()) options.argv.push_back(program_folder);
   options.env = env;
   options.workdir = workdir;
   options.stdin_fd = nothing.get();

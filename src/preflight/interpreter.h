@@ -14,8 +14,9 @@ namespace lockstep::preflight {
 
 class InterpreterQuestion {
  public:
-  // `env` is complete, "K=V".
-  InterpreterQuestion(const std::string& interpreter, const std::vector<std::string>& env, const std::string& workdir);
+  // `env` is complete, "K=V". Modules are looked for beside the program, or without one in `workdir`.
+  InterpreterQuestion(const std::string& interpreter, const std::vector<std::string>& env, const std::string& workdir,
+                      const std::string& program_folder = "");
   ~InterpreterQuestion();
   InterpreterQuestion(const InterpreterQuestion&) = delete;
   InterpreterQuestion& operator=(const InterpreterQuestion&) = delete;

@@ -81,6 +81,29 @@ std::vector<std::string> Names(const place::Hardware& here) {
   return names;
 }
 
+// Gloo takes whole names, every one of which must be there.
+void CheckNamedToGloo(const Scene& scene, Outcome* outcome) {
+  const char* variable = "GLOO_SOCKET_IFNAME";
+  const std::string value = Value(scene.env, variable);
+  if (value.empty()) return;
+  for (const std::string& name : Split(value, ',')) {
+    const auto& all = scene.here.interfaces;
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const place::Interface& one) { return one.name == name; });
+    if (found == all.end()) {
+      outcome->Fail(fmt::format("{}={}: there is no interface '{}' on this node (there are: {})", variable, value, name,
+                                fmt::join(Names(scene.here), ", ")),
+                    "unset it, or give whole names (Gloo knows no '=', '^' or beginnings); `lockstep tune` says which");
+    } else if (found->loopback && scene.nnodes > 1) {
+      outcome->Fail(fmt::format("{}={}: loopback does not reach other nodes", variable, value),
+                    "unset it, or name the interface that does");
+    } else if (!found->up) {
+      outcome->Fail(fmt::format("{}={}: {} is down", variable, value, name),
+                    fmt::format("ip link set {} up, or name another interface", name));
+    }
+  }
+}
+
 void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
   const std::string value = Value(scene.env, variable);
   if (value.empty()) return;
@@ -196,7 +219,8 @@ Outcome CheckIbPorts(const Scene& scene) {
 Outcome CheckInterface(const Scene& scene) {
   Outcome outcome;
   CheckNamed(scene, "NCCL_SOCKET_IFNAME", &outcome);
-  CheckNamed(scene, "GLOO_SOCKET_IFNAME", &outcome);
+  CheckNamed(scene, "NCCL_OOB_NET_IFNAME", &outcome);
+  CheckNamedToGloo(scene, &outcome);
   if (scene.nnodes <= 1) {
     if (outcome.problems.empty()) return Outcome::Skip("one node");
     return outcome;

@@ -243,8 +243,9 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   bool asked = false;
   for (const char* id : {"python", "torch", "driver", "nccl", "same-software"})
     asked = asked || options.selection.Has(id);
+  const std::string program = ProgramFile(options);
   InterpreterQuestion question(asked && options.program_trouble.ok() ? plan.program.interpreter : "", complete,
-                               plan.program.workdir);
+                               plan.program.workdir, program.substr(0, program.rfind('/') + 1));
   place::HardwareOptions scan;
   scan.env = env;
   scan.interpreter = plan.program.interpreter;

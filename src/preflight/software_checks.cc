@@ -16,7 +16,13 @@ bool WantsTorch(const std::string& program) {
   if (!text.ok()) return false;
   for (const std::string& line : Split(*text, '\n')) {
     const std::string_view code = Trim(line);
-    if (code.starts_with("import torch") || code.starts_with("from torch")) return true;
+    const bool from = code.starts_with("from ");
+    if (!from && !code.starts_with("import ")) continue;
+    for (const std::string& part : Split(code.substr(from ? 5 : 7), ',')) {  // "import os, torch"
+      const std::string_view name = Trim(part);
+      if (name == "torch" || name.starts_with("torch ") || name.starts_with("torch.")) return true;
+      if (from) break;
+    }
   }
   return false;
 }

@@ -207,6 +207,17 @@ TEST(InterfaceCheck, TheWayToTheMaster) {
   ExpectProblem(CheckInterface(scene), State::kFail, "has no address here");
 }
 
+TEST(InterfaceCheck, GlooWantsWholeNames) {
+  Scene scene = HealthyScene();
+  for (const char* value : {"eth", "=eth0", "^docker0", "eth0,eth7"}) {
+    scene.env["GLOO_SOCKET_IFNAME"] = value;
+    ExpectProblem(CheckInterface(scene), State::kFail, "there is no interface");
+  }
+  scene.env["GLOO_SOCKET_IFNAME"] = "eth0";
+  scene.env["NCCL_SOCKET_IFNAME"] = "=eth0";
+  EXPECT_EQ(CheckInterface(scene).problems.size(), 0u) << CheckInterface(scene).ToJson();
+}
+
 TEST(Ports, ABusyMasterPortNamesItsOwner) {
   auto listener = Listen(0);
   ASSERT_TRUE(listener.ok());
@@ -263,6 +274,9 @@ TEST(Software, AFileCalledTorchIsNotPyTorch) {
   Scene scene = HealthyScene();
   scene.python = question.Answer(Now() + Millis(20000));
   ExpectProblem(CheckTorch(scene), State::kFail, "torch.py, which is not PyTorch");
+  // A script looks beside itself, not in the folder it is started from.
+  InterpreterQuestion elsewhere("/usr/bin/python3", {"PATH=/usr/bin:/bin"}, dir->path(), "/nonexistent");
+  EXPECT_NE(elsewhere.Answer(Now() + Millis(20000)).torch_path, *dir / "torch.py");
 }
 
 TEST(Software, TorchVersionFileIsReadWithoutImportingIt) {
@@ -284,10 +298,12 @@ TEST(Software, AMissingTorchFailsOnlyAProgramThatImportsIt) {
   Scene scene = HealthyScene();
   scene.python.torch_path = scene.python.torch_version = "";
   scene.program = *dir / "train.py";
-  ASSERT_TRUE(WriteFileAtomic(scene.program, "print(1)\n").ok());
+  ASSERT_TRUE(WriteFileAtomic(scene.program, "print(1)\nimport torchish, os\nfrom os import torch\n").ok());
   EXPECT_EQ(CheckTorch(scene).state(), State::kWarn);
-  ASSERT_TRUE(WriteFileAtomic(scene.program, "def f():\n    import torch.nn\n").ok());
-  ExpectProblem(CheckTorch(scene), State::kFail, "and the program imports it");
+  for (const char* text : {"def f():\n    import torch.nn\n", "import os, torch\n", "from torch import nn\n"}) {
+    ASSERT_TRUE(WriteFileAtomic(scene.program, text).ok());
+    ExpectProblem(CheckTorch(scene), State::kFail, "and the program imports it");
+  }
 }
 
 TEST(Deadline, ACheckThatHangsFailsAndHoldsUpNobody) {
