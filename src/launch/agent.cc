@@ -357,9 +357,13 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
       const size_t bytes = std::min(room, by_itself ? kExcerpt : kExcerpt / 4);
       if (told == by_itself || bytes < 1024) continue;
       LogExcerpt excerpt = ReadExcerpt(dir_->LogPath(attempt_, node_, rank), bytes);
-      room -= std::min(room, excerpt.text.size());
+      room -= std::min(room, excerpt.text.size() + excerpt.earlier.size());
       detail["first_line"] = excerpt.first_line;
       detail["text"] = std::move(excerpt.text);
+      if (!excerpt.earlier.empty()) {
+        detail["earlier"] = std::move(excerpt.earlier);
+        detail["earlier_line"] = excerpt.earlier_line;
+      }
     }
   }
   std::string words;

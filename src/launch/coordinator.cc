@@ -209,7 +209,8 @@ void Coordinator::OnStopped(Seat& seat, const Json& message) {
     for (const auto& detail : *details) {
       const RankExit more = RankExit::FromJson(detail);
       if (std::string text = Text(detail, "text"); !text.empty()) {
-        excerpts_[more.rank] = {std::move(text), static_cast<uint64_t>(Number(detail, "first_line", 1))};
+        excerpts_[more.rank] = {std::move(text), static_cast<uint64_t>(Number(detail, "first_line", 1)),
+                                Text(detail, "earlier"), static_cast<uint64_t>(Number(detail, "earlier_line", 1))};
       }
       for (RankExit& exit : exits_) {
         if (exit.rank != more.rank) continue;

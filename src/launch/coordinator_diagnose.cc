@@ -114,6 +114,7 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
   if (!options_.diagnose) return Conclude(std::move(outcome), signature, final, std::nullopt);
   if (auto said = EngineDiagnosis(outcome)) return Conclude(std::move(outcome), signature, final, std::move(said));
   auto logs = std::make_shared<std::vector<diagnose::LogText>>();
+  auto earlier = std::make_shared<std::vector<diagnose::LogText>>();
   diagnose::DiagnoseOptions options;
   for (const RankExit& exit : exits_) {
     diagnose::KnownExit known;
@@ -133,6 +134,11 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
     if (excerpt != excerpts_.end()) {
       log.text = std::move(excerpt->second.text);
       log.first_line = excerpt->second.first_line;
+      if (!excerpt->second.earlier.empty()) {
+        earlier->push_back(log);
+        earlier->back().text = std::move(excerpt->second.earlier);
+        earlier->back().first_line = excerpt->second.earlier_line;
+      }
     } else {
       log.text = exit.tail;
     }
@@ -150,11 +156,19 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
     if (!*alive || std::exchange(answer->given, true)) return;
     Conclude(std::move(answer->outcome), answer->signature, answer->final, std::move(found));
   };
-  StartQuietThread([give, logs, options, search = options_.diagnose, &loop = loop_] {
+  StartQuietThread([give, logs, earlier, options, search = options_.diagnose, &loop = loop_] {
     std::optional<Diagnosis> found;
     try {
       auto result = search(*logs, options);
       if (result.ok()) found = std::move(*result);
+      // The ends of the logs know of the end only: what was said before they were flooded may say why. Not where steps
+      // came after it, nor for who was killed: such a traceback was survived.
+      const auto mute = [](const Diagnosis& one) { return one.cause.empty() || one.signature.starts_with("exit-"); };
+      const bool killed = found && (found->signature == "exit-sigkill" || found->signature == "exit-sigterm");
+      if (!earlier->empty() && (!found || (mute(*found) && !found->last_step && !killed))) {
+        result = search(*earlier, options);
+        if (result.ok() && !mute(*result)) found = std::move(*result);
+      }
     } catch (const std::exception&) {  // a diagnosis that fails must not be a failure of its own
     }
     loop.Post([give, found = std::move(found)] { give(found); });
