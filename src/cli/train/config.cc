@@ -2,8 +2,7 @@
 // why.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
+#include "base/arguments.h"
 #include "base/json.h"
 #include "cli/train/commands.h"
 #include "cli/train/settings.h"
@@ -69,37 +68,30 @@ Result<std::string> Json(const Settings& settings, const std::string& recipe, co
 }  // namespace
 
 int ConfigMain(int argc, char** argv) {
-  CLI::App app{
+  Arguments args(
       "Prints every key of a recipe's configuration with its value and what it means; the output is a config file.",
-      "lockstep config"};
+      "lockstep config");
   std::string recipe;
   std::string file;
   std::vector<std::string> overrides;
   PresetRequest preset;
   bool plain = false, json = false;
-  app.add_option("RECIPE", recipe, "name of the recipe")->required();
-  app.add_option("--config", file, "a configuration file whose values are shown instead of the defaults");
-  app.add_option("--set", overrides, "path.of.key=value")->expected(1)->take_all();
-  app.add_option(
-         "--gpus", preset.gpus,
-         "for this many GPUs: batch, passes, learning rate, warm-up and intervals follow from the configuration "
-         "by the batch rule, shown with its reasons")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--gpus-per-node", preset.gpus_per_node, "of them in one machine (all, at most 8)")
-      ->check(CLI::Range(1, 1 << 10));
-  app.add_option("--cores", preset.cores, "CPU cores of one machine, for the loader's threads")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_flag("--plain", plain, "without the explanations");
-  app.add_flag("--json", json, "one JSON document");
-  app.footer(
+  args.Option("RECIPE", &recipe, "name of the recipe").Required();
+  args.Option("--config", &file, "a configuration file whose values are shown instead of the defaults");
+  args.Option("--set", &overrides, "path.of.key=value").Repeated();
+  args.Option("--gpus", &preset.gpus,
+              "for this many GPUs: batch, passes, learning rate, warm-up and intervals follow from the configuration "
+              "by the batch rule, shown with its reasons")
+      .Between(1, 1 << 20);
+  args.Option("--gpus-per-node", &preset.gpus_per_node, "of them in one machine (all, at most 8)").Between(1, 1 << 10);
+  args.Option("--cores", &preset.cores, "CPU cores of one machine, for the loader's threads").Between(1, 1 << 16);
+  args.Flag("--plain", &plain, "without the explanations");
+  args.Flag("--json", &json, "one JSON document");
+  args.Footer(
       "examples:\n  lockstep config taehv > taehv.yaml\n  lockstep config taehv --set train.optimizer.kind=sgd\n"
       "  lockstep config taehv --gpus 48 > taehv-48.yaml\n"
       "  lockstep config taehv --config mine.yaml --gpus 12 --cores 96 --json\n");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = args.Parse(argc, argv)) return *code;
   Result<Settings> settings = ReadSettings(recipe, file, overrides, false, 0, preset);
   if (!settings.ok()) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());

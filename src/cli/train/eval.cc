@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -434,47 +434,42 @@ class Evaluation {
 }  // namespace
 
 int EvalMain(int argc, char** argv) {
-  CLI::App app{"Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
-               "lockstep eval"};
+  Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
+                 "lockstep eval");
   Asked asked;
-  app.add_option("RECIPE", asked.recipe, "taehv")->required()->check(CLI::IsMember({"taehv"}));
-  app.add_option("--weights", asked.weights, "upstream's file, an export, a checkpoint folder or a run directory")
-      ->required();
-  app.add_option("--variant", asked.variant, "of the network, where a file does not say it");
-  app.add_option("--data", asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'");
-  app.add_option("--annotations", asked.clips.annotations, "a list of videos below --data");
-  app.add_option("--config", asked.config, "a training's configuration: its validation data are measured");
-  app.add_option("--set", asked.overrides, "path.of.key=value for --config")->expected(1)->take_all();
-  app.add_option("--frames", asked.clips.frames, "at most so many of a clip; 0: all (default 49)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--clips-per-video", asked.clips.clips_per_video, "spread evenly over it (default 1)")
-      ->check(CLI::Range(1, 100000));
-  auto* height = app.add_option("--height", asked.clips.height, "crop in the middle and resize; default: as they are")
-                     ->check(CLI::Range(8, 8192));
-  auto* width = app.add_option("--width", asked.clips.width)->check(CLI::Range(8, 8192));
-  height->needs(width);
-  width->needs(height);
-  app.add_option("--lpips", asked.lpips, "AlexNet's and LPIPS' weights, one file or two")->expected(1)->take_all();
-  app.add_flag("--baseline", asked.baseline,
-               "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
-  app.add_option("--picture", asked.picture, "PNG of the worst clips: input, output, error")
-      ->check([](const std::string& path) { return path.ends_with(".png") ? "" : "expected NAME.png, found " + path; });
-  app.add_option("--worst", asked.worst, "how many clips are worst (default 5)")->check(CLI::Range(1, 1000));
-  app.add_option("--device", asked.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--precision", asked.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--execution", asked.execution, "fast, or reference: upstream's operations one by one")
-      ->check(CLI::IsMember({"fast", "reference"}));
-  app.add_flag("--strict", asked.strict, "an unreadable clip is an error, not left out");
-  app.add_flag("--json", asked.json, "one JSON document instead of the table");
-  app.footer(
+  args.Option("RECIPE", &asked.recipe, "taehv").Required().OneOf({"taehv"});
+  args.Option("--weights", &asked.weights, "upstream's file, an export, a checkpoint folder or a run directory")
+      .Required();
+  args.Option("--variant", &asked.variant, "of the network, where a file does not say it");
+  args.Option("--data", &asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'");
+  args.Option("--annotations", &asked.clips.annotations, "a list of videos below --data");
+  args.Option("--config", &asked.config, "a training's configuration: its validation data are measured");
+  args.Option("--set", &asked.overrides, "path.of.key=value for --config").Repeated();
+  args.Option("--frames", &asked.clips.frames, "at most so many of a clip; 0: all (default 49)").NonNegative();
+  args.Option("--clips-per-video", &asked.clips.clips_per_video, "spread evenly over it (default 1)")
+      .Between(1, 100000);
+  Argument height = args.Option("--height", &asked.clips.height, "crop in the middle and resize; default: as they are")
+                        .Between(8, 8192);
+  Argument width = args.Option("--width", &asked.clips.width).Between(8, 8192);
+  height.Needs(width);
+  width.Needs(height);
+  args.Option("--lpips", &asked.lpips, "AlexNet's and LPIPS' weights, one file or two").Repeated();
+  args.Flag("--baseline", &asked.baseline,
+            "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
+  args.Option("--picture", &asked.picture, "PNG of the worst clips: input, output, error")
+      .Check([](const std::string& path) { return path.ends_with(".png") ? "" : "expected NAME.png, found " + path; });
+  args.Option("--worst", &asked.worst, "how many clips are worst (default 5)").Between(1, 1000);
+  args.Option("--device", &asked.device).OneOf({"auto", "cpu", "cuda"});
+  args.Option("--precision", &asked.precision).OneOf({"fp32", "bf16", "fp16"});
+  args.Option("--execution", &asked.execution, "fast, or reference: upstream's operations one by one")
+      .OneOf({"fast", "reference"});
+  args.Flag("--strict", &asked.strict, "an unreadable clip is an error, not left out");
+  args.Flag("--json", &asked.json, "one JSON document instead of the table");
+  args.Footer(
       "examples:\n  lockstep eval taehv --weights runs/night-1 --picture worst.png\n"
       "  lockstep eval taehv --weights taew2_1.pth --data clips/ --lpips alexnet-owt-7be5be79.pth --lpips alex.pth\n"
       "  lockstep eval taehv --weights model.safetensors --data a.mp4 b.mp4 --frames 0 --baseline --json\n");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Evaluation(asked).Run();
   std::fflush(nullptr);
   if (status.ok()) return 0;

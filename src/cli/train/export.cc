@@ -1,9 +1,9 @@
 // `lockstep export`: trained weights as one safetensors file with upstream's names, which upstream's Python loads.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/arguments.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
@@ -53,29 +53,24 @@ Status Export(const Asked& asked) {
 }  // namespace
 
 int ExportMain(int argc, char** argv) {
-  CLI::App app{
+  Arguments args(
       "Writes trained weights as one safetensors file with upstream's names; variant and trimming go into its "
       "metadata. "
       "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)).",
-      "lockstep export"};
+      "lockstep export");
   Asked asked;
-  app.add_option("--weights", asked.weights,
-                 "run directory, checkpoint folder (averaged weights where it has them), or file")
-      ->required();
-  app.add_option("OUTPUT", asked.output, "the file to write: NAME.safetensors")->required();
-  app.add_option("--precision", asked.precision, "fp32 (default), fp16 or bf16")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
-  app.add_option("--variant", asked.variant, "of the weights, where the file does not say");
-  app.add_flag("--overwrite", asked.overwrite, "replace OUTPUT");
-  app.add_flag("--json", asked.json, "what was written, as JSON");
-  app.footer(
+  args.Option("--weights", &asked.weights,
+              "run directory, checkpoint folder (averaged weights where it has them), or file")
+      .Required();
+  args.Option("OUTPUT", &asked.output, "the file to write: NAME.safetensors").Required();
+  args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});
+  args.Option("--variant", &asked.variant, "of the weights, where the file does not say");
+  args.Flag("--overwrite", &asked.overwrite, "replace OUTPUT");
+  args.Flag("--json", &asked.json, "what was written, as JSON");
+  args.Footer(
       "examples:\n  lockstep export --weights runs/night-1 taew2_1.safetensors --precision fp16\n"
       "  lockstep export --weights runs/night-1/checkpoints/best tiny.safetensors\n");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Export(asked);
   if (status.ok()) return 0;
   fmt::print(stderr, "lockstep export: {}\n", status.ToString());

@@ -6,10 +6,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 
+#include "base/arguments.h"
 #include "base/json.h"
 #include "cli/train/media_pipe.h"
 #include "engine/trainer.h"
@@ -51,51 +51,49 @@ void Print(const nlohmann::json& summary, bool json) {
 }
 
 // Flags by command: what a command does not know, it refuses.
-void Declare(CLI::App& app, MediaOptions* options) {
+void Declare(Arguments& args, MediaOptions* options) {
   const bool encode = options->command == "encode";
   const bool decode = options->command == "decode";
-  app.add_option("--weights", options->weights,
-                 "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder or a run directory")
-      ->required();
-  app.add_option("--variant", options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)");
-  app.add_option("--device", options->device, "auto (a GPU where there is one), cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--precision", options->precision, "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}));
-  app.add_option("--execution", options->execution, "fast, or reference: upstream's operations one by one")
-      ->check(CLI::IsMember({"fast", "reference"}));
-  app.add_option("--chunk", options->chunk, "frames in memory at a time (default: by the size of the frames)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app.add_option("--max-frames", options->max_frames, "stop after this many")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
-  app.add_option("--fps", options->fps,
-                 decode ? "frame rate of the output (default: what the latents remember, else 25)"
-                        : "constant rate (25, 29.97, 30000/1001): videos are resampled to it, folders and tensors are "
-                          "taken at it");
-  app.add_flag("--overwrite", options->out.overwrite, "replace OUTPUT if it exists");
-  app.add_flag("--json", options->json, "the summary as JSON on stdout");
-  app.add_option("--dtype", options->dtype,
-                 encode ? "of the latents: f32, f16 or bf16" : "of a .safetensors output: f32, f16, bf16 or u8")
-      ->check(encode ? CLI::IsMember({"f32", "f16", "bf16"}) : CLI::IsMember({"f32", "f16", "bf16", "u8"}));
+  args.Option("--weights", &options->weights,
+              "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder or a run directory")
+      .Required();
+  args.Option("--variant", &options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)");
+  args.Option("--device", &options->device, "auto (a GPU where there is one), cpu or cuda")
+      .OneOf({"auto", "cpu", "cuda"});
+  args.Option("--precision", &options->precision, "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
+      .OneOf({"auto", "fp32", "fp16", "bf16"});
+  args.Option("--execution", &options->execution, "fast, or reference: upstream's operations one by one")
+      .OneOf({"fast", "reference"});
+  args.Option("--chunk", &options->chunk, "frames in memory at a time (default: by the size of the frames)")
+      .Between(1, int64_t{1} << 20);
+  args.Option("--max-frames", &options->max_frames, "stop after this many").Between(1, int64_t{1} << 40);
+  args.Option("--fps", &options->fps,
+              decode ? "frame rate of the output (default: what the latents remember, else 25)"
+                     : "constant rate (25, 29.97, 30000/1001): videos are resampled to it, folders and tensors are "
+                       "taken at it");
+  args.Flag("--overwrite", &options->out.overwrite, "replace OUTPUT if it exists");
+  args.Flag("--json", &options->json, "the summary as JSON on stdout");
+  args.Option("--dtype", &options->dtype,
+              encode ? "of the latents: f32, f16 or bf16" : "of a .safetensors output: f32, f16, bf16 or u8")
+      .OneOf(encode ? std::vector<std::string>{"f32", "f16", "bf16"}
+                    : std::vector<std::string>{"f32", "f16", "bf16", "u8"});
   if (encode) {
-    app.add_flag(
-        "--no-tail", options->no_tail,
-        "only whole latents of the frames there are, as upstream's encode gives: decoding returns fewer frames");
+    args.Flag("--no-tail", &options->no_tail,
+              "only whole latents of the frames there are, as upstream's encode gives: decoding returns fewer frames");
   } else {
-    app.add_option("--codec", options->out.codec, "of a video output: auto, h264, mpeg4, libvpx-vp9, ffv1, ...");
-    app.add_option("--crf", options->out.crf, "quality of a video output, 0 (best) to 51 (default 18)")
-        ->check(CLI::Range(0, 63));
-    app.add_option("--pixels", options->out.pixels,
-                   "pixel format of a video output (default yuv420p, which holds even sizes only; yuv444p holds all)");
+    args.Option("--codec", &options->out.codec, "of a video output: auto, h264, mpeg4, libvpx-vp9, ffv1, ...");
+    args.Option("--crf", &options->out.crf, "quality of a video output, 0 (best) to 51 (default 18)").Between(0, 63);
+    args.Option("--pixels", &options->out.pixels,
+                "pixel format of a video output (default yuv420p, which holds even sizes only; yuv444p holds all)");
   }
-  app.add_option("INPUT", options->input,
-                 decode ? ".safetensors file with a tensor 'latents'"
-                        : "video file, folder of PNG or JPEG frames, or .safetensors file with a tensor 'frames'")
-      ->required();
-  app.add_option("OUTPUT", options->output,
-                 encode ? ".safetensors file"
-                        : "video file (.mp4 .mkv .mov .webm .avi), folder (frames as 000001.png ...), or .safetensors")
-      ->required();
+  args.Option("INPUT", &options->input,
+              decode ? ".safetensors file with a tensor 'latents'"
+                     : "video file, folder of PNG or JPEG frames, or .safetensors file with a tensor 'frames'")
+      .Required();
+  args.Option("OUTPUT", &options->output,
+              encode ? ".safetensors file"
+                     : "video file (.mp4 .mkv .mov .webm .avi), folder (frames as 000001.png ...), or .safetensors")
+      .Required();
 }
 
 }  // namespace
@@ -241,14 +239,10 @@ int RunMediaCommand(int argc, char** argv, const std::string& about, const std::
                     const std::function<Status(const MediaOptions&, nlohmann::json*)>& work) {
   MediaOptions options;
   options.command = argv[0];
-  CLI::App app{about, "lockstep " + options.command};
-  Declare(app, &options);
-  app.footer(examples);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  Arguments args(about, "lockstep " + options.command);
+  Declare(args, &options);
+  args.Footer(examples);
+  if (const auto code = args.Parse(argc, argv)) return *code;
   const std::map<std::string, Dtype> types = {
       {"f32", Dtype::kF32}, {"f16", Dtype::kF16}, {"bf16", Dtype::kBF16}, {"u8", Dtype::kU8}};
   options.out.dtype = types.at(options.dtype);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/process.h"
@@ -214,18 +214,14 @@ int Rank::Run() {
 
 int SelftestMain(int argc, char** argv) {
   Options options;
-  CLI::App app{"One rank of `lockstep selftest`: collectives with known answers and their speed",
-               "lockstep-train selftest"};
-  app.add_option("--out", options.out, "folder for rank-<r>.json")->required();
-  app.add_option("--progress", options.progress, "file that says how far rank 0 is");
-  app.add_option("--sizes", options.sizes, "bytes to measure, separated by commas");
-  app.add_option("--limit", options.limit, "seconds a collective may take");
-  app.add_option("--failed", options.failed, "what this node failed at by itself");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  Arguments args("One rank of `lockstep selftest`: collectives with known answers and their speed",
+                 "lockstep-train selftest");
+  args.Option("--out", &options.out, "folder for rank-<r>.json").Required();
+  args.Option("--progress", &options.progress, "file that says how far rank 0 is");
+  args.Option("--sizes", &options.sizes, "bytes to measure, separated by commas");
+  args.Option("--limit", &options.limit, "seconds a collective may take");
+  args.Option("--failed", &options.failed, "what this node failed at by itself");
+  if (const auto code = args.Parse(argc, argv)) return *code;
   return Rank(std::move(options)).Run();
 }
 

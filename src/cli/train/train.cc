@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -224,38 +224,31 @@ int Train(const Asked& asked) {
 }  // namespace
 
 int TrainMain(int argc, char** argv) {
-  CLI::App app{"One rank of a training.", "lockstep-train train"};
+  Arguments args("One rank of a training.", "lockstep-train train");
   Asked asked;
   std::string smoke;
-  app.add_option("RECIPE", asked.recipe, "name of the recipe")->required();
-  app.add_option("--config", asked.config, "configuration file, YAML or JSON with comments");
-  app.add_option("--set", asked.overrides, "path.of.key=value, wins over the file; may be repeated")
-      ->expected(1)
-      ->take_all();
-  app.add_option(
-         "--preset", asked.preset,
-         "auto, or a number of GPUs: batch, passes, learning rate and intervals follow from the configuration by "
-         "the batch rule (`lockstep config RECIPE --gpus N` shows it)")
-      ->check([](const std::string& text) {
+  args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
+  args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments");
+  args.Option("--set", &asked.overrides, "path.of.key=value, wins over the file; may be repeated").Repeated();
+  args.Option("--preset", &asked.preset,
+              "auto, or a number of GPUs: batch, passes, learning rate and intervals follow from the configuration by "
+              "the batch rule (`lockstep config RECIPE --gpus N` shows it)")
+      .Check([](const std::string& text) {
         const bool number =
             !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
         if (text == "auto" || (number && std::atoi(text.c_str()) > 0)) return std::string();
         return fmt::format("expected auto or a number of GPUs, found '{}'", text);
       });
-  app.add_option("--resume", asked.resume,
-                 "auto: from the newest good checkpoint of this run; none; or the path of a checkpoint");
-  app.add_option("--max-time", asked.max_time, "save and stop after this long, with exit code 75");
-  app.add_option("--name", asked.name, "of the run, when no launcher gives one");
-  CLI::Option* smoke_flag =
-      app.add_option("--smoke", smoke,
-                     "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
-          ->expected(0, 1);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (*smoke_flag) {
+  args.Option("--resume", &asked.resume,
+              "auto: from the newest good checkpoint of this run; none; or the path of a checkpoint");
+  args.Option("--max-time", &asked.max_time, "save and stop after this long, with exit code 75");
+  args.Option("--name", &asked.name, "of the run, when no launcher gives one");
+  const Argument smoke_flag =
+      args.Option("--smoke", &smoke,
+                  "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
+          .ValueOptional();
+  if (const auto code = args.Parse(argc, argv)) return *code;
+  if (smoke_flag.given()) {
     char* end = nullptr;
     const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
     if (steps < 4 || (end != nullptr && *end != '\0')) {
