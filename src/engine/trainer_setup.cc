@@ -193,6 +193,7 @@ Status Trainer::BuildModel() {
   if (built.ok() && !config_.checkpoint.weights.empty()) {
     auto weights = ReadWeights(config_.checkpoint.weights);
     built = weights.ok() ? recipe_->LoadWeights(*weights, config_.checkpoint.weights) : weights.status();
+    if (!built.ok()) built = built.Context("checkpoint.weights");
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));

@@ -25,22 +25,38 @@ bool SameShapes(const TaehvConfig& a, const TaehvConfig& b) {
          a.super == b.super && (!a.super || a.decoder_space == b.decoder_space);
 }
 
-// Training scripts wrap weights ("state_dict.", "module.") and store other things beside them: when the encoder's first
-// tensor is there under one prefix alone, what has that prefix is the model.
-NamedTensors Unwrap(const NamedTensors& weights) {
-  const std::string first = "encoder.0.weight";
+constexpr const char* kFirst = "encoder.0.weight";
+
+// Where models begin: "" or what training scripts wrap weights in ("state_dict.", "module.").
+std::vector<std::string> Prefixes(const NamedTensors& weights) {
   std::vector<std::string> prefixes;
   for (const auto& [name, tensor] : weights) {
-    if (name == first) return weights;
-    if (name.ends_with("." + first)) prefixes.push_back(name.substr(0, name.size() - first.size()));
+    if (name == kFirst) return {""};
+    if (name.ends_with(std::string(".") + kFirst)) prefixes.push_back(name.substr(0, name.rfind(kFirst)));
   }
-  if (prefixes.size() != 1) return weights;
+  return prefixes;
+}
+
+// Training scripts store other things beside the weights: when there is one model, what has its prefix is all of it.
+NamedTensors Unwrap(const NamedTensors& weights) {
+  const std::vector<std::string> prefixes = Prefixes(weights);
+  if (prefixes.size() != 1 || prefixes[0].empty()) return weights;
   NamedTensors inner;
   for (const auto& [name, tensor] : weights) {
     if (name.starts_with(prefixes[0])) inner.emplace_back(name.substr(prefixes[0].size()), tensor);
   }
   return inner;
 }
+
+// A file with weights and their average: which of them is meant, it does not say. "" when it is not one of those.
+std::string Several(const NamedTensors& weights) {
+  std::vector<std::string> prefixes = Prefixes(weights);
+  if (prefixes.size() < 2) return "";
+  for (std::string& prefix : prefixes) prefix.pop_back();
+  return fmt::format("it holds {} models: '{}'", prefixes.size(), fmt::join(prefixes, "', '"));
+}
+
+constexpr const char* kSaveOne = "save the one you want alone, in Python: torch.save(torch.load(path)[NAME], new_path)";
 
 // Reads a file's configuration off the shapes of its tensors; nothing when it is no TAEHV.
 std::optional<TaehvConfig> Describe(const NamedTensors& weights) {
@@ -106,12 +122,17 @@ std::vector<std::string> Names(const std::vector<TaehvConfig>& configs) {
   return names;
 }
 
-std::string Advise(const NamedTensors& weights) {
+std::string Advise(const TaehvConfig& wanted, const NamedTensors& weights) {
+  if (const std::string several = Several(weights); !several.empty()) return fmt::format("{}; {}", several, kSaveOne);
   std::optional<TaehvConfig> found = Describe(weights);
+  if (found && SameShapes(wanted, *found)) {
+    return fmt::format("the file is {} otherwise: it is not complete, or holds more than the model", wanted.name);
+  }
   if (!found) return "this is not a TAEHV weight file, or a part of one";
   std::vector<TaehvConfig> same = Candidates(*found);
   if (same.empty()) return fmt::format("the file is {}: no variant is like that", Looks(*found));
-  return fmt::format("the file is {}; use recipe.model={}", Looks(*found), fmt::join(Names(same), " or "));
+  return fmt::format("the file is {}; its variant (recipe.model, --variant) is {}", Looks(*found),
+                     fmt::join(Names(same), " or "));
 }
 
 // A decoder that makes fewer frames per step keeps the rows of the last ones.
@@ -141,7 +162,8 @@ Status Taehv::Load(const NamedTensors& weights) {
   auto fit = [this](const std::string& name, const at::Tensor& have, at::IntArrayRef want) {
     return KeepLastRows(config_, name, have, want);
   };
-  return LoadWeights(*this, Unwrap(weights), {.fit = fit, .advise = Advise}).Context(config_.name);
+  auto advise = [this](const NamedTensors& given) { return Advise(config_, given); };
+  return LoadWeights(*this, Unwrap(weights), {.fit = fit, .advise = advise}).Context(config_.name);
 }
 
 Result<TaehvConfig> RecognizeTaehv(const NamedTensors& weights, const std::string& file_name,
@@ -150,6 +172,9 @@ Result<TaehvConfig> RecognizeTaehv(const NamedTensors& weights, const std::strin
   std::string& said = note != nullptr ? *note : unused;
   said.clear();
   std::optional<TaehvConfig> found = Describe(Unwrap(weights));
+  if (const std::string several = Several(weights); !several.empty()) {
+    return Status(Code::kUsage, fmt::format("{}: {}, expected one", file_name, several), kSaveOne);
+  }
   if (!found) {
     return Status(Code::kUsage, fmt::format("{}: this is not a TAEHV weight file, or a part of one", file_name),
                   "expected tensors encoder.0.weight to encoder.17.bias and those of a decoder");
@@ -238,9 +263,10 @@ Status StartFrom(Taehv& model, const NamedTensors& weights, ConversionReport* re
     return Status(
         Code::kUsage,
         fmt::format("{}: too little of the file fits to start from it: {}", model.config().name, said.Summary()),
-        Advise(inner));
+        Advise(model.config(), inner));
   }
   torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : inner) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(name, tensor));
   for (auto& [own, tensor] : copies) own.copy_(tensor);
   return Status::Ok();
 }

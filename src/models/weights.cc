@@ -29,6 +29,12 @@ NamedTensors StateDict(const torch::nn::Module& module) {
   return all;
 }
 
+Status CheckFinite(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) return Status::Ok();
+  return Status(Code::kUsage, fmt::format("{} has values that are not finite", name),
+                "the training that wrote it diverged: take an earlier checkpoint");
+}
+
 Status LoadWeights(torch::nn::Module& module, const NamedTensors& weights, const LoadRules& rules) {
   std::map<std::string, at::Tensor> given;
   std::vector<std::string> missing, unexpected, twice, unfit;
@@ -67,6 +73,7 @@ Status LoadWeights(torch::nn::Module& module, const NamedTensors& weights, const
                   rules.advise ? rules.advise(weights) : "");
   }
   torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : weights) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(name, tensor));
   for (auto& [own, tensor] : copies) own.copy_(tensor);
   return Status::Ok();
 }

@@ -31,7 +31,11 @@ struct LoadRules {
   std::function<std::string(const NamedTensors& weights)> advise;
 };
 
-// Copies weights into the module; half-precision files are widened, integer tensors refused.
+// An error that names the tensor when it holds NaN or infinity: nothing good comes of training or using that.
+Status CheckFinite(const std::string& name, const at::Tensor& tensor);
+
+// Copies weights into the module; half-precision files are widened, integer tensors and values that are not finite
+// refused.
 Status LoadWeights(torch::nn::Module& module, const NamedTensors& weights, const LoadRules& rules = {});
 
 }  // namespace lockstep::models

@@ -39,7 +39,8 @@ Status TaehvRecipe::Build(const engine::Config& config, uint64_t seed) {
     const auto weights = engine::ReadWeights(settings_.convert_from);
     if (!weights.ok()) return weights.status().Context("recipe.convert_from");
     models::ConversionReport report;
-    LOCKSTEP_RETURN_IF_ERROR(models::StartFrom(*model_, *weights, &report).Context(settings_.convert_from));
+    LOCKSTEP_RETURN_IF_ERROR(
+        models::StartFrom(*model_, *weights, &report).Context(settings_.convert_from).Context("recipe.convert_from"));
     if (ranks_ == nullptr || ranks_->is_main()) LogInfo("{}: {}", settings_.convert_from, report.Summary());
   }
   for (auto& item : model_->named_parameters()) {

@@ -81,7 +81,7 @@ void TaehvRecipe::Defaults(engine::Config* config) const {
 
 Status TaehvRecipe::Check(engine::Config* config) {
   Result<models::TaehvConfig> shape = models::FindTaehv(settings_.model);
-  if (!shape.ok()) return shape.status();
+  if (!shape.ok()) return shape.status().Context("recipe.model");
   shape_ = *shape;
   if (shrunk_) {
     const Result<models::TaehvConfig> small = models::FindTaehv("taehv-small");

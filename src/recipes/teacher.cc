@@ -64,6 +64,7 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
         "precision", &config->precision,
         {{"fp32", engine::Precision::kFp32}, {"bf16", engine::Precision::kBf16}, {"fp16", engine::Precision::kFp16}},
         {.help = "it is converted to this type"});
+    reader.Field("write", &config->write, {.help = "folder its latents are kept in, for kind: latents; empty: none"});
   } else {
     for (const char* key : {"range", "layout", "precision", "write"})
       reader.Unused(key, "only a TorchScript file has it");
@@ -104,12 +105,14 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
   const at::Tensor ramp = at::linspace(0, 1, frames * 3 * height * width, options).view({1, frames, 3, height, width});
   const at::Tensor clip = ramp.mul(50).sin().mul(0.4).add(0.5);
   at::Tensor found[2];
+  probing_ = true;
   for (int i = 0; i < 2; ++i) {
     torch::manual_seed(static_cast<uint64_t>(i) + 1);
     Result<at::Tensor> latents = Encode(clip, {7});
     if (!latents.ok()) return latents.status();
     found[i] = *latents;
   }
+  probing_ = false;
   const std::vector<int64_t> expected = {1, student.Latents(frames), student.latent, height / student.SpaceDown(),
                                          width / student.SpaceDown()};
   if (found[0].sizes() != at::IntArrayRef(expected)) {
@@ -126,6 +129,7 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
     return Status(Code::kUsage, fmt::format("{}: its latents of a plain clip are not finite numbers", config_.path),
                   "try recipe.teacher.precision: fp32, and check recipe.teacher.range");
   }
+  of_one_clip_.assign(expected.begin() + 1, expected.end());
   if (!at::equal(found[0], found[1])) {
     const std::string what = fmt::format("{}: it draws random numbers of its own", config_.path);
     const std::string hint = "let it give the tuple (mean, standard deviation): they are then sampled here";
@@ -149,7 +153,13 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
     const auto latents = [&](const c10::IValue& value) {
       at::Tensor tensor = value.toTensor().to(at::kFloat);
       TORCH_CHECK(tensor.dim() == 5, "latents of 5 axes are expected, not ", tensor.sizes());
-      return time_second ? tensor : tensor.transpose(1, 2).contiguous();
+      if (!time_second) tensor = tensor.transpose(1, 2).contiguous();
+      // A loss would stretch one clip's latents over all.
+      TORCH_CHECK(tensor.size(0) == frames.size(0), "it gave latents of ", tensor.size(0), " clips for ",
+                  frames.size(0));
+      TORCH_CHECK(of_one_clip_.empty() || tensor.sizes().slice(1) == at::IntArrayRef(of_one_clip_), "it gave latents ",
+                  tensor.sizes().slice(1), " (NTCHW) for a clip, and ", of_one_clip_, " before");
+      return tensor;
     };
     if (given.isTensor()) {
       TORCH_CHECK(given.toTensor().is_floating_point(), "latents of a floating-point type are expected, not ",
@@ -161,13 +171,13 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
     const at::Tensor mean = latents(given.toTupleRef().elements()[0]);
     const at::Tensor deviation = latents(given.toTupleRef().elements()[1]);
     TORCH_CHECK(mean.sizes() == deviation.sizes(), "mean and deviation are of different shapes");
+    TORCH_CHECK(!probing_ || deviation.min().item<double>() >= 0,
+                "its standard deviation is negative: is it the logarithm of the variance?");
     std::vector<at::Tensor> noise;
     for (const uint64_t key : keys) {
       noise.push_back(
           at::randn(mean.sizes().slice(1), at::detail::createCPUGenerator(key >> 1), mean.options().device(at::kCPU)));
     }
-    TORCH_CHECK(static_cast<int64_t>(noise.size()) == mean.size(0), "it gave latents of ", mean.size(0), " clips for ",
-                noise.size());
     at::Tensor together = at::stack(noise);
     if (mean.is_cuda()) together = together.pin_memory();  // or the copy would wait for the device
     return mean + deviation * together.to(mean.device(), /*non_blocking=*/true);

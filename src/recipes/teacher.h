@@ -51,6 +51,8 @@ class Teacher {
   TeacherConfig config_;
   at::Device device_;
   std::unique_ptr<Script> script_;
+  bool probing_ = false;
+  std::vector<int64_t> of_one_clip_;  // its latents without the first axis, from the probe on
 };
 
 // `source` with one more field, "latents": float32 [count, channels, height, width] of each clip from the folder. Looks

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "models/taehv.h"
+#include "models/taehv_file.h"
 
 namespace lockstep::models {
 namespace {
@@ -82,14 +83,15 @@ TEST(Weights, ManyProblemsAreCountedAndEightAreShown) {
 
 TEST(Weights, AFileOfAnotherVariantNamesTheVariantThatFits) {
   Taehv model(*FindTaehv("taehv"), 1);
-  EXPECT_THAT(model.Load(Copy(Taehv(*FindTaehv("taehv1_5"), 1))).ToString(),
-              AllOf(HasSubstr("decoder.22.weight is [12, 64, 3, 3], expected [3, 64, 3, 3]"),
-                    HasSubstr("patch 2, 32 latent channels"), HasSubstr("use recipe.model=taehv1_5")));
+  EXPECT_THAT(
+      model.Load(Copy(Taehv(*FindTaehv("taehv1_5"), 1))).ToString(),
+      AllOf(HasSubstr("decoder.22.weight is [12, 64, 3, 3], expected [3, 64, 3, 3]"),
+            HasSubstr("patch 2, 32 latent channels"), HasSubstr("variant (recipe.model, --variant) is taehv1_5")));
   Status small = model.Load(Copy(Taehv(*FindTaehv("taehv-small"), 1)));
-  EXPECT_THAT(small.hint(), HasSubstr("use recipe.model=taehv-small"));
+  EXPECT_THAT(small.hint(), HasSubstr("variant (recipe.model, --variant) is taehv-small"));
   // Several variants share shapes; the file cannot tell which it is.
   Status ambiguous = Taehv(*FindTaehv("taew2_2"), 1).Load(Copy(model));
-  EXPECT_THAT(ambiguous.hint(), HasSubstr("recipe.model=taehv or taew2_1 or taeos1_3 or taecvx"));
+  EXPECT_THAT(ambiguous.hint(), HasSubstr("is taehv or taew2_1 or taeos1_3 or taecvx"));
 }
 
 TEST(Weights, AFileOfAnotherModelIsNotGivenAVariant) {
@@ -97,7 +99,35 @@ TEST(Weights, AFileOfAnotherModelIsNotGivenAVariant) {
   EXPECT_THAT(model.Load({{"fc.weight", at::zeros({3, 3})}}).hint(),
               AllOf(HasSubstr("not a TAEHV weight file"), Not(HasSubstr("recipe.model"))));
   Status wide = Taehv(*FindTaehv("taew2_2"), 1).Load(Copy(Taehv(*FindTaehv("taew2_2_super"), 1)));
-  EXPECT_THAT(wide.hint(), AllOf(HasSubstr("_super decoder width 512"), HasSubstr("use recipe.model=taew2_2_super")));
+  EXPECT_THAT(wide.hint(), AllOf(HasSubstr("_super decoder width 512"),
+                                 HasSubstr("variant (recipe.model, --variant) is taew2_2_super")));
+}
+
+TEST(Weights, AnIncompleteFileOfTheRightVariantIsNotSentToAnother) {
+  Taehv model(Thin("taehv"), 1);
+  NamedTensors weights = Copy(model);
+  weights.pop_back();
+  EXPECT_THAT(model.Load(weights).hint(), AllOf(HasSubstr("not complete"), Not(HasSubstr("--variant"))));
+}
+
+TEST(Weights, ValuesThatAreNoNumbersAreRefusedByName) {
+  Taehv model(Thin("taehv"), 1);
+  NamedTensors weights = Copy(model);
+  weights[3].second.view(-1)[0] = std::nan("");
+  EXPECT_THAT(model.Load(weights).message(), HasSubstr(weights[3].first + " has values that are not finite"));
+  EXPECT_THAT(StartFrom(model, weights).message(), HasSubstr(weights[3].first + " has values that are not finite"));
+  for (const auto& [name, own] : StateDict(model)) EXPECT_TRUE(own.isfinite().all().item<bool>()) << "nothing is taken";
+}
+
+TEST(Weights, AFileWithWeightsAndTheirAverageIsAskedWhichIsMeant) {
+  Taehv model(Thin("taehv"), 1);
+  NamedTensors both;
+  for (const auto& [name, tensor] : Copy(model)) {
+    both.emplace_back("model." + name, tensor);
+    both.emplace_back("ema.module." + name, tensor);
+  }
+  EXPECT_THAT(model.Load(both).hint(), HasSubstr("2 models: 'model', 'ema.module'"));
+  EXPECT_THAT(RecognizeTaehv(both, "last.pth", {}).status().message(), HasSubstr("last.pth: it holds 2 models"));
 }
 
 TEST(Weights, AShorterTGrowKeepsTheLastRows) {

@@ -94,6 +94,22 @@ TEST_F(TeacherFile, WhatIsWrongIsSaid) {
   ExpectRefused(Probe(Config()), "(mean, standard deviation)");
   WriteTeacher(path, "y[:, :, :, :, 0]");
   ExpectRefused(Probe(Config()), "5 axes");
+  WriteTeacher(path, "(y, y * 0 - 1)");
+  ExpectRefused(Probe(Config()), "logarithm of the variance");
+}
+
+TEST_F(TeacherFile, LatentsOfFewerClipsThanItWasGivenAreNotStretchedOverAll) {
+  WriteTeacher(path, "y.mean(0, True)");
+  ASSERT_TRUE(Probe(Config()).ok());
+  auto teacher = Teacher::Load(Config(), at::kCPU);
+  ExpectRefused((*teacher)->Encode(at::rand({3, 12, 3, 16, 24}), {1, 2, 3}).status(), "latents of 1 clips for 3");
+}
+
+TEST_F(TeacherFile, OtherLatentsThanAtFirstEndTheTraining) {
+  WriteTeacher(path, "y if x.shape[0] == 1 else y[:, :2]");
+  auto teacher = Teacher::Load(Config(), at::kCPU);
+  ASSERT_TRUE((*teacher)->Probe(student, 12, 16, 24, false).ok());
+  ExpectRefused((*teacher)->Encode(at::rand({2, 12, 3, 16, 24}), {1, 2}).status(), "[2, 16, 2, 3] (NTCHW) for a clip");
 }
 
 TEST_F(TeacherFile, RunsInItsOwnPrecisionWhateverAutocastSays) {
@@ -274,6 +290,21 @@ TEST(TaehvConversion, TakesWhatFitsAndKeepsTheRest) {
   EXPECT_NE(recipe.Build(config, 9).ToString().find("none.safetensors"), std::string::npos);
   config.checkpoint.weights = file;
   EXPECT_FALSE(recipe.Check(&config).ok()) << "two beginnings";
+}
+
+TEST(TaehvRules, EveryKeyOfATeacherCanBeGiven) {
+  TaehvRecipe recipe;
+  Result<ConfigTree> tree = ConfigTree::Empty("test");
+  for (const char* set :
+       {"recipe.teacher.kind=torchscript", "recipe.teacher.path=t.pt", "recipe.teacher.range=[-1,1]",
+        "recipe.teacher.layout=NCTHW", "recipe.teacher.precision=bf16", "recipe.teacher.write=kept"}) {
+    ASSERT_TRUE(tree->Override(set).ok());
+  }
+  ConfigReader reader(*tree);
+  reader.Section("recipe", [&](ConfigReader& r) { recipe.Declare(r); });
+  const Status read = reader.Finish();
+  EXPECT_TRUE(read.ok()) << read.ToString();
+  EXPECT_EQ(recipe.settings().teacher.write, "kept");
 }
 
 TEST(TaehvRules, DistillBringsTheAuthorsSettings) {

@@ -121,12 +121,6 @@ Result<LoadedTaehv> LoadTaehv(const std::string& path, const std::string& varian
   if (!config.ok()) return config.status();
   loaded.model = std::make_shared<models::Taehv>(*config, 0);
   LOCKSTEP_RETURN_IF_ERROR(loaded.model->Load(found.tensors).Context(loaded.path));
-  for (const auto& [name, tensor] : models::StateDict(*loaded.model)) {
-    if (!tensor.isfinite().all().item<bool>()) {
-      return Status(Code::kUsage, fmt::format("'{}': {} has values that are not finite", loaded.path, name),
-                    "the training that wrote it diverged: take an earlier checkpoint");
-    }
-  }
   loaded.model->eval();
   for (at::Tensor& parameter : loaded.model->parameters()) parameter.set_requires_grad(false);
   return loaded;
