@@ -265,12 +265,12 @@ TEST_P(Collective, AllReduceInASharedBufferIsTheSameSum) {
 TEST_P(Collective, ReduceScatterGivesEachRankItsPartOfTheSum) {
   const Case& c = GetParam();
   for (bool shared : {false, true}) {
-    for (size_t each : {size_t{0}, size_t{1}, size_t{777}, size_t{9001}}) {
+    for (size_t each : {size_t{0}, size_t{1}, size_t{777}, size_t{kSanitized ? 3001 : 9001}}) {
       const auto all = static_cast<size_t>(c.size) * each;
       const auto inputs = Inputs(DType::kBF16, all);
       const Data expected = Expected(c, DType::kBF16, Op::kSum, inputs);
       Options options = Patient();
-      options.staging_bytes = 64 << 10;
+      options.staging_bytes = kSanitized ? 8 << 10 : 64 << 10;
       RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
         const auto rank = static_cast<size_t>(comm.place().rank);
         Data mine = inputs[rank];
@@ -299,7 +299,7 @@ TEST_P(Collective, AllGatherPutsEveryPartInRankOrder) {
   Options options = Patient();
   options.staging_bytes = 64 << 10;
   RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
-    for (size_t each : {size_t{0}, size_t{1}, size_t{777}, size_t{9001}}) {
+    for (size_t each : {size_t{0}, size_t{1}, size_t{777}, size_t{kSanitized ? 3001 : 9001}}) {
       const auto inputs = Inputs(DType::kI64, each);
       Data expected;
       for (const Data& input : inputs) expected.insert(expected.end(), input.begin(), input.end());
@@ -334,7 +334,7 @@ TEST_P(Collective, BroadcastFromEveryRankReachesAll) {
     auto buffer = comm.Allocate(1 << 20);
     ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
     for (int root = 0; root < c.size; ++root) {
-      for (size_t bytes : {size_t{0}, size_t{1}, size_t{1001}, size_t{300007}}) {
+      for (size_t bytes : {size_t{0}, size_t{1}, size_t{1001}, size_t{kSanitized ? 70001 : 300007}}) {
         for (bool shared : {false, true}) {
           Data own(bytes);
           std::byte* data = shared ? static_cast<std::byte*>(buffer->data()) : own.data();
