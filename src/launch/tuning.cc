@@ -9,6 +9,7 @@
 
 #include "base/sockets.h"
 #include "base/text.h"
+#include "place/gpus.h"
 #include "place/sys_tree.h"
 #include "tune/lint.h"
 
@@ -139,7 +140,12 @@ void Tuning::Read() {
   options.interpreter = interpreter_;
   options.gpus = false;  // they are known, and NVML takes its time
   place::Hardware here = place::ScanHardware(options);
-  for (const std::string& pci : gpu_pci_) {
+  // All of the machine, also those this job does not use: which card is whose shows by all of them.
+  std::vector<std::string> cards = gpu_pci_;
+  for (const place::Gpu& gpu : gpus_ ? place::GpusOfKernel("").gpus : std::vector<place::Gpu>()) {
+    if (!gpu.pci.empty() && std::find(cards.begin(), cards.end(), gpu.pci) == cards.end()) cards.push_back(gpu.pci);
+  }
+  for (const std::string& pci : cards) {
     place::GpuState& gpu = here.gpus.emplace_back();
     gpu.pci = pci;
     gpu.pci_path = place::PciOf(place::SysTree(""), "/sys/bus/pci/devices/" + pci).path;

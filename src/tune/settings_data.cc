@@ -50,7 +50,8 @@ bool BesideAGpu(const IbPort& port, const place::Hardware& here) {
 }
 
 // Ports of the fastest rail that sit beside no GPU are storage's or the front end's where the others are a full set,
-// one beside every GPU: they become a rail of their own. With fewer than GPUs the far ones may be meant to help.
+// one beside every GPU, and they the few: they become a rail of their own. Otherwise the far ones may be meant to help,
+// or belong to GPUs that are not seen here.
 void SetAside(const place::Hardware& here, std::vector<Rail>* rails) {
   if (rails->empty()) return;
   Rail near = rails->front(), far = rails->front();
@@ -63,7 +64,7 @@ void SetAside(const place::Hardware& here, std::vector<Rail>* rails) {
   };
   const bool full_set =
       near.ports.size() >= here.gpus.size() && std::all_of(here.gpus.begin(), here.gpus.end(), served);
-  if (near.ports.empty() || far.ports.empty() || !full_set) return;
+  if (far.ports.empty() || far.ports.size() >= near.ports.size() || !full_set) return;
   rails->front() = std::move(near);
   rails->insert(rails->begin() + 1, std::move(far));
 }

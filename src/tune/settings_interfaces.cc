@@ -33,6 +33,12 @@ const Interface* InterfaceTo(const place::Hardware& here, const std::string& add
   return own != nullptr ? own : place::RouteTo(here, address);
 }
 
+// Naming an interface means one of its addresses: there must be one of the peer's family.
+bool HasAddressFor(const Interface& interface, const std::string& peer) {
+  return std::any_of(interface.addresses.begin(), interface.addresses.end(),
+                     [&](const std::string& own) { return IsIpv6(own) == IsIpv6(peer); });
+}
+
 // What NCCL would take by itself: `ib*`, else everything that runs but docker and lo. Which of several comes first
 // depends on the kernel's order, and over TCP it uses all of them.
 std::vector<const Interface*> NcclChoice(const place::Hardware& here) {
@@ -147,6 +153,11 @@ const Interface* DeriveInterfaces(Draft* draft) {
     const Interface* interface = InterfaceTo(here, peer);
     if (interface == nullptr) {
       draft->Warn(fmt::format("no route to {}: the nodes cannot meet", peer));
+    } else if (interface->loopback) {
+      continue;  // this node's own address kept on lo, as where hosts take part in routing
+    } else if (!HasAddressFor(*interface, peer)) {
+      draft->Warn(fmt::format("the route to {} leaves by {}, which has no {} address of its own: no name is set", peer,
+                              interface->name, IsIpv6(peer) ? "IPv6" : "IPv4"));
     } else if (std::find(found.begin(), found.end(), interface) == found.end()) {
       found.push_back(interface);
       reached.push_back(peer);

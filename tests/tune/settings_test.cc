@@ -340,6 +340,20 @@ TEST(Tune, GidIndicesThatDifferFitNoOldNccl) {
   EXPECT_TRUE(Warned(Derive(here, TwoNodes(), {}), "no RoCE v2 GID"));
 }
 
+TEST(Tune, AddressesKeptOnLoopbackNameNoInterface) {
+  // Hosts that take part in routing: the node's address is on lo, the cards have link-local ones only.
+  Hardware here = Node();
+  here.interfaces[0].addresses.push_back("10.255.0.1/32");
+  here.interfaces[1].addresses = {"fe80::5/64"};
+  JobShape job = TwoNodes();
+  job.own_addresses = {"10.255.0.1"};
+  for (const char* peer : {"10.255.0.1", "10.0.0.4"}) {
+    job.peers = {peer};
+    for (const Setting& s : Derive(here, job, {}).set) EXPECT_FALSE(s.name.ends_with("_IFNAME")) << s.name << peer;
+  }
+  EXPECT_TRUE(Warned(Derive(here, job, {}), "no IPv4 address of its own"));
+}
+
 TEST(Tune, RoceOfIpv6OnlyIsFoundByItsFamily) {
   Hardware here = Node();
   here.ib = {Roce("mlx5_0", {}), Roce("mlx5_1", {})};
@@ -404,6 +418,9 @@ TEST(Tune, PortsOfStorageAtTheSameRateAreKnownByTheirPlace) {
   EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7");
   EXPECT_TRUE(Find(settings, "NCCL_IB_HCA")->applies());
   EXPECT_EQ(Find(Derive(SwitchesAnd(0), TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
+  Hardware pod = SwitchesAnd(0);  // one GPU of the eight is given to it, and all cards are seen
+  pod.gpus.resize(1);
+  EXPECT_EQ(Find(Derive(pod, TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
   // Where a GPU has none beside it, the far ones may be meant for it.
   Hardware here = SwitchesAnd(2);
   here.ib.back().pci_path = "pci0000:80/0000:80:01.0/nic";
