@@ -154,6 +154,14 @@ bool IsDefault(const Fact& fact, const Unit&, const LintContext&, Words& words) 
   return true;
 }
 
+// What the reader of a page is to fill in: PORT, GPU_ID, xxxx, N.
+bool Placeholder(const std::string& value) {
+  if (value.find_first_not_of("xX") == std::string::npos || value == "N") return true;
+  const bool capitals = value.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == std::string::npos;
+  return capitals && value.size() > 1 &&
+         !OneOf(value, {"true", "false", "on", "off", "yes", "no", "auto", "all", "none", "inf"});
+}
+
 bool WantsNumber(const Variable* row) { return row != nullptr && (row->type == "int" || row->type == "size"); }
 
 // NCCL takes the digits at the front and drops the rest: true is 0, 8M is 8.
@@ -169,7 +177,7 @@ bool BoolWord(const Fact& fact, const Unit&, const LintContext&, Words& words) {
 bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
   const Variable* row = Row(fact);
   if (!WantsNumber(row) || !fact.exported || fact.value.empty() || BoolWord(fact, unit, context, words)) return false;
-  if (fact.value.find_first_of("$`{") != std::string::npos) return false;  // somebody will put a number there
+  if (fact.value.find_first_of("$`{") != std::string::npos || Placeholder(fact.value)) return false;
   const std::string value(Trim(fact.value));
   char* end = nullptr;
   const long long number = std::strtoll(value.c_str(), &end, 0);
@@ -250,7 +258,8 @@ bool Quoted(const Fact& fact, const Unit& unit, const LintContext&, Words&) {
 bool Spaced(const Fact& fact, const Unit&, const LintContext&, Words&) {
   const Variable* row = Row(fact);
   if (row == nullptr || row->owner != "nccl") return false;
-  if (row->type == "list") return fact.value.find_first_of(" \t") != std::string::npos;
+  if (row->type == "list") return fact.value.find_first_of(" \t\r\n") != std::string::npos;
+  if (row->type == "subsys") return fact.value.find_first_of(" \t") != std::string::npos;
   return (row->type == "enum" || row->type == "level") && fact.value != Trim(fact.value);
 }
 
@@ -380,6 +389,12 @@ bool BadGpuList(const Fact& fact, const Unit&, const LintContext&, Words& words)
   std::set<std::string> seen;
   for (const std::string& entry : Split(fact.value, ',')) {
     const std::string gpu(Trim(entry));
+    const bool index = gpu.find_first_not_of("0123456789", gpu.rfind("-", 0) == 0 ? 1 : 0) == std::string::npos;
+    const bool named = gpu.rfind("GPU-", 0) == 0 || gpu.rfind("MIG-", 0) == 0;
+    if (!index && !named && !Placeholder(gpu) && !OneOf(gpu, {"none", "void", "nodevfiles"})) {
+      words["detail"] = fmt::format("'{}' is neither a number nor a UUID", gpu);
+      return true;
+    }
     if (gpu != entry && !gpu.empty()) {
       words["detail"] = "a blank in the list ends it there";
       return true;
@@ -553,7 +568,10 @@ Check FindIn(std::span<const NamedCheck> table, const std::string& name) {
   return nullptr;
 }
 
-Check FindCheck(const std::string& name) { return FindIn(kChecks, name); }
+Check FindCheck(const std::string& name) {
+  const Check check = FindIn(kChecks, name);
+  return check != nullptr ? check : FindValueCheck(name);
+}
 
 bool AsNumber(const std::string& text, double& number) {
   if (text.empty() || text.size() > 40) return false;

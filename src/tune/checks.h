@@ -24,6 +24,7 @@ struct NamedCheck {
 Check FindIn(std::span<const NamedCheck> table, const std::string& name);  // null: there is none
 
 Check FindCheck(const std::string& name);          // of `is NAME`; null: there is none
+Check FindValueCheck(const std::string& name);     // those of value_checks.cc among them
 Check FindHardwareCheck(const std::string& name);  // of `hardware NAME`
 
 // The text as a number: decimal, hexadecimal, 5e8; nothing when there is more to it.

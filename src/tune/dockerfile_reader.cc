@@ -62,7 +62,8 @@ std::vector<Instruction> Instructions(std::string_view text, int line) {
       found.back().text += '\n';
       found.back().text += row;
     } else if (!trimmed.empty()) {
-      const size_t start = row.find_first_not_of(" \t");
+      size_t start = row.find_first_not_of(" \t");
+      if (row.substr(start, 8) == "ONBUILD ") start = std::min(row.find_first_not_of(" \t", start + 8), row.size() - 1);
       size_t end = row.find_first_of(" \t", start);
       if (end == std::string_view::npos) end = row.size();
       Instruction one;

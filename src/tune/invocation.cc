@@ -52,7 +52,8 @@ constexpr Grammar kGrammars[] = {
      " --nv --rocm --nvccli -c --contain --containall -e --cleanenv --writable-tmpfs --no-home -w --writable "
      "--fakeroot -f --unsquash ",
      "", "", " --env ", true},
-    {"kubectl", " -f --follow -p --previous --all-containers -it -i -t --tail ", "", "", "", false},
+    {"torchx", "", "", "", " --env ", false},
+    {"kubectl", " -f --follow -p --previous --all-containers -it -i -t --tail ", "", " --env ", "", false},
     {"sbatch", " --parsable --wait -W --exclusive --requeue --no-requeue --hold ", "", "", " --export ", false},
 };
 
@@ -237,6 +238,9 @@ class Taker {
     if (program == "python") return Python(word);
     if (program == "accelerate" || program == "docker" || program == "apptainer") {
       if (at_ < words_.size() && !LooksLikeFlag(words_[at_])) {
+        if (program == "docker" && words_[at_].value == "compose") {  // docker compose -f a.yaml run
+          while (at_ + 1 < words_.size() && words_[at_].value != "run" && words_[at_].value != "exec") ++at_;
+        }
         const std::string& verb = words_[at_].value;
         if ((program == "accelerate" && verb != "launch") ||
             (program != "accelerate" && verb != "run" && verb != "exec" && verb != "shell" && verb != "create")) {
@@ -283,6 +287,15 @@ class Taker {
     while (at_ < words_.size()) {
       Flags(grammar);
       if (at_ < words_.size()) Operand();
+    }
+    const Invocation& read = line_.chain.back();
+    if (program == "kubectl" && read.operands.size() > 1 && read.operands[1].value == "env") {  // set env NAME=value
+      for (const ShellWord& operand : read.operands) {
+        if (Assigns(operand)) Assign(operand);
+      }
+    }
+    if (const Flag* wrap = FindFlag(read, "--wrap"); program == "sbatch" && wrap != nullptr) {
+      line_.scripts.push_back(wrap->value);
     }
     return false;
   }

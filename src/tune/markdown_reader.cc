@@ -18,10 +18,14 @@ struct Block {
 
 std::vector<Block> Blocks(std::string_view text) {
   std::vector<Block> blocks;
-  std::string fence;  // that closes the open block
+  std::string fence;    // that closes the open block
+  bool quoted = false;  // the block stands in a quotation: '>' before each line
   int line = 0;
-  for (const std::string& row : Split(text, '\n')) {
+  for (std::string row : Split(text, '\n')) {
     ++line;
+    const size_t mark_at = row.find_first_not_of(" \t");
+    const bool quote = mark_at != std::string::npos && row[mark_at] == '>';
+    if (quote && (quoted || (fence.empty() && row.find("```") != std::string::npos))) row[mark_at] = ' ';
     const std::string_view trimmed = Trim(row);
     const char mark = trimmed.empty() ? ' ' : trimmed[0];
     size_t length = 0;
@@ -32,15 +36,21 @@ std::vector<Block> Blocks(std::string_view text) {
       const std::string_view info = Trim(trimmed.substr(length));
       if (mark == '`' && info.find('`') != std::string_view::npos) continue;  // inline code
       fence = std::string(length, mark);
+      quoted = quote;
       Block block;
       block.language = info.substr(0, info.find_first_of(" ,{\t:"));
       if (!info.empty() && info[0] == '{') block.language = info.substr(1, info.find_first_of("} ,", 1) - 1);
+      if (block.language == "code-block" || block.language == "code" || block.language == "sourcecode") {
+        const std::string_view rest = Trim(info.substr(std::min(info.find('}'), info.size() - 1) + 1));
+        block.language = rest.substr(0, rest.find_first_of(" ,\t"));
+      }
       std::transform(block.language.begin(), block.language.end(), block.language.begin(),
                      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
       block.line = line + 1;
       blocks.push_back(std::move(block));
     } else if (fencing && mark == fence[0] && length >= fence.size() && length == trimmed.size()) {
       fence.clear();
+      quoted = false;
     } else {
       blocks.back().text += row + "\n";
     }

@@ -156,7 +156,7 @@ class PythonReader {
       if (environ && !Printed(open)) unit_.used.insert(*name);
       return;
     }
-    size_t stop = std::min(masked_.find('\n', next), masked_.size());
+    size_t stop = std::min(masked_.find_first_of(";\n", next), masked_.size());
     while (stop > next + 1 && (masked_[stop - 1] == ' ' || masked_[stop - 1] == '\r')) --stop;  // a comment is blank
     const size_t place = environ ? start + owner.size() - 7 : start;
     Variable(*name, Value(next + 1, stop), place, false);

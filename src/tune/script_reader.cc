@@ -23,8 +23,9 @@ class ScriptReader {
  public:
   ScriptReader(bool fragment, Unit& unit, Units& others) : fragment_(fragment), unit_(unit), others_(others) {}
 
-  void Read(std::string_view text, int line, int column, int depth, int left = 1) {
-    ShellScript script = ReadShell(text, line, column, left);
+  void Read(std::string_view text, int line, int column, int depth, int left = 1,
+            const std::vector<ShellPlace>& places = {}) {
+    ShellScript script = ReadShell(text, line, column, left, places);
     std::vector<CommandLine> lines;
     lines.reserve(script.commands.size());
     for (const ShellCommand& command : script.commands) lines.push_back(TakeApart(command));
@@ -173,9 +174,10 @@ class ScriptReader {
   // bash -c 'text', and bash -c "$TEXT" where the script says what it is.
   void Script(const ShellWord& word, int depth) {
     const size_t first = word.text.find_first_not_of("\"");
-    if (word.known && first != std::string::npos && word.text[first] == '$') {
+    const bool bare = first == 0 && word.text[0] != '\'';  // --wrap=text, whose quotes are gone
+    if ((word.known && first != std::string::npos && word.text[first] == '$') || bare) {
       const ShellPlace place = word.PlaceOf(0);
-      Read(word.value, place.line, place.column, depth);
+      Read(word.value, place.line, place.column, depth, 1, word.places);
     } else {
       Read(Inside(word), word.line, word.column + 1, depth);
     }

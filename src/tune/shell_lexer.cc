@@ -91,6 +91,13 @@ void ShellLexer::Step() {
     ++column_;  // a column is a character, not a byte
   }
   ++at_;
+  while (next_place_ < places_.size() && places_[next_place_].at <= at_) {
+    if (places_[next_place_].at == at_) {
+      line_ = places_[next_place_].line;
+      column_ = places_[next_place_].column;
+    }
+    ++next_place_;
+  }
 }
 
 // What is put into the value next stands here.

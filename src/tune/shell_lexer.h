@@ -41,8 +41,9 @@ class ShellValues {
 class ShellLexer {
  public:
   // `left`: the column of every line's first character but the first line's.
-  ShellLexer(std::string_view text, int line, int column, int left)
-      : text_(text), line_(line), column_(column), left_(left) {}
+  // `places`: where its characters stand, for text that was put together.
+  ShellLexer(std::string_view text, int line, int column, int left, const std::vector<ShellPlace>& places = {})
+      : text_(text), line_(line), column_(column), left_(left), places_(places) {}
 
   ShellToken Next();
   // The text up to and including the two characters, as one word ("((" ... "))"). At the end of text: what is left.
@@ -89,6 +90,8 @@ class ShellLexer {
   std::string_view text_;
   size_t at_ = 0;
   int line_, column_, left_;
+  std::vector<ShellPlace> places_;
+  size_t next_place_ = 0;
   int next_line_ = 0, next_column_ = 0;            // where the next character of a word stands if nothing lies between
   int expansion_line_ = 0, expansion_column_ = 0;  // of the '$' that is being read
   const std::vector<Branch>* branches_ = nullptr;

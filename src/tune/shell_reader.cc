@@ -15,7 +15,8 @@ constexpr size_t kDeepestNesting = 200;  // deeper text is no script
 
 class Reader {
  public:
-  Reader(std::string_view text, int line, int column, int left) : lexer_(text, line, column, left) {
+  Reader(std::string_view text, int line, int column, int left, const std::vector<ShellPlace>& places)
+      : lexer_(text, line, column, left, places) {
     lexer_.At(&branches_);
   }
 
@@ -441,8 +442,8 @@ class Reader {
 
 }  // namespace
 
-ShellScript ReadShell(std::string_view text, int line, int column, int left) {
-  return Reader(text, line, column, left).Read();
+ShellScript ReadShell(std::string_view text, int line, int column, int left, const std::vector<ShellPlace>& places) {
+  return Reader(text, line, column, left, places).Read();
 }
 
 }  // namespace lockstep::tune

@@ -85,6 +85,7 @@ struct ShellScript {
 
 // `line` and `column` are those of the first character, for text inside another file; `left` is the column at which its
 // other lines begin (a block of YAML is indented).
-ShellScript ReadShell(std::string_view text, int line = 1, int column = 1, int left = 1);
+ShellScript ReadShell(std::string_view text, int line = 1, int column = 1, int left = 1,
+                      const std::vector<ShellPlace>& places = {});
 
 }  // namespace lockstep::tune

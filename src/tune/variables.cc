@@ -152,6 +152,16 @@ std::optional<std::string> Variables::Meant(std::string_view name) const {
     }
   }
   if (best || found != nullptr) return best;
+  // The right words in another order: NCCL_DISABLE_IB.
+  auto sorted = [](std::string_view text) {
+    std::vector<std::string> words = Split(text, '_');
+    std::sort(words.begin(), words.end());
+    return words;
+  };
+  const std::vector<std::string> own_words = sorted(name);
+  for (const Variable& row : rows_) {
+    if (row.status == "current" && row.name.size() == name.size() && sorted(row.name) == own_words) return row.name;
+  }
   // A name and some letters more: NCCL_ALGORITHM, NCCL_PROTOCOL.
   for (const Variable& row : rows_) {
     if (row.status != "current" || row.name.size() < owner.size() + 4 || row.name.back() == '*') continue;
