@@ -34,6 +34,38 @@ std::set<uint32_t> Shared(const Findings& findings) {
   return shared;
 }
 
+// Exceptions that did not end the program because another one did later: raised in a thread, raised at the same line
+// again and again, or said as a grave warning.
+void MarkSurvived(Findings* findings, const std::set<uint32_t>& shared) {
+  for (Finding& finding : findings->all) {
+    const bool warned = finding.level == Level::kWarning && finding.weight >= 6 && finding.role != Role::kKernel;
+    const bool own = findings->streams[finding.stream].rank >= 0 || !shared.contains(finding.source);
+    bool again = false;
+    for (const Finding& other : findings->all) {
+      again = again ||
+              (own && &other != &finding && other.stream == finding.stream && other.id == finding.id && other.frame &&
+               finding.frame && other.frame->file == finding.frame->file && other.frame->line == finding.frame->line);
+    }
+    // A rank that had to be stopped did not die of what it had got over before.
+    const bool stopped = std::any_of(findings->ends.begin(), findings->ends.end(), [&](const RankEnd& end) {
+      return end.rank == finding.rank && finding.rank >= 0 && end.after_stop;
+    });
+    if (again && stopped) finding.earlier = true;
+    if (!finding.thread && !warned && !again) continue;
+    const std::string family = finding.id.substr(0, finding.id.find('-'));
+    for (const Finding& later : findings->all) {
+      if (later.source != finding.source || later.line <= finding.line || !later.traceback || later.thread ||
+          Quiet(later) || later.role != Role::kRoot) {
+        continue;
+      }
+      const bool same_rank = later.rank < 0 || finding.rank < 0 || later.rank == finding.rank;
+      if (finding.thread && same_rank && IsStrong(later)) finding.earlier = true;
+      if (warned && IsStrong(later) && !later.id.starts_with(family)) finding.earlier = true;
+      if (again && same_rank && later.weight >= 3 && later.id != finding.id) finding.earlier = true;
+    }
+  }
+}
+
 }  // namespace
 
 void MarkEarlierAttempts(Findings* findings) {
@@ -65,6 +97,7 @@ void MarkEarlierAttempts(Findings* findings) {
       finding.earlier = (shell && same_rank && IsStrong(later)) || other_attempt;
     }
   }
+  MarkSurvived(findings, shared);
   // A program that reports errors all along and goes on does so to its end.
   for (Finding& finding : findings->all) {
     if (finding.id != "error-line" || finding.count < kManyErrors) continue;

@@ -1,5 +1,7 @@
 #include "diagnose/exceptions.h"
 
+#include "base/text.h"
+
 namespace lockstep::diagnose {
 namespace {
 
@@ -35,6 +37,8 @@ constexpr ExceptionRule kRules[] = {
      "find the rank that never came or ended first"},
     {"DistError", Role::kConsequence, 3, Policy::kOnce, "communication between ranks failed: {m}",
      "find the rank that ended first"},
+    {"ExceptionGroup", Role::kTrigger, 1, Policy::kNone, "several exceptions: {m}", "look at each of them"},
+    {"BaseExceptionGroup", Role::kTrigger, 1, Policy::kNone, "several exceptions: {m}", "look at each of them"},
     {"RayTaskError", Role::kTrigger, 2, Policy::kNone, "a Ray task failed: {m}", "look at the task's own traceback"},
     {"RayActorError", Role::kConsequence, 3, Policy::kOnce, "a Ray actor died: {m}",
      "look at the own log of that worker and at dmesg of its node"},
@@ -216,6 +220,36 @@ std::string ExceptionId(std::string_view type) {
   }
   if (id.back() == '-') id += "exception";
   return id;
+}
+
+// A message whose first line ends in a colon goes on in the next ones.
+std::string WholeMessage(const Raised& raised) {
+  std::string message = raised.message;
+  if (!raised.text.ends_with(':')) return message;
+  for (size_t i = 0; i < raised.after.size() && i < 4 && message.size() < 200; ++i) {
+    message += (message.empty() ? "" : " ") + raised.after[i].second;
+  }
+  return message;
+}
+
+std::string FillException(const char* pattern, const Raised& raised) {
+  std::string out;
+  for (std::string_view rest = pattern; !rest.empty();) {
+    if (rest.starts_with("{m}")) {
+      if (WholeMessage(raised).empty()) {
+        while (!out.empty() && (out.back() == ' ' || out.back() == ':')) out.pop_back();
+      }
+      out += Printable(WholeMessage(raised), 300);
+      rest.remove_prefix(3);
+    } else if (rest.starts_with("{t}")) {
+      out += Printable(ClassName(raised.type), 80);
+      rest.remove_prefix(3);
+    } else {
+      out += rest[0];
+      rest.remove_prefix(1);
+    }
+  }
+  return out;
 }
 
 bool IntroducesHandled(std::string_view line) {

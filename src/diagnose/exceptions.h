@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "diagnose/signatures.h"
+#include "diagnose/traceback.h"
 
 namespace lockstep::diagnose {
 
@@ -28,6 +29,9 @@ bool IsProgramError(std::string_view type);
 std::string_view ClassName(std::string_view type);
 // "py-out-of-memory-error".
 std::string ExceptionId(std::string_view type);
+
+// The rule's sentence with the class ({t}) and the message ({m}) put in.
+std::string FillException(const char* pattern, const Raised& raised);
 
 // A line before a traceback that says it was dealt with.
 bool IntroducesHandled(std::string_view line);

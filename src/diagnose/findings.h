@@ -36,6 +36,7 @@ struct Finding {
   Level level = Level::kNone;
 
   bool traceback = false;                              // an exception with its frames
+  bool thread = false;                                 // raised in a thread that is not the main one
   std::string exception;                               // class with modules
   std::optional<Frame> frame;                          // innermost frame of the user's own code
   std::vector<std::pair<uint64_t, std::string>> more;  // further lines worth showing
@@ -85,6 +86,8 @@ struct SourceInfo {
   uint64_t lines = 0, bytes = 0;
   uint64_t marks = 0;  // progress lines that advanced
   uint64_t last_mark_line = 0;
+  std::string last_words;  // the last line that is not empty
+  uint64_t last_words_line = 0;
 };
 
 struct Findings {

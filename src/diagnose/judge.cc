@@ -155,15 +155,6 @@ class Court {
     });
   }
 
-  // Whether the program went on after a grave warning and ended by something of another kind.
-  bool EndedByAnother(const Finding& warning) const {
-    const std::string family = warning.id.substr(0, warning.id.find('-'));
-    return std::any_of(f_.all.begin(), f_.all.end(), [&](const Finding& other) {
-      return other.source == warning.source && other.line > warning.line && other.traceback && IsCause(other) &&
-             other.weight >= kStrong && other.level != Level::kWarning && !other.id.starts_with(family);
-    });
-  }
-
   void MakeCandidates() {
     for (const Finding& finding : f_.all) {
       if (finding.weight <= 0) continue;
@@ -176,8 +167,7 @@ class Court {
       // What a speaker says last was not got over.
       const bool final = finding.traceback && stream.last_line <= finding.line + 3 && stream.marks == finding.marks &&
                          finding.level != Level::kDebug;
-      candidate.soft = candidate.recovered || (quiet && finding.role != Role::kKernel && !final &&
-                                               (finding.weight < 6 || EndedByAnother(finding)));
+      candidate.soft = candidate.recovered || (quiet && finding.weight < 6 && finding.role != Role::kKernel && !final);
       if (finding.id == "num-nan") {
         candidate.soft = stream.loss_finite;
         candidate.recovered = candidate.soft;
@@ -521,6 +511,15 @@ class Court {
                                                frame.source.empty() ? "" : fmt::format(": {}", frame.source))));
     }
     for (const auto& [line, text] : finding.more) out->evidence.push_back(Line(finding, line, text));
+    // Who ends silently: what it said last.
+    for (const SourceInfo& source : f_.sources) {
+      if (!chosen.from_end || source.rank != out->rank || source.rank < 0 || source.last_words.empty()) continue;
+      out->evidence.push_back({.file = source.path,
+                               .line = source.last_words_line,
+                               .text = Printable(source.last_words, 300),
+                               .rank = source.rank,
+                               .node = source.node});
+    }
     for (const Candidate& candidate : candidates_) {
       if (out->evidence.size() >= kMaxEvidence) break;
       const Finding& other = *candidate.finding;

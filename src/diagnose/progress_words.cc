@@ -2,7 +2,6 @@
 
 #include <re2/re2.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -28,9 +27,12 @@ std::optional<uint64_t> EpochPosition(std::string_view line) {
   static const RE2 pattern(
       R"((?i)\b(?:epoch|train|iter)s?(?:\(train\))?:? {0,2}\[? {0,3}(\d+)\]?(?:[\s,:]*\[\s*(\d+)/\d+|/(\d+))?)");
   static const RE2 pair(R"(\[(\d+), +(\d+)\] \w*loss)");  // "[3,   450] loss: 0.117"
-  const re2::StringPiece start(line.data(), std::min<size_t>(line.size(), 200));
+  const std::string_view start = line.substr(0, 200);
+  const re2::StringPiece piece(start.data(), start.size());
+  const size_t close = start.find("] ");
+  const bool paired = close != std::string_view::npos && start.find("loss", close) < close + 20;
   std::string epoch, step;
-  if (!RE2::PartialMatch(start, pair, &epoch, &step) && !RE2::PartialMatch(start, pattern, &epoch, &step)) {
+  if (!(paired && RE2::PartialMatch(piece, pair, &epoch, &step)) && !RE2::PartialMatch(piece, pattern, &epoch, &step)) {
     return std::nullopt;
   }
   return std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);

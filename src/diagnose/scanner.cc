@@ -21,7 +21,7 @@ enum Marker : uint32_t { kTracebackMark, kProgressMark, kFinishedMark, kErrorMar
 
 const char* const kMarkerPatterns[kMarkers] = {
     R"(Traceback \(most recent call last\)|Fatal Python error: )",
-    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train|iter)s?(\(train\))?:? {0,2}\[? {0,3}\d)|\[\d+, +\d+\] \w*loss)",
+    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d)|(Epoch|Iter)\(train\) {1,2}\[|, +\d+\] \w*loss)",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
     R"(|(job|run|training job)[ _](completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after)|^(done|finished|completed|success)[.! ]*$)",
@@ -48,35 +48,6 @@ std::string Fill(const std::string& pattern, const Match& match) {
     }
   }
   return out;
-}
-
-std::string FillException(const char* pattern, const Raised& raised) {
-  std::string out;
-  for (std::string_view rest = pattern; !rest.empty();) {
-    if (rest.starts_with("{m}")) {
-      if (raised.message.empty()) {
-        while (!out.empty() && (out.back() == ' ' || out.back() == ':')) out.pop_back();
-      }
-      out += Printable(raised.message, 300);
-      rest.remove_prefix(3);
-    } else if (rest.starts_with("{t}")) {
-      out += Printable(ClassName(raised.type), 80);
-      rest.remove_prefix(3);
-    } else {
-      out += rest[0];
-      rest.remove_prefix(1);
-    }
-  }
-  return out;
-}
-
-// Words of a scheduler or launcher that follow a traceback do not belong to its message.
-bool BelongsToMessage(const Signature& row) {
-  if (row.role == Role::kTrigger || row.role == Role::kAdvice || row.weight == 0) return false;
-  for (const char* domain : {"slurm", "k8s", "proc", "mpi", "hw", "shell"}) {
-    if (row.domain == domain) return false;
-  }
-  return true;
 }
 
 void RemoveColours(std::string_view text, std::string* out) {
@@ -185,8 +156,23 @@ void Scanner::Feed(std::string_view chunk) {
   number += static_cast<uint64_t>(std::count(chunk.begin() + static_cast<ptrdiff_t>(counted), chunk.end(), '\n'));
   lines_ = number - 1;
   findings_->sources[source_].lines = lines_;
+  KeepLastWords(chunk);
   candidates_ = candidates;
   candidates_.clear();
+}
+
+// What a rank that ends silently said last is the only trace it leaves.
+void Scanner::KeepLastWords(std::string_view chunk) {
+  const size_t last = chunk.find_last_not_of(" \t\r\n");
+  if (last == std::string_view::npos) return;
+  const size_t before = chunk.rfind('\n', last);
+  const size_t begin = before == std::string_view::npos ? 0 : before + 1;
+  SourceInfo& source = findings_->sources[source_];
+  std::string buffer;
+  source.last_words =
+      Trim(CleanLine(chunk.substr(begin, std::min<size_t>(last + 1 - begin, 2000)), last - begin, &buffer));
+  const auto after = std::count(chunk.begin() + static_cast<ptrdiff_t>(last), chunk.end(), '\n');
+  source.last_words_line = lines_ - static_cast<uint64_t>(after) + 1;
 }
 
 void Scanner::End() {
@@ -235,7 +221,8 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
   line.number = findings_->sources[source_].lines;
   size_t from = begin, to = end;
   if (end - begin > kMaxLine) {
-    from = at - begin > kMaxLine / 4 ? at - kMaxLine / 4 : begin;
+    // Inside a traceback the front of a line matters: the class of the exception.
+    from = open_ == 0 && at - begin > kMaxLine / 4 ? at - kMaxLine / 4 : begin;
     to = std::min(end, from + kMaxLine);
   }
   line.raw = chunk.substr(from, to - from);
@@ -278,6 +265,7 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
     speaker.traceback_level = line.origin.level;
     speaker.traceback_rank = line.origin.rank >= 0 ? line.origin.rank : ends_.TakeSpawned();
     speaker.traceback_node = std::string(line.origin.node);
+    speaker.traceback_thread = false;
     // An error line just before it only introduces it.
     if (!findings_->all.empty() && findings_->all.back().id == "error-line" &&
         findings_->all.back().source == source_ && findings_->all.back().line + 1 == line.number) {
@@ -294,43 +282,18 @@ void Scanner::Visit(std::string_view chunk, size_t begin, size_t end, size_t at,
       const Origin origin = ReadOrigin(previous, style_, year_);
       if (IntroducesHandled(previous) && origin.rank == line.origin.rank) speaker.traceback_level = Level::kWarning;
       if (Has(previous, "Exception ignored in")) speaker.traceback_level = Level::kDebug;
+      speaker.traceback_thread = previous.starts_with("Exception in thread ");
     }
     ++open_;
     return;
   }
   if (progress) ReadProgress(chunk.substr(begin, end - begin), line.number, speaker, line.time);
-  if (interesting) Match_(line, speaker, patterns);
-}
-
-// A traceback inside one line of JSON or of a printed string, its line ends written as \n.
-bool Scanner::ReadEscaped(const Line& line, Speaker& speaker) {
-  const size_t begin = line.origin.text.find("Traceback (most recent call last)");
-  if (begin == std::string_view::npos) return false;
-  const std::string_view rest = line.origin.text.substr(begin);
-  const size_t first = rest.find("\\n");
-  if (first == std::string_view::npos) return false;
-  speaker.traceback = std::make_unique<Traceback>(rest.substr(0, first), line.number);
-  speaker.traceback_time = line.time;
-  speaker.traceback_exact = line.exact;
-  speaker.traceback_level = line.origin.level == Level::kError ? Level::kNone : line.origin.level;
-  speaker.traceback_rank = line.origin.rank;
-  speaker.traceback_node = std::string(line.origin.node);
-  ++open_;
-  std::string one;
-  for (size_t i = first + 2; i <= rest.size(); ++i) {
-    const bool escaped = i + 1 < rest.size() && rest[i] == '\\';
-    if (i == rest.size() || rest[i] == '"' || (escaped && rest[i + 1] == 'n')) {
-      if (!one.empty() && speaker.traceback->Feed(one, line.number, false) == Traceback::Verdict::kEnded) break;
-      one.clear();
-      if (i == rest.size() || rest[i] == '"') break;
-      ++i;
-    } else {
-      if (escaped) ++i;
-      one += rest[i];
-    }
+  if (!interesting) return;
+  place_.reset();
+  if (line.origin.text.starts_with("SyntaxError: ") || line.origin.text.starts_with("IndentationError: ")) {
+    place_ = PlaceBefore(chunk.substr(0, begin));
   }
-  CloseTraceback(speaker);
-  return true;
+  Match_(line, speaker, patterns);
 }
 
 // An epoch counts when its numbers rise.
@@ -469,6 +432,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       finding.rank = told.rank;
       if (!told.node.empty()) finding.node = told.node;
     }
+    finding.frame = place_;
     if (finding.weight > 0) findings_->Add(std::move(finding));
     return;
   }
@@ -506,93 +470,6 @@ void Scanner::AddErrorLine(const Line& line, Speaker& speaker) {
   finding.cause = fmt::format("the program reports an error: {}", Printable(text, 300));
   finding.remedy = "read the line and those around it; no signature knows it";
   findings_->Add(std::move(finding));
-}
-
-void Scanner::CloseTraceback(Speaker& speaker) {
-  const std::unique_ptr<Traceback> traceback = std::move(speaker.traceback);
-  --open_;
-  Line line;
-  line.number = traceback->line();
-  line.time = speaker.traceback_time;
-  line.exact = speaker.traceback_exact;
-  line.origin.rank = speaker.traceback_rank;
-  line.origin.node = speaker.traceback_node;
-  line.origin.level = speaker.traceback_level;
-  Finding finding = NewFinding(line, speaker);
-  finding.traceback = true;
-  if (traceback->raised().empty()) {
-    // A first line alone, its frames under another tag, says nothing.
-    if (traceback->frames() > 0) {
-      finding.id = "py-exception";
-      finding.role = Role::kRoot;
-      finding.weight = 4;
-      finding.policy = Policy::kOnce;
-      finding.text = "Traceback (most recent call last):";
-      finding.cause = "a Python exception; the log does not show which";
-      finding.remedy = "look at the whole output of this rank";
-      findings_->Add(std::move(finding));
-    }
-    return;
-  }
-  // Of a chain, the exception that explains most.
-  const std::vector<Raised>& raised = traceback->raised();
-  int chosen = -1, best_score = -1;
-  Finding best;
-  for (size_t i = 0; i < raised.size(); ++i) {
-    const Raised& one = raised[i];
-    if (!one.complete && one.innermost.line == 0) continue;
-    Finding candidate = finding;
-    const ExceptionRule& rule = RuleFor(one.type, one.message);
-    candidate.id = one.complete ? ExceptionId(one.type) : "py-exception";
-    candidate.role = rule.role;
-    candidate.weight = rule.weight;
-    candidate.policy = rule.policy;
-    candidate.cause = one.complete ? FillException(rule.cause, one) : "a Python exception; the log does not show which";
-    candidate.remedy = rule.remedy;
-    int row = -1;
-    Match match;
-    for (size_t k = 0; k <= one.after.size(); ++k) {
-      Match found;
-      const int here = BestRow(k == 0 ? std::string_view(one.text) : std::string_view(one.after[k - 1].second), &found);
-      if (here < 0 || !BelongsToMessage(rows_[static_cast<size_t>(here)])) continue;
-      if (row < 0 || rows_[static_cast<size_t>(here)].weight > rows_[static_cast<size_t>(row)].weight) {
-        row = here;
-        match = std::move(found);
-      }
-    }
-    if (row >= 0) {
-      FillFromRow(row, match, &candidate);
-    }
-    // Of equal weight, a message that is known says more than a class. A signal that came first explains all that
-    // was raised while it was handled.
-    const bool told = i == 0 && (one.type.ends_with("SignalException") || one.type == "KeyboardInterrupt");
-    const int score = told ? 100 : candidate.weight * 2 + (row >= 0 ? 1 : 0);
-    const bool later = one.link == Link::kDuringHandling || one.link == Link::kOriginal;
-    if (score > best_score || (score == best_score && later)) {
-      best_score = score;
-      chosen = static_cast<int>(i);
-      best = std::move(candidate);
-    }
-  }
-  if (chosen < 0) return;
-  const Raised& main = raised[static_cast<size_t>(chosen)];
-  best.exception = main.type;
-  if (main.complete) {
-    best.line = main.line;
-    best.text = main.text;
-  } else {
-    best.text = "Traceback (most recent call last):";
-  }
-  const Frame* frame = main.user.line > 0 ? &main.user : nullptr;
-  for (const Raised& one : raised) {
-    if (frame == nullptr && one.user.line > 0) frame = &one.user;
-  }
-  if (frame == nullptr && main.innermost.line > 0) frame = &main.innermost;
-  if (frame != nullptr) best.frame = *frame;
-  for (const auto& after : main.after) {
-    if (best.more.size() < 3) best.more.push_back(after);
-  }
-  findings_->Add(std::move(best));
 }
 
 }  // namespace lockstep::diagnose

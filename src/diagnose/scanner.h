@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ class Scanner {
     Level traceback_level = Level::kNone;
     int traceback_rank = -1;
     std::string traceback_node;
+    bool traceback_thread = false;  // not of the main thread
   };
   struct Line {
     uint64_t number = 0;
@@ -65,6 +67,7 @@ class Scanner {
   void Match_(const Line& line, Speaker& speaker, const std::vector<uint32_t>& patterns);
   void CloseTraceback(Speaker& speaker);
   static bool ReadEpochLine(std::string_view text, Speaker* speaker);
+  void KeepLastWords(std::string_view chunk);
   bool ReadEscaped(const Line& line, Speaker& speaker);
   void ReadProgress(std::string_view raw, uint64_t number, Speaker& speaker, double time);
   double TimeBefore(std::string_view chunk, size_t begin) const;
@@ -85,6 +88,7 @@ class Scanner {
   std::map<std::string, Speaker> speakers_;
   RankEndReader ends_;
   std::string clean_, uncoloured_;
+  std::optional<Frame> place_;  // of a syntax error that has no traceback
   std::vector<Matcher::Candidate> candidates_;
 };
 

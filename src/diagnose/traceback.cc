@@ -172,6 +172,7 @@ bool Traceback::ReadException(std::string_view text, uint64_t line) {
     raised_.push_back(std::move(raised));
   }
   Raised& raised = raised_.back();
+  group_ = group_ || type.ends_with("ExceptionGroup");
   raised.type = std::move(type);
   raised.message = std::move(message);
   raised.line = line;
@@ -277,6 +278,11 @@ Traceback::Verdict Traceback::Feed(std::string_view text, uint64_t line, bool lo
     }
     case State::kAfter: {
       if (margin && body.starts_with("-+-")) return Verdict::kMine;
+      // Members of a group that have no frames of their own.
+      if (margin && group_ && raised_.size() < kMaxLinks && LooksFinal(body)) {
+        next_ = Link::kDirectCause;
+        if (ReadException(body, line)) return Verdict::kMine;
+      }
       if (++after_ > kMaxAfter) return Verdict::kEnded;
       if (body.empty()) return Verdict::kMine;
       if (open_ > 0) {
@@ -300,6 +306,24 @@ Traceback::Verdict Traceback::Feed(std::string_view text, uint64_t line, bool lo
     }
   }
   return Verdict::kEnded;
+}
+
+std::optional<Frame> PlaceBefore(std::string_view text) {
+  for (int i = 0; i < 5 && !text.empty(); ++i) {
+    if (text.back() == '\n') text.remove_suffix(1);
+    const size_t before = text.rfind('\n');
+    const std::string_view line = Trim(text.substr(before == std::string_view::npos ? 0 : before + 1));
+    const size_t begin = line.find("File \""), quote = line.find("\", line ");
+    if (begin != std::string_view::npos && quote != std::string_view::npos && quote > begin) {
+      Frame frame;
+      frame.file = std::string(line.substr(begin + 6, quote - begin - 6).substr(0, 300));
+      frame.line = Integer(line.substr(quote + 8));
+      return frame;
+    }
+    if (before == std::string_view::npos) break;
+    text = text.substr(0, before + 1);
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::diagnose

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,7 @@ class Traceback {
 
   uint64_t line_ = 0;
   State state_ = State::kFrames;
-  bool fault_ = false, boxed_ = false, other_thread_ = false;
+  bool fault_ = false, boxed_ = false, other_thread_ = false, group_ = false;
   size_t base_ = 0;  // indentation of the whole block
   bool based_ = false, expect_source_ = false;
   int foreign_ = 0, after_ = 0, frames_ = 0, lines_ = 0, open_ = 1;
@@ -59,5 +60,8 @@ class Traceback {
 
 // Whether a frame's file belongs to the interpreter or an installed package rather than to the user.
 bool IsLibraryFile(std::string_view file);
+
+// The file and line that the last lines of `text` name: a syntax error of the main script has no traceback.
+std::optional<Frame> PlaceBefore(std::string_view text);
 
 }  // namespace lockstep::diagnose

@@ -45,11 +45,11 @@ void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* o
   }
   if (!reached.empty() &&
       (missing.size() == 1 || (!missing.empty() && missing.size() * 2 < static_cast<size_t>(world)))) {
+    const std::string who = reached.size() == 1 ? "one rank reports" : fmt::format("{} ranks report", reached.size());
     out->rank = missing[0];
     out->node.clear();
-    out->cause += missing.size() == 1
-                      ? fmt::format("; {} ranks report it, rank {} does not: it never came", reached.size(), missing[0])
-                      : fmt::format("; {} ranks report it, ranks {} do not", reached.size(), fmt::join(missing, ", "));
+    out->cause += missing.size() == 1 ? fmt::format("; {} it, rank {} does not: it never came", who, missing[0])
+                                      : fmt::format("; {} it, ranks {} do not", who, fmt::join(missing, ", "));
     out->confidence = std::max(out->confidence, 0.6);
   } else if (behind >= 0) {
     out->rank = behind;

@@ -110,6 +110,80 @@ TEST(Tracebacks, OfARankAreReadThroughTheLoggerThatPassesThemOn) {
   EXPECT_EQ(d.rank, 7);
 }
 
+TEST(Tracebacks, OfAThreadGiveWayToTheOneThatEndedTheProgram) {
+  const std::string thread = "Exception in thread Thread-1 (prefetch):\n" + Trace("", "ConnectionError: refused");
+  EXPECT_EQ(Of(thread + Trace("", "IndexError: list index out of range")).signature, "py-index-error");
+  EXPECT_EQ(Of(thread).signature, "py-connection-error");
+  EXPECT_EQ(Of(thread + Trace("", "RuntimeError: Pin memory thread exited unexpectedly")).signature,
+            "py-connection-error");
+}
+
+TEST(Tracebacks, WhatTheSameLineRaisedAgainAndAgainWasSurvived) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += Trace("[rank1]: ", "KeyError: " + std::to_string(i)) + "once more\n";
+  const std::string last =
+      "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/home/u/fit.py\", line 99, in <module>\n"
+      "[rank1]:     wait()\n[rank1]: TimeoutError: nobody came\n";
+  EXPECT_EQ(Of(text + last).signature, "py-timeout-error");
+  EXPECT_EQ(Of(text).signature, "py-key-error");
+}
+
+TEST(Tracebacks, OfAGroupNameTheFirstOfItsExceptions) {
+  const Diagnosis d =
+      Of("  + Exception Group Traceback (most recent call last):\n"
+         "  |   File \"/home/u/fit.py\", line 8, in <module>\n  |     check()\n"
+         "  | ExceptionGroup: several checks failed (2 sub-exceptions)\n"
+         "  +-+---------------- 1 ----------------\n    | ValueError: shape (3,4) is not (4,3)\n"
+         "    +---------------- 2 ----------------\n    | KeyError: 'lr'\n"
+         "    +------------------------------------\n");
+  EXPECT_EQ(d.signature, "py-value-error");
+  EXPECT_THAT(d.cause, HasSubstr("shape (3,4)"));
+}
+
+TEST(Tracebacks, WhatWasRaisedOnPurposeSpeaksForAChain) {
+  const Diagnosis d = Of(Trace("", "ConnectionRefusedError: [Errno 111] Connection refused") +
+                         "\nThe above exception was the direct cause of the following exception:\n\n" +
+                         Trace("", "ValueError: no vocabulary there") +
+                         "\nDuring handling of the above exception, another exception occurred:\n\n" +
+                         Trace("", "SystemError: set-up failed"));
+  EXPECT_THAT(d.cause, HasSubstr("no vocabulary"));
+}
+
+TEST(Tracebacks, WordsInQuotesAreDataNotErrors) {
+  EXPECT_EQ(Of(Trace("", "ValueError: label 'CUDA out of memory' is not known")).signature, "py-value-error");
+  EXPECT_EQ(Of(Trace("", "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB")).signature, "cuda-oom");
+}
+
+TEST(Tracebacks, AMessageThatEndsInAColonGoesOn) {
+  EXPECT_THAT(Of(Trace("", "ValueError: config is wrong:") + "  - lr must be positive\n").cause,
+              HasSubstr("lr must be positive"));
+}
+
+TEST(Tracebacks, AClassIsReadFromALineOfAnyLength) {
+  const Diagnosis d = Of(Trace("", "ValueError: " + std::string(300'000, 'x') + " Error: y"));
+  EXPECT_EQ(d.signature, "py-value-error");
+}
+
+TEST(Syntax, AnErrorOfTheMainScriptHasItsPlace) {
+  const Diagnosis d = Of("  File \"/home/u/fit.py\", line 2\n    def\n       ^\nSyntaxError: invalid syntax\n");
+  EXPECT_EQ(d.signature, "py-syntax");
+  ASSERT_GE(d.evidence.size(), 2u);
+  EXPECT_THAT(d.evidence[1].text, HasSubstr("/home/u/fit.py:2"));
+}
+
+TEST(Ends, OfASilentRankShowItsLastWords) {
+  Result<Diagnosis> found =
+      DiagnoseText({{.name = "rank-1.log", .rank = 1, .text = "reading\ngiving up: bad shard\n\n"},
+                    {.name = "log", .text = "srun: error: n1: task 1: Exited with exit code 3\n"}},
+                   {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->signature, "exit-3");
+  bool shown = false;
+  for (const EvidenceLine& line : found->evidence)
+    shown = shown || (line.text == "giving up: bad shard" && line.line == 2);
+  EXPECT_TRUE(shown);
+}
+
 TEST(Ends, KilledBehindABarIsAnEnd) {
   EXPECT_EQ(Of("epochs:  20%|##  | 3/15 [1:27:15<5:56:40, 3.41s/it, loss=3.71]Killed\n").signature, "exit-sigkill");
 }
