@@ -122,7 +122,12 @@ Outcome CheckCheckpointDir(const Scene& scene) {
 Outcome CheckTmp(const Scene& scene) {
   const auto named = scene.env.find("TMPDIR");
   const bool given = named != scene.env.end() && !named->second.empty();
-  return CheckFolder(given ? named->second : "/tmp", {"TMPDIR", kGiB, 64 * kMiB});
+  struct stat info{};
+  const bool there = given && stat(named->second.c_str(), &info) == 0;
+  Outcome outcome = CheckFolder(there ? named->second : "/tmp", {"TMPDIR", kGiB, 64 * kMiB});
+  // Nobody makes it: Python quietly takes another, and others fail.
+  if (given && !there) outcome.Warn(fmt::format("TMPDIR={} is not there", named->second), "make it, or unset TMPDIR");
+  return outcome;
 }
 
 Outcome CheckData(const Scene& scene) {

@@ -58,9 +58,14 @@ const char* Meaning(int xid) {
   }
 }
 
+Outcome None(const Scene& scene) {
+  return Outcome::Skip(!scene.here.gpus.empty()            ? "no GPU is visible to the job"
+                       : scene.here.gpu_source == "amdgpu" ? "AMD GPUs are not examined"
+                                                           : "no GPU here");
+}
+
 std::optional<Outcome> NoGpus(const Scene& scene) {
-  if (!scene.visible.empty()) return std::nullopt;
-  return Outcome::Skip(scene.here.gpus.empty() ? "no GPU here" : "no GPU is visible to the job");
+  return scene.visible.empty() ? std::optional(None(scene)) : std::nullopt;
 }
 
 // NVIDIA display or compute devices on the PCI bus, driver or not.
@@ -135,7 +140,7 @@ Outcome CheckGpuCount(const Scene& scene) {
                    "run `nvidia-smi`; in a container start it with --gpus all, in a job ask the scheduler for GPUs");
       return outcome;
     }
-    return Outcome::Skip("no GPU here");
+    return None(scene);
   }
   for (const GpuState& gpu : scene.here.gpus) {
     if (gpu.error.empty()) continue;

@@ -134,7 +134,9 @@ Outcome CheckMemory(const Scene& scene) {
                                  ? "ask for more (--mem of the scheduler, resources.limits.memory of the pod)"
                                  : "end what uses it (ps aux --sort -rss | head), or start fewer ranks";
   if (*left < kMemoryNeeded * Ranks(scene)) {
-    outcome.Fail(text + ": PyTorch with CUDA alone takes more", remedy);
+    outcome.Fail(
+        text + (scene.visible.empty() ? ": PyTorch alone may take more" : ": PyTorch with CUDA alone takes more"),
+        remedy);
   } else if (*left < kMemoryWanted * Ranks(scene)) {
     outcome.Warn(text, remedy);
   }

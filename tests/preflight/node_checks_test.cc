@@ -242,6 +242,14 @@ TEST(Disks, AFolderThatIsNotThereYetIsTriedAboveAndNothingIsLeft) {
   ExpectProblem(CheckLogDir(scene), State::kFail, "is a file");
 }
 
+TEST(Disks, ATemporaryFolderThatIsNamedMustBeThere) {
+  Scene scene = HealthyScene();
+  const auto said = [&] { return CheckTmp(scene).ToJson().dump(); };
+  EXPECT_THAT(said(), testing::Not(HasSubstr("is not there")));
+  scene.env["TMPDIR"] = "/nonexistent/scratch";
+  EXPECT_THAT(said(), HasSubstr("TMPDIR=/nonexistent/scratch is not there"));
+}
+
 TEST(Disks, DataMustBeThereAndNotEmpty) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
