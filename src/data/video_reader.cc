@@ -46,21 +46,34 @@ bool HeadOfMp4(const std::string& path) {
   return std::string_view(head + 4, 4) == "ftyp";
 }
 
-// Clockwise; 0 for angles that are no quarter turns.
-int QuarterTurns(const AVStream* stream) {
+// How a player must turn the picture: a point (x, y) of it is shown at (a x + c y, b x + d y), y downwards. Of quarter
+// turns and mirrors each is -1, 0 or 1; other angles are left as they are.
+struct Turned {
+  int a = 1, b = 0, c = 0, d = 1;
+  bool Plain() const { return a == 1 && d == 1; }
+  bool Upright() const { return a != 0; }
+};
+
+Turned TurnedOf(const AVStream* stream) {
 #if LIBAVFORMAT_VERSION_MAJOR >= 61
   const AVPacketSideData* data = av_packet_side_data_get(
       stream->codecpar->coded_side_data, stream->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-  const uint8_t* matrix = data == nullptr ? nullptr : data->data;
+  const auto* matrix = data == nullptr ? nullptr : reinterpret_cast<const int32_t*>(data->data);
 #else
-  const uint8_t* matrix = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, nullptr);
+  const auto* matrix =
+      reinterpret_cast<const int32_t*>(av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, nullptr));
 #endif
-  if (matrix == nullptr) return 0;
-  const double degrees = -av_display_rotation_get(reinterpret_cast<const int32_t*>(matrix));
-  if (!std::isfinite(degrees)) return 0;
-  const double turns = degrees / 90;
-  if (std::abs(turns - std::round(turns)) > 0.01) return 0;
-  return ((static_cast<int>(std::lround(turns)) % 4) + 4) % 4;
+  if (matrix == nullptr) return {};
+  const double scale_x = std::hypot(matrix[0], matrix[3]), scale_y = std::hypot(matrix[1], matrix[4]);
+  if (scale_x == 0 || scale_y == 0) return {};
+  const double exact[4] = {matrix[0] / scale_x, matrix[1] / scale_y, matrix[3] / scale_x, matrix[4] / scale_y};
+  for (const double part : exact) {
+    if (std::abs(part - std::round(part)) > 0.01) return {};
+  }
+  const Turned turned = {static_cast<int>(std::lround(exact[0])), static_cast<int>(std::lround(exact[1])),
+                         static_cast<int>(std::lround(exact[2])), static_cast<int>(std::lround(exact[3]))};
+  if (turned.a * turned.d - turned.b * turned.c == 0) return {};
+  return turned;
 }
 
 class AvReader : public VideoReader {
@@ -99,6 +112,7 @@ class AvReader : public VideoReader {
   AvOwned<AVFrame> rgb_;
   AvOwned<SwsContext> scaler_;
   AVPixelFormat scaler_takes_ = AV_PIX_FMT_NONE;
+  Turned turned_by_;
   std::vector<uint8_t> turned_;
   AVStream* stream_ = nullptr;
   bool draining_ = false;
@@ -167,10 +181,10 @@ Status AvReader::Start() {
   if (rate.num <= 0 || rate.den <= 0) rate = stream_->r_frame_rate;
   if (rate.num > 0 && rate.den > 0) info_.rate = {rate.num, rate.den};
   info_.frames = ClaimedFrames(format_.get(), stream_);
-  info_.quarter_turns = QuarterTurns(stream_);
+  turned_by_ = TurnedOf(stream_);
   AVRational aspect =
       stream_->sample_aspect_ratio.num > 0 ? stream_->sample_aspect_ratio : stream_->codecpar->sample_aspect_ratio;
-  if (info_.quarter_turns % 2 != 0) std::swap(aspect.num, aspect.den);
+  if (!turned_by_.Upright()) std::swap(aspect.num, aspect.den);
   if (aspect.num > 0 && aspect.den > 0) info_.pixel_aspect = {aspect.num, aspect.den};
   return Status::Ok();
 }
@@ -348,21 +362,24 @@ Status AvReader::Convert(VideoFrame* frame) {
     return Wrong("its pixels do not become RGB");
   }
   *frame = VideoFrame{0, width, height, rgb_->data[0], static_cast<size_t>(rgb_->linesize[0]), 0};
-  if (info_.quarter_turns != 0) Turn(frame);
+  if (!turned_by_.Plain()) Turn(frame);
   return Status::Ok();
 }
 
 void AvReader::Turn(VideoFrame* frame) {
-  const int turns = info_.quarter_turns;
-  const int width = turns % 2 == 0 ? frame->width : frame->height;
-  const int height = turns % 2 == 0 ? frame->height : frame->width;
+  const auto [a, b, c, d] = turned_by_;
+  const int width = a != 0 ? frame->width : frame->height;
+  const int height = a != 0 ? frame->height : frame->width;
   turned_.resize(static_cast<size_t>(width) * height * 3);
+  // Of the two each point comes from, one is used: along it, or against it from its end.
+  const auto along = [&](int by_x, int by_y, int x, int y) {
+    if (by_x != 0) return by_x > 0 ? x : width - 1 - x;
+    return by_y > 0 ? y : height - 1 - y;
+  };
   uint8_t* to = turned_.data();
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x, to += 3) {
-      const int from_x = turns == 1 ? y : turns == 2 ? width - 1 - x : frame->width - 1 - y;
-      const int from_y = turns == 1 ? frame->height - 1 - x : turns == 2 ? height - 1 - y : x;
-      const uint8_t* from = frame->rgb + from_y * frame->stride + static_cast<size_t>(from_x) * 3;
+      const uint8_t* from = frame->rgb + along(c, d, x, y) * frame->stride + static_cast<size_t>(along(a, b, x, y)) * 3;
       std::copy_n(from, 3, to);
     }
   }

@@ -45,7 +45,6 @@ struct VideoInfo {
   Ratio rate;           // mean frames a second; 0: not said
   uint64_t frames = 0;  // 0: not said
   Ratio pixel_aspect{1, 1};
-  int quarter_turns = 0;  // clockwise, already applied to the frames
 };
 
 class VideoReader {

@@ -29,6 +29,7 @@ struct VideoSpec {
   const char* movflags = "";
   int skip_packets = 0;      // so many of the first are not written: the file begins without a key frame
   int turn = 0;              // degrees clockwise that a player must turn the picture
+  bool mirror = false;       // and then show it with left and right exchanged
   bool mark_corner = false;  // the top left quarter is white
 };
 
@@ -55,7 +56,7 @@ inline std::string WriteVideo(const std::string& path, const VideoSpec& spec) {
   stream->time_base = context->time_base;
   stream->avg_frame_rate = context->framerate;
   avcodec_parameters_from_context(stream->codecpar, context);
-  if (spec.turn != 0) {
+  if (spec.turn != 0 || spec.mirror) {
 #if LIBAVFORMAT_VERSION_MAJOR >= 61
     AVPacketSideData* side =
         av_packet_side_data_new(&stream->codecpar->coded_side_data, &stream->codecpar->nb_coded_side_data,
@@ -65,6 +66,7 @@ inline std::string WriteVideo(const std::string& path, const VideoSpec& spec) {
     uint8_t* matrix = av_stream_new_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof(int32_t));
 #endif
     av_display_rotation_set(reinterpret_cast<int32_t*>(matrix), spec.turn);  // as a player would turn it, clockwise
+    av_display_matrix_flip(reinterpret_cast<int32_t*>(matrix), spec.mirror ? 1 : 0, 0);
   }
   if (avio_open(&format->pb, path.c_str(), AVIO_FLAG_WRITE) < 0) return "cannot write " + path;
   AVDictionary* options = nullptr;

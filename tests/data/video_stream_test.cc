@@ -322,23 +322,23 @@ TEST_F(VideoStreamTest, WhatHasNoPicturesIsNamed) {
               HasSubstr("sound.wav' cannot be decoded: it has no video"));
 }
 
-TEST_F(VideoStreamTest, QuarterTurnsAreDone) {
-  // The white corner of the stored picture, clockwise from the top left: 0, 1, 2, 3.
-  for (int turns = 0; turns < 4; ++turns) {
-    const std::string path =
-        Make("t.mp4", {.frames = 2, .width = 64, .height = 32, .turn = turns * 90, .mark_corner = true});
-    const Film film = ReadAll(path);
+TEST_F(VideoStreamTest, QuarterTurnsAndMirrorsAreDone) {
+  const int mirrored[] = {1, 0, 3, 2};
+  for (int way = 0; way < 8; ++way) {
+    const int turns = way % 4;
+    const bool mirror = way >= 4;
+    const Film film = ReadAll(Make(
+        "t.mp4", {.frames = 2, .width = 64, .height = 32, .turn = turns * 90, .mirror = mirror, .mark_corner = true}));
     ASSERT_EQ(film.frames.size(), 2) << film.status.message();
     EXPECT_EQ(film.width, turns % 2 == 0 ? 64 : 32);
     EXPECT_EQ(film.height, turns % 2 == 0 ? 32 : 64);
-    std::vector<int> white;
+    std::vector<int> white;  // corners, clockwise from the top left: 0, 1, 2, 3
     const int x[] = {4, film.width - 5, film.width - 5, 4};
     const int y[] = {4, 4, film.height - 5, film.height - 5};
     for (int corner = 0; corner < 4; ++corner) {
       if (film.frames[0][(y[corner] * film.width + x[corner]) * 3] > 200) white.push_back(corner);
     }
-    EXPECT_THAT(white, ElementsAre(film.info.quarter_turns));
-    EXPECT_EQ(film.info.quarter_turns, turns) << "clockwise, as written";
+    EXPECT_THAT(white, ElementsAre(mirror ? mirrored[turns] : turns)) << turns << " turns, mirrored: " << mirror;
   }
 }
 
