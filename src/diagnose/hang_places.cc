@@ -96,6 +96,8 @@ constexpr Row kPython[] = {
     {"*wait*", "subprocess.py", Where::kLock, "child process"},
     {"communicate", "subprocess.py", Where::kLock, "child process"},
     {"_communicate", "subprocess.py", Where::kLock, "child process"},
+    {"*", "torch/distributed/elastic/", Where::kLock, "process"},  // another launcher inside ours
+    {"*", "deepspeed/launcher/", Where::kLock, "process"},
     {"result", "concurrent/futures", Where::kLock, "future"},
     {"wait", "concurrent/futures", Where::kLock, "future"},
     {"*", "asyncio/", Where::kLock, "event of asyncio"},
@@ -143,6 +145,9 @@ constexpr Row kNative[] = {
     {"*cudaEventSynchronize*", "", Where::kDevice, ""},
     {"*cuEventSynchronize*", "", Where::kDevice, ""},
     {"*c10d::Reducer::*", "", Where::kCollective, "all_reduce of the gradients"},
+    {"*pthread_join*", "", Where::kLock, "thread"},
+    {"*pthread_mutex_lock*", "", Where::kLock, ""},
+    {"*pthread_cond_*wait*", "", Where::kLock, ""},
     {"*lock_PyThread_acquire_lock*", "", Where::kLock, ""},
     {"*PyThread_acquire_lock_timed*", "", Where::kLock, ""},
     {"pysleep", "", Where::kSleep, ""},
@@ -233,8 +238,10 @@ bool IsTorch(std::string_view file) {
                      [&](std::string_view part) { return rest.starts_with(part); });
 }
 
-// Python's own modules and torch: code that is never the reason by itself.
+// Python's own modules, torch and installed commands (bin/torchrun): code that is never the reason by itself.
 bool IsPlatform(std::string_view file) {
+  const std::string_view name = file.substr(file.rfind('/') + 1);
+  if (name.find('.') == std::string_view::npos && file.ends_with(fmt::format("/bin/{}", name))) return true;
   const bool installed =
       file.find("/site-packages/") != std::string_view::npos || file.find("/dist-packages/") != std::string_view::npos;
   return file.starts_with("<") || (!installed && file.find("lib/python3") != std::string_view::npos) || IsTorch(file);
@@ -250,6 +257,17 @@ bool IsLibrary(std::string_view file) {
 const StackFrame* Own(const std::vector<StackFrame>& frames) {
   const auto own =
       std::find_if(frames.begin(), frames.end(), [](const StackFrame& frame) { return !IsLibrary(frame.file); });
+  return own != frames.end() ? &*own : nullptr;
+}
+
+// Of native frames the innermost whose source is not the C library's.
+const StackFrame* OwnNative(const std::vector<StackFrame>& frames) {
+  const auto own = std::find_if(frames.begin(), frames.end(), [](const StackFrame& frame) {
+    static constexpr std::string_view kNot[] = {"./", "../", "nptl", "sysdeps", "/usr/include/", "/usr/lib/"};
+    return frame.line > 0 && !frame.function.starts_with("__") &&
+           std::none_of(std::begin(kNot), std::end(kNot),
+                        [&](std::string_view part) { return frame.file.starts_with(part); });
+  });
   return own != frames.end() ? &*own : nullptr;
 }
 
@@ -422,6 +440,9 @@ Place Locate(const ProcessStacks& process) {
   }
   if (thread == nullptr) return done(Where::kUnknown);
   if (const StackFrame* own = OwnOrInstalled(thread->python)) place.at = At(*own);
+  if (thread->python.empty()) {
+    if (const StackFrame* own = OwnNative(thread->native)) place.at = At(*own);
+  }
   if (thread->state == 'T' || thread->state == 't') return done(Where::kStopped);
   // In an autograd thread the collective runs while the main thread waits in backward().
   const auto collective_elsewhere = [&]() -> const Row* {
@@ -439,7 +460,7 @@ Place Locate(const ProcessStacks& process) {
   const StackFrame* at = nullptr;
   // A lock, a file or a socket says less than the data loader or the collective it is used by. Below the user's own
   // code only a data loader counts: what called that code (a process, an event loop) is not where it stands.
-  bool own_code = false;
+  bool own_code = false, weak_native = false;
   for (const StackFrame& frame : thread->python) {
     if (!IsLibrary(frame.file)) {
       own_code = true;
@@ -456,12 +477,15 @@ Place Locate(const ProcessStacks& process) {
     }
     if (!weak) break;
   }
-  if (found == nullptr) {
-    for (const StackFrame& frame : thread->native) {
-      found = Find(kNative, frame, false);
-      at = &frame;
-      if (found != nullptr) break;
-    }
+  for (const StackFrame& frame : thread->native) {
+    if (found != nullptr && !weak_native) break;
+    const Row* row = Find(kNative, frame, false);
+    if (row == nullptr) continue;
+    const bool weak = !WaitsForOthers(row->where) && row->where != Where::kDataLoader;
+    if (found != nullptr && weak) continue;
+    found = row;
+    at = &frame;
+    weak_native = weak;
   }
   if (thread->state == 'D' && (found == nullptr || !WaitsForOthers(found->where))) return done(Where::kDisk);
   const std::optional<Asleep> asleep = FromKernel(*thread);
@@ -520,10 +544,7 @@ Place Locate(const ProcessStacks& process) {
     if (thread->state == 'S') place.words = "waits in native code";
     return place;
   }
-  if (!thread->native.empty()) {
-    place.at = At(thread->native.front());
-    if (thread->state == 'R') return done(Where::kCode);
-  }
+  if (!thread->native.empty() && place.at.empty()) place.at = At(thread->native.front());
   if (thread->state == 'R') return done(Where::kCode);
   place.words = Words(place);
   if (!thread->syscall.empty())

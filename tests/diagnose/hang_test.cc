@@ -144,6 +144,20 @@ TEST(Hang, NativeFramesTellTheSame) {
   EXPECT_EQ(verdict.places[1].where, Where::kSleep);
 }
 
+TEST(Hang, ANativeLockIsOneOnlyOutsideOfACollectiveAndHasTheLineOfTheProgram) {
+  ProcessStacks locked = Rank(0, {});
+  locked.threads[0].native = {{"futex_wait", "../sysdeps/nptl/futex-internal.h", 146},
+                              {"___pthread_mutex_lock", "./nptl/pthread_mutex_lock.c", 93},
+                              {"load_batch", "/home/u/loader.c", 4},
+                              {"main", "/home/u/loader.c", 20}};
+  EXPECT_EQ(Locate(locked).words, "waits for a lock");
+  EXPECT_EQ(Locate(locked).at, "loader.c:4 (load_batch)");
+  ProcessStacks collective = Rank(1, {});
+  collective.threads[0].native = {{"__pthread_cond_wait", "./nptl/pthread_cond_wait.c", 618},
+                                  {"gloo::transport::tcp::UnboundBuffer::waitRecv", "/v/torch/lib/libtorch_cpu.so", 0}};
+  EXPECT_EQ(Locate(collective).where, Where::kCollective);
+}
+
 TEST(Hang, ALoaderWhoseWorkerIsStuckShowsTheWorkersLine) {
   ProcessStacks rank =
       Rank(1, {{"_poll", "/usr/lib/python3.11/multiprocessing/connection.py", 429},
@@ -285,6 +299,20 @@ TEST(Hang, WhoWaitsForAProcessOrAThreadSaysWhereThatOneIs) {
   other.python = {{"fetch", "/h/t.py", 4}};
   threads.threads.push_back(other);
   EXPECT_EQ(Locate(threads).at, "t.py:13, its other thread is at t.py:4 (fetch)");
+}
+
+TEST(Hang, OfAnotherLauncherInsideOursTheProcessBelowIsNamed) {
+  ProcessStacks rank = Rank(0,
+                            {{"_invoke_run", kTorch + "distributed/elastic/agent/server/api.py", 910},
+                             {"main", kTorch + "distributed/run.py", 900},
+                             {"<module>", "/opt/v/bin/torchrun", 8}},
+                            'S', "clock_nanosleep");
+  ProcessStacks waits = InAllReduce(-1), busy = Rank(-1, {{"preprocess", "/h/t.py", 5}}, 'R', "");
+  busy.pid = 72;
+  rank.children = {waits, busy};
+  const Place place = Locate(rank);
+  EXPECT_EQ(place.words, "waits for a process");
+  EXPECT_THAT(place.at, HasSubstr("its child pid 72 is in its own code at t.py:5 (preprocess)"));
 }
 
 TEST(Hang, WhenAllReceiveNobodySends) {
