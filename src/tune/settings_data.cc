@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/text.h"
@@ -168,6 +169,15 @@ std::string HcaList(const Rail& rail, const place::Hardware& here) {
   return "=" + Join(names, ",");
 }
 
+// A slow link of the same fabric has the same model at its end.
+bool OtherMake(const IbPort& port, const Rail& rail) {
+  return std::all_of(rail.ports.begin(), rail.ports.end(), [&](const IbPort* one) {
+    return one->infiniband() != port.infiniband() ||
+           (!port.model.empty() && !one->model.empty() && port.model != one->model) ||
+           (!port.driver.empty() && !one->driver.empty() && port.driver != one->driver);
+  });
+}
+
 void DeriveHcas(const std::vector<Rail>& rails, Draft* draft) {
   const Rail& fast = rails[0];
   if (rails.size() == 1) {
@@ -196,7 +206,17 @@ void DeriveHcas(const std::vector<Rail>& rails, Draft* draft) {
   for (size_t i = 1; i < rails.size(); ++i) {
     apart = apart && std::none_of(rails[i].ports.begin(), rails[i].ports.end(), beside);
   }
-  const bool certain = (enough && (other_layer || full_set)) || apart;
+  // Or when the others are cards of another make and hardly worth counting: the LAN ports on the mainboard.
+  const auto carries = [](double sum, const IbPort* port) { return sum + port->gbit.value_or(0); };
+  const double fast_sum = std::accumulate(fast.ports.begin(), fast.ports.end(), 0.0, carries);
+  double other_sum = 0;
+  bool other_make = true;
+  for (size_t i = 1; i < rails.size(); ++i) {
+    other_sum = std::accumulate(rails[i].ports.begin(), rails[i].ports.end(), other_sum, carries);
+    for (const IbPort* port : rails[i].ports) other_make = other_make && OtherMake(*port, fast);
+  }
+  const bool dwarfed = other_make && other_sum * 2 <= fast_sum;
+  const bool certain = (enough && (other_layer || full_set)) || apart || dwarfed;
   draft->Set(
       "NCCL_IB_HCA", HcaList(fast, draft->here), certain ? Confidence::kCertain : Confidence::kLikely,
       fmt::format("{} port{} of {}{}; NCCL would also use {}{}", fast.ports.size(), fast.ports.size() == 1 ? "" : "s",

@@ -427,6 +427,19 @@ TEST(Tune, PortsOfStorageAtTheSameRateAreKnownByTheirPlace) {
   EXPECT_EQ(Find(Derive(here, TwoNodes(), {}), "NCCL_IB_HCA"), nullptr);
 }
 
+TEST(Tune, LanPortsOfTheMainboardAreLeftOutHoweverFewTheCardsAre) {
+  Hardware here = Node();
+  AddGpus(8, &here);
+  here.ib = {Port("irdma0", "Ethernet", 10), Port("irdma1", "Ethernet", 10), Port("mlx5_0", "Ethernet", 100)};
+  for (IbPort& port : here.ib) port.model = port.device.starts_with("irdma") ? "X722" : "MT4123";
+  Settings settings = Derive(here, TwoNodes(), {});
+  EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "=mlx5_0");
+  EXPECT_TRUE(Find(settings, "NCCL_IB_HCA")->applies());
+  for (IbPort& port : here.ib) port.model = "MT4123";  // the same card: a link that came up slow
+  settings = Derive(here, TwoNodes(), {});
+  EXPECT_FALSE(Find(settings, "NCCL_IB_HCA")->applies());
+}
+
 TEST(Tune, WhatBeginsWithAnEqualsSignIsQuotedForTheShell) {
   EXPECT_NE(ToShell(Derive(SwitchesAnd(1), TwoNodes(), {})).find("export NCCL_IB_HCA='=mlx5_0,"), std::string::npos);
 }

@@ -69,7 +69,9 @@ TEST(TuneTrees, TheStoragePortOfAnH800WithPortsDownIsKnownByItsPlace) {
   const std::string hcas = Value(For(here, "10.20.0.7"), "NCCL_IB_HCA");
   EXPECT_EQ(hcas, "=mlx5_0,mlx5_1,mlx5_5,mlx5_6,mlx5_8");
   for (place::GpuState& gpu : here.gpus) gpu.pci_path.clear();
-  EXPECT_NE(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA").find("(likely)"), std::string::npos) << "without places";
+  EXPECT_EQ(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA"), hcas) << "and by its model";
+  for (place::IbPort& port : here.ib) port.model = "MT4129";
+  EXPECT_NE(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA").find("(likely)"), std::string::npos) << "without both";
 }
 
 TEST(TuneTrees, RoceWithMixedGids) {
