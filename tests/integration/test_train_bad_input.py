@@ -130,6 +130,12 @@ class BadInput(harness.Case):
     def test_unknown_recipe_names_the_nearest(self):
         self.refused(r"taehw.*taehv", recipe="taehw")
 
+    def test_a_flag_that_makes_no_sense(self):
+        self.refused(r"--preset: expected auto or a number of GPUs, found 'many'", "--preset", "many", ranks=1)
+
+    def test_unknown_variant_names_the_key(self):
+        self.refused(r"recipe\.model: there is no TAEHV variant 'taehv9'", sets={"recipe.model": "taehv9"})
+
     def test_more_ranks_than_samples_in_a_batch(self):
         self.refused(r"train\.batch is 2, but there are 3 ranks", ranks=3, sets={"train.batch": 2})
 
@@ -242,7 +248,7 @@ class BadInput(harness.Case):
         self.refused(r"small\.safetensors: ", sets=self.start_from(file, **{"recipe.model": "taehv"}))
 
     def test_missing_weights_file(self):
-        self.refused(r"nowhere\.safetensors", code=3, sets=self.start_from(self.tmp / "nowhere.safetensors"))
+        self.refused(r"checkpoint\.weights: .*nowhere\.safetensors", code=3, sets=self.start_from(self.tmp / "nowhere.safetensors"))
 
     def test_pickle_that_would_run_a_program_is_refused_and_not_run(self):
         mark = self.tmp / "executed"

@@ -247,13 +247,20 @@ int TrainMain(int argc, char** argv) {
       args.Option("--smoke", &smoke,
                   "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
           .ValueOptional();
-  if (const auto code = args.Parse(argc, argv)) return *code;
+  const Result<bool> parsed = args.Read(argc, argv);
+  const bool main = Variable("RANK").empty() || Variable("RANK") == "0";
+  if (!parsed.ok()) return Fail(parsed.status(), main);
+  if (!*parsed) {
+    fmt::print("{}", args.Help(""));
+    return 0;
+  }
   if (smoke_flag.given()) {
     char* end = nullptr;
     const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
     if (steps < 4 || (end != nullptr && *end != '\0')) {
-      fmt::print(stderr, "lockstep train: --smoke: expected a number of steps, at least 4, found '{}'\n", smoke);
-      return 2;
+      return Fail(
+          Status(Code::kUsage, fmt::format("--smoke: expected a number of steps, at least 4, found '{}'", smoke)),
+          main);
     }
     asked.smoke = steps;
   }
