@@ -444,14 +444,19 @@ Place Locate(const ProcessStacks& process) {
     if (const StackFrame* own = OwnNative(thread->native)) place.at = At(*own);
   }
   if (thread->state == 'T' || thread->state == 't') return done(Where::kStopped);
-  // In an autograd thread the collective runs while the main thread waits in backward().
+  // A collective may run in another thread: of autograd while the main thread waits in backward(), or of the program
+  // itself while the main thread waits for it.
+  const ThreadStack* there = nullptr;
   const auto collective_elsewhere = [&]() -> const Row* {
     for (const ThreadStack& other : under->threads) {
       if (&other == thread) continue;
       for (const StackFrame& frame : other.python) {
-        const Row* row = Find(kPython, frame, true);
-        if (row != nullptr && row->where == Where::kCollective) return row;
-        if (row != nullptr) break;
+        const Row* row = IsLibrary(frame.file) ? Find(kPython, frame, true) : nullptr;
+        if (row != nullptr && row->where == Where::kCollective) {
+          there = &other;
+          return row;
+        }
+        if (row != nullptr || !IsLibrary(frame.file)) break;
       }
     }
     return nullptr;
@@ -507,6 +512,13 @@ Place Locate(const ProcessStacks& process) {
     place.operation = found->operation;
     if (place.operation.empty() && at != nullptr && WaitsForOthers(found->where))
       place.operation = Printable(at->function, 60);
+    if (found->where == Where::kLock && (place.operation == "thread" || place.operation == "future")) {
+      if (const Row* row = collective_elsewhere()) {
+        place.operation = row->operation;
+        if (const StackFrame* own = Own(there->python)) place.at = At(*own) + ", in another thread";
+        return done(Where::kCollective);
+      }
+    }
     if (found->where == Where::kLock) return waits_for_its_own();
     // A data loader whose worker does the work: say where that one is.
     if (found->where == Where::kDataLoader) {

@@ -301,6 +301,22 @@ TEST(Hang, WhoWaitsForAProcessOrAThreadSaysWhereThatOneIs) {
   EXPECT_EQ(Locate(threads).at, "t.py:13, its other thread is at t.py:4 (fetch)");
 }
 
+TEST(Hang, AMainThreadThatWaitsForACollectiveOfAnotherThreadWaitsForTheOthers) {
+  const auto joins = [](int rank, std::vector<StackFrame> frames) {
+    ProcessStacks process = Rank(rank, {{"Thread.join", kLib + "threading.py", 1119}, {"<module>", "/h/t.py", 13}});
+    ThreadStack other;
+    other.python = std::move(frames);
+    process.threads.push_back(other);
+    return process;
+  };
+  const auto verdict =
+      JudgeHang({joins(0, {{"bg", "/h/t.py", 4}}),
+                 joins(1, {{"all_reduce", kTorch + "distributed/distributed_c10d.py", 3151}, {"bg", "/h/t.py", 5}})},
+                {});
+  EXPECT_THAT(verdict.odd, ElementsAre(0));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 1 waits in all_reduce at t.py:5 (bg), in another thread"));
+}
+
 TEST(Hang, OfAnotherLauncherInsideOursTheProcessBelowIsNamed) {
   ProcessStacks rank = Rank(0,
                             {{"_invoke_run", kTorch + "distributed/elastic/agent/server/api.py", 910},
