@@ -21,7 +21,7 @@ enum Marker : uint32_t { kTracebackMark, kProgressMark, kFinishedMark, kErrorMar
 
 const char* const kMarkerPatterns[kMarkers] = {
     R"(Traceback \(most recent call last\)|Fatal Python error: )",
-    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d)|(Epoch|Iter)\(train\) {1,2}\[|, +\d+\] \w*loss)",
+    R"(it/s|s/it|(?i:\b(step|iter|iteration)s?['\" :=#\[]{1,4}\d)|['"]epoch['"]: |(?i:\b(epoch|train)s?:? ?\[?\d)|(Epoch|Iter)\(train\) {1,2}\[|\] (train_)?loss)",
     R"((?i)(training (is |has )?(complete|completed|finished|done|succeeded)\b|finished training|training successfully|train_runtime)"
     R"(|trainer\.fit. stopped|exits successfully|all ranks (succeeded|finished)|\bmax_(steps|epochs)=\d+. reached)"
     R"(|(job|run|training job)[ _](completed|finished|succeeded)( successfully)?\b|completed successfully|^status:\s+succeeded|\ball done\b|finished successfully|exiting program after)|^(done|finished|completed|success)[.! ]*$)",
