@@ -113,8 +113,12 @@ void Coordinator::FinishInspection() {
   facts.steps = judge_.steps();
   facts.collective = inspection_.collectives;
   for (const RankExit& exit : exits_) facts.ended[exit.rank] = exit.Describe();
-  const diagnose::HangVerdict verdict = diagnose::JudgeHang(inspection_.found, facts);
+  diagnose::HangVerdict verdict = diagnose::JudgeHang(inspection_.found, facts);
   const StallJudge::Verdict quiet = judge_.Check(Now());
+  if (for_stall && !judge_.progressed()) {
+    verdict.advice += fmt::format("{}no step was seen so far: if it was still starting, give a longer --stall-timeout",
+                                  verdict.advice.empty() ? "" : "; ");
+  }
   Json hang = verdict.ToJson();
   hang["format"] = 1;
   hang["t"] = UnixSeconds();

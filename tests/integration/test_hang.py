@@ -148,6 +148,7 @@ class Plain(harness.Case):
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertGreaterEqual(time.monotonic() - start, 3)
         self.assertIn("no sign of life", done.stderr)
+        self.assertIn("no step was seen so far: if it was still starting, give a longer --stall-timeout", done.stderr)
 
     def test_off_and_the_default_stop_nothing(self):
         for flag in (["--stall-timeout", "off"], ["--stall-timeout", "auto"], []):
