@@ -261,7 +261,8 @@ BackgroundSaver::~BackgroundSaver() {
 }
 
 Status BackgroundSaver::Reserve(const std::vector<CheckpointTensor>& tensors) {
-  Result<CheckpointPlan> plan = PlanCheckpoint(tensors);
+  // Room for what the headers will say.
+  Result<CheckpointPlan> plan = PlanCheckpoint(tensors, {{"lockstep", std::string(kPage, ' ')}});
   if (!plan.ok()) return plan.status();
   if (busy()) return Status(Code::kInternal, "staging memory is in use by a save: reserve before the first");
   return impl_->Place(*plan);
@@ -276,7 +277,7 @@ Result<bool> BackgroundSaver::Begin(const CheckpointContent& content, std::optio
       return Status(Code::kInternal, fmt::format("checkpoint tensor '{}' has no data", tensor.name));
     }
   }
-  Result<CheckpointPlan> plan = PlanCheckpoint(content.tensors);
+  Result<CheckpointPlan> plan = PlanCheckpoint(content.tensors, WeightsMetadata(content));
   if (!plan.ok()) return plan.status();
   Impl& impl = *impl_;
   const TimePoint reserving = Now();

@@ -164,7 +164,14 @@ Status CheckState(const nlohmann::json& state) {
   return Status::Ok();
 }
 
-Result<CheckpointPlan> PlanCheckpoint(const std::vector<CheckpointTensor>& tensors) {
+std::map<std::string, std::string> WeightsMetadata(const CheckpointContent& content) {
+  const auto identity = content.state.find("identity");
+  if (identity == content.state.end() || !identity->is_object() || identity->empty()) return {};
+  return {{"lockstep." + content.recipe, identity->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}};
+}
+
+Result<CheckpointPlan> PlanCheckpoint(const std::vector<CheckpointTensor>& tensors,
+                                      const std::map<std::string, std::string>& metadata) {
   std::map<std::string, std::vector<size_t>> groups;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const CheckpointTensor& tensor = tensors[i];
@@ -191,8 +198,9 @@ Result<CheckpointPlan> PlanCheckpoint(const std::vector<CheckpointTensor>& tenso
       specs.push_back({std::string(key), tensors[i].dtype, tensors[i].shape});
       index.emplace(key, i);
     }
-    // "pt" is what Python's loaders look for.
-    Result<SafetensorsLayout> layout = LayoutSafetensors(specs, {{"format", "pt"}});
+    std::map<std::string, std::string> header = {{"format", "pt"}};  // what Python's loaders look for
+    if (group == "model" || group == "ema") header.insert(metadata.begin(), metadata.end());
+    Result<SafetensorsLayout> layout = LayoutSafetensors(specs, header);
     if (!layout.ok()) return layout.status().Context(fmt::format("checkpoint file {}.safetensors", group));
     PlannedFile file{group + ".safetensors", group, std::move(*layout), {}};
     for (const TensorInfo& tensor : file.layout.tensors) file.sources.push_back(index.at(tensor.name));
@@ -257,7 +265,7 @@ Status PublishCheckpoint(const std::string& folder, const CheckpointHead& head, 
 }
 
 Status WriteCheckpoint(const std::string& folder, const CheckpointContent& content, Storage& storage) {
-  Result<CheckpointPlan> plan = PlanCheckpoint(content.tensors);
+  Result<CheckpointPlan> plan = PlanCheckpoint(content.tensors, WeightsMetadata(content));
   if (!plan.ok()) return plan.status();
   for (const CheckpointTensor& tensor : content.tensors) {
     if (tensor.data == nullptr && tensor.bytes > 0) {

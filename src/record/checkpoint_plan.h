@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -32,8 +33,12 @@ struct CheckpointPlan {
   uint64_t bytes = 0;  // of all files
 };
 
-// Checks names, shapes and sizes; looks at no data.
-Result<CheckpointPlan> PlanCheckpoint(const std::vector<CheckpointTensor>& tensors);
+// Checks names, shapes and sizes; looks at no data. `metadata` goes into the headers of the files that hold weights.
+Result<CheckpointPlan> PlanCheckpoint(const std::vector<CheckpointTensor>& tensors,
+                                      const std::map<std::string, std::string>& metadata);
+// What a file of weights says about itself when it is taken out of its folder: "lockstep.<recipe>", the state's
+// "identity" as JSON.
+std::map<std::string, std::string> WeightsMetadata(const CheckpointContent& content);
 
 // JSON has no infinities: what it would silently lose is refused, with its place.
 Status CheckState(const nlohmann::json& state);

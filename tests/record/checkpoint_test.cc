@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/run_python.h"
+#include "base/safetensors.h"
 #include "record/checkpoint_folder.h"
 #include "record/checkpoint_plan.h"
 #include "small_state.h"
@@ -76,6 +77,21 @@ TEST_F(CheckpointTest, ADurableDiskGivesTheSameBytes) {
   SmallState state(5, 300);
   ASSERT_TRUE(WriteCheckpoint(folder_, state.content, *durable).ok());
   EXPECT_TRUE(state.IsIn(folder_ + "/step-5"));
+}
+
+TEST_F(CheckpointTest, WeightsThatAreCopiedAwayStillSayWhatTheyAre) {
+  SmallState state(9, 3);
+  state.content.recipe = "taehv";
+  state.content.state["identity"] = {{"name", "taecvx"}, {"cogvideox", true}};
+  const auto storage = PosixStorage(Durability::kProcess);
+  ASSERT_TRUE(WriteCheckpoint(folder_, state.content, *storage).ok());
+  EXPECT_TRUE(state.IsIn(folder_ + "/step-9"));
+  for (const char* name : {"model", "ema"}) {
+    const auto file = SafetensorsFile::Open(fmt::format("{}/step-9/{}.safetensors", folder_, name));
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    EXPECT_EQ(file->metadata().at("lockstep.taehv"), R"({"cogvideox":true,"name":"taecvx"})");
+    EXPECT_EQ(file->metadata().at("format"), "pt");
+  }
 }
 
 TEST_F(CheckpointTest, PythonLoadsTheModelByItsPlainNames) {
