@@ -277,12 +277,10 @@ std::string LastWords(const std::string& log) {
   std::string what, how;
   for (const std::string& line : Split(log, '\n')) {
     const std::string text(Trim(line));
-    if (text.starts_with("do: ")) {
-      how = text;
-    } else if (text.starts_with("lockstep")) {
+    if (text.starts_with("lockstep")) {
       what = text.substr(text.find(": ") == std::string::npos ? 0 : text.find(": ") + 2);
       how.clear();
-    } else if (!text.empty() && what.empty()) {
+    } else if (text.starts_with("do: ") || (what.empty() && !text.empty())) {
       how = text;
     }
   }
