@@ -74,7 +74,7 @@ bool Unknown(const Fact& fact, const Unit&, const LintContext& context, Words& w
 }
 
 bool UnknownFar(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {
-  return Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name) && !Mentioned(unit, "rocm");
+  return Unknown(fact, unit, context, words) && !Variables::Table().Meant(fact.name);
 }
 
 bool Misspelt(const Fact& fact, const Unit& unit, const LintContext& context, Words& words) {

@@ -79,7 +79,8 @@ std::vector<Instruction> Instructions(std::string_view text, int line) {
     continues = !found.empty() && !trimmed.empty() && trimmed.back() == escape;
     if (continues) {
       std::string& joined = found.back().text;
-      joined[joined.find_last_of(escape)] = '\\';
+      joined.erase(joined.find_last_of(escape));  // blanks behind it do no harm here
+      joined += '\\';
     } else if (!found.empty()) {
       documents = Delimiters(found.back());
       if (trimmed.empty()) documents.clear();

@@ -14,22 +14,19 @@ void ReadEmbedded(std::string_view text, int line, int column, const std::string
       return ReadScript(text, line, column, false, "sbatch", units, column);
     case FileType::kPython:
       return ReadPython(text, line, column, units);
-    case FileType::kManifest:
-      return ReadManifest(text, line, units);
-    case FileType::kDockerfile:
-      return ReadDockerfile(text, line, units);
-    case FileType::kConfig:
-      return ReadConfig(text, line, true, units);
     case FileType::kMarkdown:
       return;
+    case FileType::kManifest:
+    case FileType::kDockerfile:
+    case FileType::kConfig:
     case FileType::kConf:
     case FileType::kEnvironment: {
       Units read;
-      if (type == FileType::kConf) {
-        ReadConf(text, line, read);
-      } else {
-        ReadEnvironment(text, read, line);
-      }
+      if (type == FileType::kManifest) ReadManifest(text, line, read);
+      if (type == FileType::kDockerfile) ReadDockerfile(text, line, read);
+      if (type == FileType::kConfig) ReadConfig(text, line, true, read);
+      if (type == FileType::kConf) ReadConf(text, line, read);
+      if (type == FileType::kEnvironment) ReadEnvironment(text, read, line);
       for (Unit& unit : read) {
         for (Fact& fact : unit.facts) fact.column += column - 1;
         units.push_back(std::move(unit));

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "tune/shell_lexer.h"
+#include "tune/variables.h"
 
 namespace lockstep::tune {
 namespace {
@@ -190,6 +191,9 @@ class Taker {
       if (grammar != nullptr && flag.has_value) {
         if (InList(grammar->variables, flag.name)) Variables(flag, false);
         if (InList(grammar->variable_lists, flag.name)) Variables(flag, true);
+      } else if (flag.has_value && InList(" -e -x -E --env ", flag.name) &&
+                 tune::Variables::Complete(flag.value.value)) {
+        Variables(flag, false);  // tmux -e A=1, and whatever else passes variables on so
       }
       program.flags.push_back(std::move(flag));
     }

@@ -362,7 +362,9 @@ void ReadPairs(std::string_view text, int line, Units& units) {
       }
       return std::string(value);
     };
-    if (row.substr(0, 5) == "name:") {
+    if (row.substr(0, 7) == "export " || row.substr(0, 3) == "-x ") {
+      ReadScript(row, line, static_cast<int>(raw.find(row)) + 1, true, "manifest", units);
+    } else if (row.substr(0, 5) == "name:") {
       name = unquoted(row.substr(5));
       at = line;
       column = static_cast<int>(raw.find("name:")) + 7;

@@ -106,7 +106,18 @@ std::string WithoutPrompts(const std::string& text) {
   return commands;
 }
 
-void ReadBlock(const Block& block, Units& units) {
+// What stands after the change: lines that go are blank, the marks of those that come too.
+std::string WithoutMarks(const std::string& text) {
+  std::vector<std::string> rows = Split(text, '\n');
+  for (std::string& row : rows) {
+    if (row.substr(0, 2) == "- ") row.clear();
+    if (row.substr(0, 1) == "+") row[0] = ' ';
+  }
+  return Join(rows, "\n");
+}
+
+void ReadBlock(Block block, Units& units) {
+  if (block.language == "diff") block.text = WithoutMarks(block.text);
   static const std::set<std::string> kShell = {"bash",          "sh",           "shell",     "zsh",    "console",
                                                "shell-session", "terminal",     "slurm",     "sbatch", "ksh",
                                                "shellscript",   "bash-session", "sh-session"};
@@ -120,6 +131,9 @@ void ReadBlock(const Block& block, Units& units) {
     type = Recognise(block.text, "block.yaml");
   } else if (language == "python" || language == "py" || language == "python3") {
     type = FileType::kPython;
+  } else if (language == "diff") {
+    type = Recognise(block.text, "");
+    if (type != FileType::kShell && type != FileType::kSbatch) return;
   } else if (language == "dockerfile" || language == "docker") {
     type = FileType::kDockerfile;
   } else if (language == "env" || language == "dotenv" || language == "properties") {

@@ -39,6 +39,14 @@ class ScriptReader {
     }
     const int first = script.commands.empty() ? 0 : script.commands[0].line;
     for (const ShellComment& comment : script.comments) Comment(comment, first);
+    for (const ShellPlace& place : script.broken) {
+      Fact shape;
+      shape.kind = "shape";
+      shape.name = "blank-after-backslash";
+      shape.line = place.line;
+      shape.column = place.column;
+      unit_.facts.push_back(std::move(shape));
+    }
     ScriptShapes(script, lines, unit_);
     if (depth == 0) {
       top_ = std::move(script);
@@ -124,6 +132,7 @@ class ScriptReader {
         if (assignment.array) {
           arrays_.emplace_back(assignment, command);
         } else {
+          Kept(assignment, command);
           pending_.push_back(
               {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command),
                all_exported_});
@@ -168,6 +177,22 @@ class ScriptReader {
     if (depth < kDeepest) {
       for (const ShellWord& text : line.scripts) Script(text, depth + 1);
       if ((program == "echo" || program == "printf") && !command.output.empty()) Echo(command, depth);
+    }
+  }
+
+  // RUN="mpirun -x A=1": what it passes on, also where the script does not show that it is used.
+  void Kept(const ShellAssignment& assignment, const ShellCommand& command) {
+    const std::string& text = assignment.value.value;
+    if (text.find(' ') == std::string::npos || text.find('=') == std::string::npos) return;
+    ShellCommand pretended;
+    pretended.words = ShellValues::Words(assignment.value);
+    pretended.branches = command.branches;
+    if (pretended.words.empty()) return;
+    for (const ShellAssignment& one : TakeApart(pretended).environment) {
+      if (!Variables::Complete(one.name)) continue;
+      Fact fact = Make("variable", one.name, one.value, one.line, one.column, pretended);
+      fact.lasting = false;
+      unit_.facts.push_back(std::move(fact));
     }
   }
 

@@ -23,6 +23,21 @@ bool IsName(std::string_view text) {
   return !text.empty() && NameStart(text[0]) && std::all_of(text.begin(), text.end(), NamePart);
 }
 
+// The blank behind the word at `start`: those inside $(...) and `...` are the word's own.
+static size_t WordEnd(std::string_view text, size_t start) {
+  int depth = 0;
+  bool tick = false;
+  size_t at = start;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '`') tick = !tick;
+    if (c == '(' && (depth > 0 || (at > 0 && text[at - 1] == '$'))) ++depth;
+    if (c == ')' && depth > 0) --depth;
+    if (depth == 0 && !tick && (c == ' ' || c == '\t' || c == '\r' || c == '\n')) break;
+  }
+  return at;
+}
+
 ShellPlace ShellWord::PlaceOf(size_t offset) const {
   ShellPlace place{0, line, column};
   const auto later = std::upper_bound(places.begin(), places.end(), offset,
@@ -61,12 +76,16 @@ std::vector<ShellWord> ShellValues::Words(const std::string& name, const std::ve
   const ShellWord* value = Find(name, branches);
   if (value == nullptr) return {};
   if (const std::vector<ShellWord>& elements = entries_.at(name).elements; !elements.empty()) return elements;
+  return Words(*value);
+}
+
+std::vector<ShellWord> ShellValues::Words(const ShellWord& value) {
   std::vector<ShellWord> words;
   for (size_t end = 0; words.size() < kMostWords;) {
-    const size_t start = value->value.find_first_not_of(" \t\r\n", end);
+    const size_t start = value.value.find_first_not_of(" \t\r\n", end);
     if (start == std::string::npos) break;
-    end = std::min(value->value.find_first_of(" \t\r\n", start), value->value.size());
-    words.push_back(value->From(start, end - start));
+    end = WordEnd(value.value, start);
+    words.push_back(value.From(start, end - start));
     words.back().quoted = false;
   }
   return words;
@@ -424,6 +443,9 @@ ShellWord ShellLexer::ReadWord() {
   while (at_ < text_.size() && kMeta.find(text_[at_]) == std::string_view::npos) {
     const char c = text_[at_];
     if (c == '\\') {
+      const size_t behind = text_.find_first_not_of(" \t\r", at_ + 1);
+      const bool blank = at_ + 1 < text_.size() && (text_[at_ + 1] == ' ' || text_[at_ + 1] == '\t');
+      if (blank && behind != std::string_view::npos && text_[behind] == '\n') broken_.push_back({0, line_, column_});
       Step();
       if (at_ >= text_.size()) break;
       if (text_[at_] == '\n') {

@@ -28,6 +28,8 @@ class ShellValues {
   const ShellWord* Find(const std::string& name, const std::vector<Branch>& branches) const;
   // The words an unquoted $NAME or "${NAME[@]}" becomes, at the places where they are written; empty: not known.
   std::vector<ShellWord> Words(const std::string& name, const std::vector<Branch>& branches) const;
+  // The words of a value, at their places.
+  static std::vector<ShellWord> Words(const ShellWord& value);
 
  private:
   struct Entry {
@@ -59,6 +61,8 @@ class ShellLexer {
   void At(const std::vector<Branch>* branches) { branches_ = branches; }
   ShellValues& values() { return values_; }
   std::vector<ShellComment>& comments() { return comments_; }
+  // Backslashes with blanks behind them at the end of a line.
+  std::vector<ShellPlace>& broken() { return broken_; }
   struct ReadDocument {
     size_t command;
     HereDocument document;
@@ -97,6 +101,7 @@ class ShellLexer {
   const std::vector<Branch>* branches_ = nullptr;
   ShellValues values_;
   std::vector<ShellComment> comments_;
+  std::vector<ShellPlace> broken_;
   int last_comment_line_ = -1;
   std::vector<Expected> expected_;
   std::vector<ReadDocument> documents_;

@@ -27,6 +27,7 @@ class Reader {
       if (command < script_.commands.size()) script_.commands[command].documents.push_back(std::move(document));
     }
     script_.comments = std::move(lexer_.comments());
+    script_.broken = std::move(lexer_.broken());
     return std::move(script_);
   }
 

@@ -81,6 +81,7 @@ struct ShellScript {
   std::vector<ShellCommand> commands;
   std::vector<ShellConstruct> constructs;
   std::vector<ShellComment> comments;
+  std::vector<ShellPlace> broken;  // backslashes with blanks behind them: the line does not go on
 };
 
 // `line` and `column` are those of the first character, for text inside another file; `left` is the column at which its

@@ -26,7 +26,12 @@ std::string WithoutTemplates(std::string_view text) {
     }
     open = close;
   }
-  return plain;
+  // A line of blanks that is longer than those below it is an error in a block of text.
+  std::vector<std::string> lines = Split(plain, '\n');
+  for (std::string& line : lines) {
+    if (Trim(line).empty()) line.clear();
+  }
+  return Join(lines, "\n");
 }
 
 constexpr size_t kMostDocuments = 200;
@@ -54,7 +59,9 @@ Result<YamlText> YamlText::Read(std::string_view text, int line) {
   YamlText yaml;
   yaml.line_ = line;
   std::string why;
-  for (const bool templates : {false, true}) {
+  // A line of a template may be YAML by chance, and hide all that follows: without them first.
+  const bool has_templates = text.find("{{") != std::string_view::npos;
+  for (const bool templates : {has_templates, !has_templates}) {
     try {
       const std::string loaded = templates ? WithoutTemplates(text) : std::string(text);
       yaml.documents_ = LoadDocuments(loaded);
@@ -65,7 +72,7 @@ Result<YamlText> YamlText::Read(std::string_view text, int line) {
     } catch (const std::exception& error) {
       why = error.what();
     }
-    if (text.find("{{") == std::string_view::npos) break;
+    if (!has_templates) break;
   }
   return Status(Code::kUsage, "no YAML: " + why);
 }

@@ -109,6 +109,23 @@ TEST(LintPlaces, ManifestsOfAnyKindAreRead) {
   EXPECT_EQ(Found(merged, FileType::kManifest), Places{"value-out-of-range 5:12"});
 }
 
+TEST(LintPlaces, TemplatesDoNotHideWhatFollows) {
+  const std::string chart =
+      "{{ $nodes := div .Values.gpus 8 }}\n"
+      "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: a\n    env:\n"
+      "    {{- if .Values.fabric }}\n    - name: NCCL_IB_SL\n      value: \"20\"\n    {{- end }}\n"
+      "    - name: NCCL_IB_TC\n      value: {{ .Values.tc | quote }}\n";
+  EXPECT_EQ(Found(chart, FileType::kManifest), Places{"value-out-of-range 9:13"});
+}
+
+TEST(LintPlaces, CommandsKeptInArmsAreReadThere) {
+  EXPECT_EQ(Found("if [ $N -gt 1 ]; then\n  RUN=\"mpirun -np $N \\\n    -x NCCL_BUFFSIZE=8M\"\nfi\n$RUN python a.py\n",
+                  FileType::kShell),
+            Places{"value-not-number 3:8"});
+  EXPECT_EQ(Found("NP=$(($A * $B))\nmpirun -np $NP -x NCCL_BUFFSIZE=8M python a.py\n", FileType::kShell),
+            Places{"value-not-number 2:19"});
+}
+
 TEST(LintPlaces, FoldedAndQuotedCommandsKeepTheirLines) {
   const std::string head =
       "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: a\n    command: [bash, -c]\n    args:\n";
