@@ -54,3 +54,6 @@ class Export(harness.Case):
         self.assertIn("none.safetensors", missing.stderr)
         self.assertFalse((folder / "out.safetensors").exists())
         self.assertEqual(export(folder / "out.safetensors").returncode, 2)
+        other = export("--weights", folder / "none.safetensors", folder / "out.pth")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("the ending .safetensors", other.stderr)
