@@ -252,6 +252,10 @@ std::string FillException(const char* pattern, const Raised& raised) {
   return out;
 }
 
+bool IsInterruption(std::string_view type) {
+  return ClassName(type) == "KeyboardInterrupt" || ClassName(type) == "SignalException";
+}
+
 bool IntroducesHandled(std::string_view line) {
   static constexpr std::string_view kWords[] = {
       "Exception ignored in", "retry",        "Retry",         "skipping",   "Skipping", "ignoring", "Ignoring",

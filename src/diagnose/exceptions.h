@@ -33,6 +33,9 @@ std::string ExceptionId(std::string_view type);
 // The rule's sentence with the class ({t}) and the message ({m}) put in.
 std::string FillException(const char* pattern, const Raised& raised);
 
+// Interruptions: what is printed after them is not their message.
+bool IsInterruption(std::string_view type);
+
 // A line before a traceback that says it was dealt with.
 bool IntroducesHandled(std::string_view line);
 

@@ -433,6 +433,12 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
       if (!told.node.empty()) finding.node = told.node;
     }
     finding.frame = place_;
+    // Outside an exception: told by a loader that leaves such parameters out.
+    const bool in_message = speaker.traceback != nullptr && speaker.traceback->has_exception() &&
+                            !IsInterruption(speaker.traceback->raised().back().type);
+    if (finding.id == "ckpt-mismatch" && !in_message && line.origin.text.starts_with("size mismatch")) {
+      finding.level = Level::kWarning;
+    }
     if (finding.weight > 0) findings_->Add(std::move(finding));
     return;
   }

@@ -104,7 +104,8 @@ void Scanner::CloseTraceback(Speaker& speaker) {
     candidate.remedy = rule.remedy;
     int row = -1;
     Match match;
-    for (size_t k = 0; k <= one.after.size(); ++k) {
+    const bool silent = IsInterruption(one.type);
+    for (size_t k = 0; k <= (silent ? 0 : one.after.size()); ++k) {
       Match found;
       const int here = BestRow(k == 0 ? std::string_view(one.text) : std::string_view(one.after[k - 1].second), &found);
       if (here < 0 || !BelongsToMessage(rows_[static_cast<size_t>(here)])) continue;
@@ -119,7 +120,7 @@ void Scanner::CloseTraceback(Speaker& speaker) {
     }
     // Of equal weight, a message that is known says more than a class. A signal that came first explains all that
     // was raised while it was handled.
-    const bool told = i == 0 && (one.type.ends_with("SignalException") || one.type == "KeyboardInterrupt");
+    const bool told = i == 0 && IsInterruption(one.type);
     const int score = told ? 100 : candidate.weight * 2 + (row >= 0 ? 1 : 0);
     // What was raised from another on purpose explains more than what went wrong while it was handled.
     const bool on_purpose = chosen >= 0 && raised[static_cast<size_t>(chosen)].link == Link::kDirectCause;

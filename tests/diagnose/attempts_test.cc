@@ -128,6 +128,14 @@ TEST(Tracebacks, WhatTheSameLineRaisedAgainAndAgainWasSurvived) {
   EXPECT_EQ(Of(text).signature, "py-key-error");
 }
 
+TEST(Tracebacks, WhatFollowsAnInterruptionIsNotItsMessage) {
+  const std::string left_out = "size mismatch for head.weight: copying a param with shape [1000] from checkpoint\n";
+  EXPECT_EQ(Of(Trace("", "KeyboardInterrupt") + left_out).signature, "interrupted");
+  EXPECT_EQ(Of(left_out + "loaded all others\n").verdict, Verdict::kUnknown);
+  EXPECT_EQ(Of(Trace("", "RuntimeError: Error(s) in loading state_dict for Net:") + "\t" + left_out).verdict,
+            Verdict::kFailure);
+}
+
 TEST(Tracebacks, OfAGroupNameTheFirstOfItsExceptions) {
   const Diagnosis d =
       Of("  + Exception Group Traceback (most recent call last):\n"
