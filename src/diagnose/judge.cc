@@ -114,9 +114,9 @@ class Court {
         finding.weight = advice.weight;
         finding.policy = advice.policy;
         finding.remedy = advice.remedy;
-        if (end.after_stop || end.signal == SIGTERM || end.signal == SIGINT) {
+        if (end.after_stop || ((end.signal == SIGTERM || end.signal == SIGINT) && end.line > 0)) {
           finding.weight = 1;
-          finding.role = Role::kTrigger;
+          finding.role = Role::kTrigger;  // in a log nobody knows who asked for the end
         }
         if (end.first && finding.weight == 3) finding.weight = kStrong;
         // An abort is how a process ends that has just said why.
@@ -288,7 +288,9 @@ class Court {
     for (const Candidate& candidate : candidates_) {
       const Finding& finding = *candidate.finding;
       const bool dealt_with = candidate.soft && !candidate.recovered && finding.level == Level::kWarning;
-      if (dealt_with && finding.traceback && IsCause(finding) && finding.weight >= kStrong) last = &candidate;
+      const bool ends = !candidate.soft && finding.role == Role::kTrigger && finding.rank == end.finding->rank;
+      const bool grave = ends || (dealt_with && IsCause(finding) && finding.weight >= kStrong);
+      if (grave && finding.traceback) last = &candidate;
     }
     return last;
   }

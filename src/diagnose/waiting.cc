@@ -9,7 +9,28 @@
 
 namespace lockstep::diagnose {
 
+namespace {
+
+// A connection that was closed by a rank that had finished: it made fewer steps than the others.
+bool NameWhoHadFinished(const Findings& findings, const Finding& cause, Diagnosis* out) {
+  for (const RankEnd& end : findings.ends) {
+    if (end.rank < 0 || end.rank == cause.rank || end.failed() || !end.code) continue;
+    out->rank = end.rank;
+    out->node = end.node;
+    out->cause = fmt::format("rank {} had come to its end (exit code 0) while rank {} still needed it: {}", end.rank,
+                             cause.rank, cause.cause);
+    out->remedy = "every rank has to make the same number of steps: drop the rest of the data, or use join()";
+    out->restart = Restart::kAfterFix;
+    out->confidence = std::max(out->confidence, 0.6);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out) {
+  if (cause.role == Role::kConsequence && cause.rank >= 0 && NameWhoHadFinished(findings, cause, out)) return;
   if (cause.id != "pt-wd-timeout" && cause.id != "pt-store-wait" && cause.id != "gloo-timeout" &&
       cause.id != "nccl-timeout" && cause.id != "hang")
     return;
