@@ -27,6 +27,7 @@ struct Fact {
   bool used = false;      // the script reads the variable itself: it may be its own
   bool launched = false;  // a flag of something that is started once per rank
   int line = 0, column = 0;
+  int command = 0;     // of one script: facts of the same command share it
   int ends = 0;        // the line from which on it holds no more: unset, or set anew
   std::string detail;  // more words for the message
   std::vector<Branch> branches;
@@ -42,6 +43,9 @@ struct Unit {
 
 // Whether both can hold in one run.
 inline bool Together(const Fact& a, const Fact& b) {
+  auto passing = [](const Fact& fact) { return fact.kind == "variable" && !fact.lasting; };
+  const bool apart = a.command != 0 && b.command != 0 && a.command != b.command;
+  if (apart && (passing(a) || passing(b))) return false;
   if ((a.ends > 0 && b.line >= a.ends) || (b.ends > 0 && a.line >= b.ends)) return false;
   for (const Branch& x : a.branches) {
     for (const Branch& y : b.branches) {

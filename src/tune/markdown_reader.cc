@@ -87,6 +87,34 @@ std::vector<Block> RstBlocks(std::string_view text) {
   return blocks;
 }
 
+// Lines indented by four and more behind an empty one, outside of fences, if they are settings or a script.
+std::vector<Block> IndentedBlocks(std::string_view text) {
+  std::vector<Block> blocks;
+  bool inside = false, empty = true, fenced = false;
+  int line = 0;
+  for (const std::string& row : Split(text, '\n')) {
+    ++line;
+    const std::string_view trimmed = Trim(row);
+    if (trimmed.substr(0, 3) == "```" || trimmed.substr(0, 3) == "~~~") fenced = !fenced;
+    const bool indented = !trimmed.empty() && !fenced && (row.substr(0, 4) == "    " || row[0] == '\t');
+    if (indented && !inside && empty) {
+      Block block;
+      block.line = line;
+      blocks.push_back(std::move(block));
+      inside = true;
+    } else if (!indented && !trimmed.empty()) {
+      inside = false;
+    }
+    if (inside) blocks.back().text += row + "\n";
+    empty = trimmed.empty();
+  }
+  std::erase_if(blocks, [](const Block& block) {
+    const std::optional<FileType> type = Recognise(block.text, "");
+    return type != FileType::kShell && type != FileType::kSbatch && type != FileType::kEnvironment;
+  });
+  return blocks;
+}
+
 // A session as typed at a prompt: the prompt goes, the output with it.
 std::string WithoutPrompts(const std::string& text) {
   std::string commands;
@@ -214,7 +242,11 @@ void PodNames(Units& units) {
 
 void ReadMarkdown(std::string_view text, Units& units) {
   for (const Block& block : Blocks(text)) ReadBlock(block, units);
-  for (const Block& block : RstBlocks(text)) ReadBlock(block, units);
+  const std::vector<Block> directives = RstBlocks(text);
+  for (const Block& block : directives) ReadBlock(block, units);
+  if (directives.empty()) {
+    for (const Block& block : IndentedBlocks(text)) ReadBlock(block, units);
+  }
   PodNames(units);
 }
 

@@ -132,7 +132,7 @@ class ScriptReader {
         if (assignment.array) {
           arrays_.emplace_back(assignment, command);
         } else {
-          Kept(assignment, command);
+          Kept(assignment, command, depth);
           pending_.push_back(
               {Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command),
                all_exported_});
@@ -164,6 +164,7 @@ class ScriptReader {
       commands_ = true;
       runs_.push_back(command.line);
     }
+    const size_t before = unit_.facts.size();
     for (const ShellAssignment& assignment : line.environment) {
       Fact fact = Make("variable", assignment.name, assignment.value, assignment.line, assignment.column, command);
       fact.lasting = false;
@@ -174,6 +175,8 @@ class ScriptReader {
              one.program == "srun" || one.program == "mpirun" || one.program == "bare";
     });
     for (const Invocation& one : line.chain) Program(one, command, launched);
+    ++numbers_;
+    for (size_t i = before; i < unit_.facts.size(); ++i) unit_.facts[i].command = numbers_;
     if (depth < kDeepest) {
       for (const ShellWord& text : line.scripts) Script(text, depth + 1);
       if ((program == "echo" || program == "printf") && !command.output.empty()) Echo(command, depth);
@@ -181,8 +184,15 @@ class ScriptReader {
   }
 
   // RUN="mpirun -x A=1": what it passes on, also where the script does not show that it is used.
-  void Kept(const ShellAssignment& assignment, const ShellCommand& command) {
+  void Kept(const ShellAssignment& assignment, const ShellCommand& command, int depth) {
     const std::string& text = assignment.value.value;
+    const size_t open = assignment.value.text.find_first_not_of('"');
+    const std::string_view run = open == std::string::npos ? "" : std::string_view(assignment.value.text).substr(open);
+    if (run.substr(0, 2) == "$(" && run.substr(0, 3) != "$((" && depth < kDeepest) {  // LOG=$(mpirun ...)
+      const std::string_view inside = run.substr(2, run.rfind(')') == run.npos ? run.npos : run.rfind(')') - 2);
+      Read(inside, assignment.value.line, assignment.value.column + static_cast<int>(open) + 2, depth + 1);
+      return;
+    }
     if (text.find(' ') == std::string::npos || text.find('=') == std::string::npos) return;
     ShellCommand pretended;
     pretended.words = ShellValues::Words(assignment.value);
@@ -542,6 +552,7 @@ class ScriptReader {
   std::vector<Unset> unset_;
   std::set<int> in_functions_;  // lines of commands whose time is not known
   std::vector<int> runs_;       // lines of commands that run something
+  int numbers_ = 0;             // of commands
   bool all_exported_ = false;
   bool commands_ = false;  // something is run, so that what is not exported is lost
 };

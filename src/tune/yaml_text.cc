@@ -85,7 +85,11 @@ void YamlText::TextPlace(const YAML::Node& node, int& line, int& column) const {
   const std::string& text = lines_[row];
   const size_t at = static_cast<size_t>(std::max(node.Mark().column, 0));
   const char first = at < text.size() ? text[at] : ' ';
-  if (first == '|' || first == '>') {
+  // Behind a tag or an anchor the mark of a block ends its line.
+  const std::string_view rest = Trim(std::string_view(text).substr(std::min(at, text.size())));
+  const size_t bar = rest.find_last_of("|>");
+  const bool marked = (first == '!' || first == '&') && bar != std::string_view::npos && bar + 3 > rest.size();
+  if (first == '|' || first == '>' || marked) {
     ++line;
     size_t indent = 0;
     for (size_t i = row + 1; i < lines_.size(); ++i) {

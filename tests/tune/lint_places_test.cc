@@ -162,6 +162,17 @@ TEST(LintPlaces, BlocksInQuotationsAndWithNamesOfTheirOwn) {
             Places{"value-not-number 2:8"});
 }
 
+TEST(LintPlaces, ScriptsUnderAnyKeyAndInIndentedBlocks) {
+  EXPECT_EQ(Found("BEFORE: |\n  cd /opt\n  export NCCL_BUFFSIZE=8M\n", FileType::kConfig),
+            Places{"value-not-number 3:10"});
+  EXPECT_EQ(Found("Command:\n- bash\n- !Sub |\n    cd /opt\n    export NCCL_BUFFSIZE=8M\n", FileType::kConfig),
+            Places{"value-not-number 5:12"});
+  EXPECT_EQ(Found("Set this:\n\n    export NCCL_BUFFSIZE=8M\n\nText.\n", FileType::kMarkdown),
+            Places{"value-not-number 3:12"});
+  EXPECT_EQ(Found("LOG=$(mpirun -np 8 \\\n  -x NCCL_BUFFSIZE=8M python a.py)\n", FileType::kShell),
+            Places{"value-not-number 2:6"});
+}
+
 TEST(LintPlaces, RestructuredTextHasBlocksToo) {
   EXPECT_EQ(Found(".. code-block:: bash\n\n   export NCCL_IB_DISABLE=true\n\nText.\n", FileType::kMarkdown),
             Places{"value-bool-word 3:11"});
