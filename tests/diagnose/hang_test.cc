@@ -204,7 +204,7 @@ TEST(Hang, WhatTheUserCallsAFunctionOrAFolderSaysNothing) {
                                                          {"barrier_penalty", "/home/u/distributed/loss.py", 9},
                                                          {"parse", "/data/requests/train.py", 9},
                                                          {"parse", "/home/u/webdataset-test/train.py", 9},
-                                                         {"parse", "/work/torch/train.py", 9}}) {
+                                                         {"parse", "/jobs/torch/train.py", 9}}) {
     const Place place = Locate(Rank(0, {frame, {"<module>", frame.file, 30}}, 'R', ""));
     EXPECT_EQ(place.where, Where::kCode) << frame.file;
     EXPECT_THAT(place.at, HasSubstr(":9 (" + frame.function)) << frame.file;

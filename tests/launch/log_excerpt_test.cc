@@ -63,9 +63,9 @@ TEST_F(Excerpt, ATracebackBeforeAFloodIsKeptWithItsLine) {
 
 TEST_F(Excerpt, OfAVeryLongLineTheBeginningIsKept) {
   const LogExcerpt excerpt =
-      Read("Traceback (most recent call last):\nValueError: " + std::string(300000, 'x') + "\n", 131072);
+      Read("Traceback (most recent call last):\nValueError: " + std::string(300000, 'a') + "\n", 131072);
   EXPECT_THAT(excerpt.text, HasSubstr("Traceback"));
-  EXPECT_THAT(excerpt.text, HasSubstr("ValueError: xxx"));
+  EXPECT_THAT(excerpt.text, HasSubstr("ValueError: aaa"));
   EXPECT_LT(excerpt.text.size(), 10000u);
   EXPECT_EQ(excerpt.first_line, 1u);
 }
