@@ -4,6 +4,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -428,6 +429,11 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
     Finding finding = NewFinding(line, speaker);
     FillFromRow(best, match, &finding);
     if (finding.id.starts_with("xid")) ApplyXidTable(line.origin.text, &finding);
+    if (finding.id == "jax-task-gone" && match.groups.size() > 1) {
+      // Said by those who miss it.
+      const std::string& task = match.groups[1];
+      std::from_chars(task.data(), task.data() + task.size(), finding.rank);
+    }
     if (ended && finding.rank < 0) {
       finding.rank = told.rank;
       if (!told.node.empty()) finding.node = told.node;

@@ -250,6 +250,14 @@ TEST(Words, AnotherWorkingFolderOnTheNodeIsANote) {
             Verdict::kUnknown);
 }
 
+TEST(Ends, ATaskThatNoLongerAnswersIsNamedByThoseWhoMissIt) {
+  const Diagnosis d = Of(
+      "2026-01-01 10:00:00.100000: E external/xla/coordination_service.cc:954] /job:jax_worker/replica:0/task:37 has "
+      "been set to ERROR in coordination service: UNAVAILABLE: Task heartbeat timeout.\n");
+  EXPECT_EQ(d.signature, "jax-task-gone");
+  EXPECT_EQ(d.rank, 37);
+}
+
 TEST(Ends, TheLauncherThatWasInterruptedSaysSo) {
   const Diagnosis d =
       Of("[2026-01-01 10:00:00,000] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting\n");
