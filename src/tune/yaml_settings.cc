@@ -53,8 +53,21 @@ class Walker {
         ReadEmbedded(Scalar(entry.second), line, column, "runtime.yaml", others_);
       } else if (ScriptKey(key)) {
         Script(entry.second);
+      } else if (Scalar(entry.second).find('\n') != std::string::npos) {
+        File(map, entry.second);
       }
     }
+  }
+
+  // A file that is written, or a script: its name may stand beside its text.
+  void File(const YAML::Node& map, const YAML::Node& text) {
+    std::string name;
+    for (const char* key : {"destination", "path", "filename", "name"}) {
+      if (name.empty()) name = Scalar(Child(map, key));
+    }
+    int line, column;
+    yaml_.TextPlace(text, line, column);
+    ReadEmbedded(Scalar(text), line, column, name, others_);
   }
 
   void List(const YAML::Node& list, const std::string& key, int depth) {
@@ -65,6 +78,10 @@ class Walker {
         continue;
       }
       const std::string text = Scalar(item);
+      if (text.find('\n') != std::string::npos && !ScriptKey(key)) {
+        File(YAML::Node(), item);
+        continue;
+      }
       const size_t equals = text.find('=');
       if (equals != std::string::npos && SettingName(text.substr(0, equals))) {
         int line, column;
