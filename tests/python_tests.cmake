@@ -10,7 +10,8 @@ function(lockstep_python_tests prefix folder)
   if(NOT files)
     return()
   endif()
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files} ${runner}/list_tests.py)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files} ${runner}/list_tests.py
+    ${runner}/harness.py)
   execute_process(COMMAND ${LOCKSTEP_PYTHON3} ${runner}/list_tests.py ${files}
     OUTPUT_VARIABLE listing OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" listing "${listing}")
@@ -20,7 +21,6 @@ function(lockstep_python_tests prefix folder)
     list(GET field 1 class)
     list(GET field 2 method)
     list(GET field 3 timeout)
-    math(EXPR timeout "${timeout} * 4")  # as harness.py's PATIENCE
     list(GET field 4 locks)
     string(REPLACE "," ";" locks "${locks}")
     set(name ${prefix}.${file}.${class}.${method})

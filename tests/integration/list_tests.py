@@ -2,12 +2,16 @@
 """Lists integration tests without importing them: one line `file|Class|method|timeout|locks` per test method.
 
 Reads the syntax tree only, so configuring needs no component a test needs. A class counts when one of its bases is named
-*TestCase or *Case; methods and the attributes TIMEOUT and SERIAL are inherited within the file.
+*TestCase or *Case; methods and the attributes TIMEOUT and SERIAL are inherited within the file. The limit printed is
+PATIENCE times TIMEOUT.
 """
 
 import ast
 import pathlib
 import sys
+
+sys.dont_write_bytecode = True
+from harness import PATIENCE  # noqa: E402
 
 
 def base_names(node):
@@ -43,7 +47,7 @@ def tests_of(path):
         methods = sorted({m.name for c in line for m in c.body
                           if isinstance(m, ast.FunctionDef) and m.name.startswith("test_")})
         for method in methods:
-            yield f"{path.stem}|{node.name}|{method}|{timeout}|{','.join(locks)}"
+            yield f"{path.stem}|{node.name}|{method}|{timeout * PATIENCE}|{','.join(locks)}"
 
 
 def main():
