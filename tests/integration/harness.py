@@ -393,8 +393,3 @@ def port_is_listening(port, host="127.0.0.1"):
     with socket.socket() as probe:
         probe.settimeout(2)
         return probe.connect_ex((host, port)) == 0
-
-
-def shm_files(word="lockstep"):
-    """Names in /dev/shm that contain `word`."""
-    return {name for name in os.listdir("/dev/shm") if word in name}
