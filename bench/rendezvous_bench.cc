@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/sockets.h"
+#include "base/version.h"
 #include "launch/coordinator.h"
 #include "launch/link.h"
 
@@ -28,7 +29,7 @@ Member Seat(int index, int count) {
   member.nproc = 8;
   member.host = fmt::format("node-{}", index);
   member.boot_id = "bench";
-  member.version = LOCKSTEP_VERSION;
+  member.version = ThisBuild().version;
   member.job = "bench";
   member.pid = 1000 + index;
   member.command = {"train.py", "--config", "big.yaml"};

@@ -15,6 +15,7 @@ int StopMain(int argc, char** argv);
 int TuneMain(int argc, char** argv);
 int LintMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
+int VersionMain(int argc, char** argv);
 int DoctorMain(int argc, char** argv);
 // The examinations of `doctor`.
 int DoctorHardwareMain(int argc, char** argv);

@@ -36,6 +36,7 @@ constexpr Command kCommands[] = {
     {"tune", lockstep::cli::TuneMain, "NCCL, Gloo and torch settings from this hardware, each with its reason"},
     {"lint", lockstep::cli::LintMain, "wrong, useless and harmful settings in an environment, script or manifest"},
     {"selftest", lockstep::cli::SelftestMain, "collectives with known answers and their bandwidth, in stages"},
+    {"version", lockstep::cli::VersionMain, "version and commit of this program"},
 };
 
 std::string Help() {
@@ -66,10 +67,7 @@ int main(int argc, char** argv) {
     fmt::print("{}", Help());
     return 0;
   }
-  if (name == "--version" || name == "version") {
-    fmt::print("lockstep {}\n", LOCKSTEP_VERSION);
-    return 0;
-  }
+  if (name == "--version") return lockstep::cli::VersionMain(argc - 1, argv + 1);
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
     if (name == command.name) return command.main(argc - 1, argv + 1);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/version.h"
 #include "cli/flag_engine.h"
 #include "cli/flag_values.h"
 #include "cli/run_flags_table.h"
@@ -260,7 +261,7 @@ Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& 
     const std::string name = rows[flag.index]->name;
     draft.flags.print_and_exit = true;
     draft.flags.text = name == "--help"      ? RunHelp(mode)
-                       : name == "--version" ? std::string("lockstep " LOCKSTEP_VERSION "\n")
+                       : name == "--version" ? VersionText("lockstep") + "\n"
                                              : RunFlagsJson();
     return std::move(draft.flags);
   }

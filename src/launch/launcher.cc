@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "base/sockets.h"
+#include "base/version.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
 #include "launch/fanout.h"
@@ -158,7 +159,8 @@ Status Launcher::Host() {
       {"pid", self_.pid},
       {"workdir", plan_.options.workdir.empty() ? std::filesystem::current_path().string() : plan_.options.workdir},
       {"max_restarts", plan_.options.max_restarts},
-      {"version", self_.version}};
+      {"version", self_.version},
+      {"commit", VersionJson("")["commit"]}};
   LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteRunJson(identity));
   LOCKSTEP_RETURN_IF_ERROR(run_dir_->WriteConfig(EffectiveConfig(plan_)));
   run_dir_->AppendEvent("run_started", {{"name", run_dir_->name()},

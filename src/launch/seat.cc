@@ -6,6 +6,7 @@
 
 #include "base/process.h"
 #include "base/sockets.h"
+#include "base/version.h"
 #include "launch/ports.h"
 
 namespace lockstep::launch {
@@ -32,7 +33,7 @@ Member DescribeMember(const LaunchPlan& plan) {
   self.job = !plan.options.rdzv_id.empty() ? plan.options.rdzv_id : p.job_id;
   self.host = plan.host;
   self.boot_id = BootId();
-  self.version = LOCKSTEP_VERSION;
+  self.version = ThisBuild().version;
   self.pid = getpid();
   self.has_token = !plan.token.empty();
   self.command.push_back(plan.options.program);

@@ -11,6 +11,7 @@
 
 #include "base/process.h"
 #include "base/sockets.h"
+#include "base/version.h"
 #include "launch/seat.h"
 #include "place/gpus.h"
 #include "place/machine.h"
@@ -146,7 +147,7 @@ Facts MakeFacts(const Scene& scene, std::vector<CheckResult> checks, std::map<st
   const auto say = [&](const char* name, const std::string& value) {
     if (!value.empty()) facts.software[name] = value;
   };
-  say("lockstep", LOCKSTEP_VERSION);
+  say("lockstep", ThisBuild().version);
   say("Python", scene.python.version);
   say("interpreter", scene.python.path);
   say("PyTorch", scene.python.torch_version);

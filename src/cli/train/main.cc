@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/version.h"
 #include "cli/train/commands.h"
 #include "recipes/registry.h"
 
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
     if (name == command.name) return command.main(argc - 1, argv + 1);
   }
   if (name == "--version") {
-    fmt::print("lockstep-train {} (LibTorch {})\n", LOCKSTEP_VERSION, TORCH_VERSION);
+    fmt::print("{}, LibTorch {}\n", lockstep::VersionText("lockstep-train"), TORCH_VERSION);
     return 0;
   }
   Help(name == "--help" ? stdout : stderr);

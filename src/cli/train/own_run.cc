@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
 
 namespace lockstep::cli {
 namespace {
@@ -39,7 +40,8 @@ Result<std::unique_ptr<OwnRun>> OwnRun::Start(const std::string& name, const std
                                                    {"host", HostName()},
                                                    {"pid", getpid()},
                                                    {"workdir", std::filesystem::current_path().string()},
-                                                   {"version", LOCKSTEP_VERSION}}));
+                                                   {"version", ThisBuild().version},
+                                                   {"commit", VersionJson("")["commit"]}}));
   run->dir_.AppendEvent("run_started",
                         {{"name", name}, {"world_size", world}, {"pid", getpid()}, {"host", HostName()}});
   run->dir_.AppendEvent("attempt_started", {{"attempt", run->attempt()}, {"world_size", world}});
