@@ -11,11 +11,13 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from peers import Peer
+from rows import in_turns, median
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("LOCKSTEP_CHECKPOINT_BENCH", str(ROOT / "build/release/bench/checkpoint_bench"))
@@ -37,15 +39,11 @@ def torch_save(folder, mib):
 
 def measure(folder, mib, rounds):
     """{"peer": s, "added": s, "blocked": s, ...}: medians over rounds of both in turns."""
-    ours, peers = [], []
-    for at in range(rounds):
-        peers.append(torch_save(folder, mib))
-        done = subprocess.run([PROGRAM, os.path.join(folder, "checkpoints"), str(mib)], check=True, capture_output=True, text=True)
-        ours.append(json.loads(done.stdout))
-        print(f"  round {at + 1} of {rounds}: torch.save {peers[-1]:.3f} s  ours {done.stdout.strip()}", file=sys.stderr)
-    out = {key: statistics.median(o[key] for o in ours) for key in ours[0]}
-    out["peer_seconds"] = statistics.median(peers)
-    return out
+    def background_save():
+        done = subprocess.run([PROGRAM, os.path.join(folder, "checkpoints"), str(mib)], check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)
+    peers, ours = in_turns(rounds, Peer("torch.save", lambda: torch_save(folder, mib)), background_save)
+    return {**{key: median(o[key] for o in ours) for key in ours[0]}, "peer_seconds": median(peers)}
 
 
 def main():
@@ -59,10 +57,13 @@ def main():
         subprocess.run(["ninja", "--quiet", "-C", str(ROOT / "build/release"), "checkpoint_bench"], check=True)
     with tempfile.TemporaryDirectory(dir=given.folder or ROOT / "build") as folder:
         result = measure(folder, given.mib, given.rounds)
-    added, blocked = result["added_seconds"] / result["peer_seconds"], result["blocked_seconds"] / result["peer_seconds"]
     if given.json:
-        print(json.dumps({**result, "added_ratio": added, "blocked_ratio": blocked}))
+        print(json.dumps(result))
         return 0
+    if result["peer_seconds"] is None:
+        print(f"torch.save crashed; ours: {result}")
+        return 0
+    added, blocked = result["added_seconds"] / result["peer_seconds"], result["blocked_seconds"] / result["peer_seconds"]
     print(f"{given.mib} MiB fp32, {result['threads']:.0f} compute threads, step {result['step_seconds'] * 1e3:.0f} ms, "
           f"{result['overlapped_steps']:.0f} steps overlap a save ({result['write_seconds']:.2f} s in the background, synced)")
     print(f"torch.save            {result['peer_seconds'] * 1e3:7.0f} ms")

@@ -25,6 +25,9 @@ import sys
 import tempfile
 import time
 
+import peers
+from rows import in_turns
+
 SCRIPT = r"""
 import os, sys, time
 writer, lines, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -75,7 +78,7 @@ def run_once(command, folder, env, shows):
     os.close(read_end)
     errors = process.stderr.read().decode(errors="replace")
     if process.wait() != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nended with {process.returncode}:\n{errors[-3000:]}")
+        raise RuntimeError(f"{peers.how_it_ended(process.returncode)}: {' '.join(map(str, command))}\n{errors[-3000:]}")
     wall = time.monotonic() - begin
     times = [tuple(map(float, f.read_text().split())) for f in sorted(folder.glob("time.*"))]
     first = min(start for start, _ in times)
@@ -121,9 +124,14 @@ def main():
         for writer in args.writers.split(","):
             samples = {}
             lines = args.lines * (10 if writer == "block" else 1)
-            for _ in range(args.repeat):
-                for label, command in commands(writer, lines).items():
-                    samples.setdefault(label, []).append(run_once(command, work, env, "tee" in label))
+            works = {}
+            for label, command in commands(writer, lines).items():
+                def work_of(command=command, label=label):
+                    return run_once(command, work, env, "tee" in label)
+                works[label] = peers.Peer(label, work_of) if label.startswith("torchrun") else work_of
+            for label, runs in zip(works, in_turns(args.repeat, *works.values())):
+                if runs:
+                    samples[label] = runs
             table[writer] = {}
             for label, runs in samples.items():
                 total = lines * args.ranks
@@ -136,6 +144,8 @@ def main():
     report = {"lines_per_rank": args.lines, "ranks": args.ranks, "repeat": args.repeat, "cpus": len(os.sched_getaffinity(0)),
               "unit": "lines/s", "rates": table, "ratios": {}}
     for writer, rows in table.items():
+        if len(rows) < 4:
+            continue  # a peer crashed: no ratio
         tee, redirects = rows["torchrun --tee 3"], rows["torchrun --redirects 3"]
         report["ratios"][writer] = {
             "tee_delivery": rows["lockstep --tee 3"]["delivery"] / tee["delivery"],

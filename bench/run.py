@@ -10,6 +10,9 @@ Elsewhere, without a build tree: LOCKSTEP_PROGRAM, LOCKSTEP_RENDEZVOUS_BENCH and
 The launcher's benchmarks are here, the engine's in train_rows.py.
 
 Ratios count, not times: machines are shared. Each figure is a median over interleaved repetitions.
+
+A peer that crashes is tried again, then left out and named at the end; the other rows go on. The exit code is 1 when a
+program of ours failed; the section of that benchmark in docs/benchmarks.md then stays as it was.
 """
 
 import argparse
@@ -26,9 +29,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
+import peers
 import train_rows
-from rows import in_turns, row
+from peers import Peer
+from rows import beside, in_turns, median, missing, row, times_faster
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCKSTEP = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/bin/lockstep"))
@@ -37,8 +43,8 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 PAGE = ROOT / "docs/benchmarks.md"
 
 
-def quiet(command, **more):
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **more)
+def quiet(command, check=True, **more):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=check, **more)
 
 
 def bench_start(folder, repeat):
@@ -47,10 +53,8 @@ def bench_start(folder, repeat):
         quiet(command, cwd=folder)
         return time.monotonic() - start
     ours, peer = in_turns(repeat, lambda: timed([LOCKSTEP, "run", "--nproc-per-node", "2", "--no-python", "/bin/true"]),
-                          lambda: timed([*TORCHRUN, "--nproc-per-node", "2", "--no-python", "/bin/true"]))
-    ours, peer = statistics.median(ours), statistics.median(peer)
-    return [row("start and end of `true` on 2 ranks", ours * 1e3, peer * 1e3, "torchrun", "ms", ">= 50x faster",
-                peer / ours >= 50, peer / ours, "faster")]
+                          Peer("torchrun", lambda: timed([*TORCHRUN, "--nproc-per-node", "2", "--no-python", "/bin/true"])))
+    return [times_faster("start and end of `true` on 2 ranks", median(ours), median(peer), "torchrun", 50)]
 
 
 def bench_crash(folder, repeat):
@@ -61,13 +65,12 @@ def bench_crash(folder, repeat):
     stamp = folder / "stamp"
 
     def from_crash_to_end(command):
-        quiet([*command, str(script), str(stamp)], cwd=folder)
+        stamp.unlink(missing_ok=True)
+        quiet([*command, str(script), str(stamp)], check=False, cwd=folder)
         return time.time() - float(stamp.read_text())
     ours, peer = in_turns(repeat, lambda: from_crash_to_end([LOCKSTEP, "run", "--nproc-per-node", "2", "--no-python"]),
-                          lambda: from_crash_to_end([*TORCHRUN, "--nproc-per-node", "2", "--no-python"]))
-    ours, peer = statistics.median(ours), statistics.median(peer)
-    return [row("crash of one rank to the end of the job, 2 ranks", ours * 1e3, peer * 1e3, "torchrun", "ms", "faster",
-                ours < peer, peer / ours, "faster")]
+                          Peer("torchrun", lambda: from_crash_to_end([*TORCHRUN, "--nproc-per-node", "2", "--no-python"])))
+    return [times_faster("crash of one rank to the end of the job, 2 ranks", median(ours), median(peer), "torchrun", 0)]
 
 
 def bench_rendezvous(folder, repeat):
@@ -118,12 +121,11 @@ def bench_gang(folder, repeat, size=16):
             repeat,
             lambda: gang(lambda i, p: [LOCKSTEP, "run", "--nnodes", str(size), "--node-rank", str(i), "--nproc-per-node", "1",
                                        "--master-addr", net.address, "--master-port", str(p), "--no-python", "/bin/true"]),
-            lambda: gang(lambda i, p: [*TORCHRUN, "--nnodes", str(size), "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-                                       "--rdzv-endpoint", f"{net.address}:{p}", "--rdzv-id", "bench", "--rdzv-conf", f"is_host={int(i == 0)}",
-                                       "--no-python", "/bin/true"]))
-    ours, peer = statistics.median(ours), statistics.median(peer)
-    return [row(f"{size} launchers, one rank of `true` each, first start to last end", ours * 1e3, peer * 1e3,
-                "torchrun (c10d rendezvous)", "ms", "faster", ours < peer, peer / ours, "faster")]
+            Peer("torchrun (c10d rendezvous)", lambda: gang(
+                lambda i, p: [*TORCHRUN, "--nnodes", str(size), "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                              f"{net.address}:{p}", "--rdzv-id", "bench", "--rdzv-conf", f"is_host={int(i == 0)}", "--no-python", "/bin/true"])))
+    return [times_faster(f"{size} launchers, one rank of `true` each, first start to last end", median(ours), median(peer),
+                         "torchrun (c10d rendezvous)", 0)]
 
 
 def resident(pid):
@@ -151,19 +153,17 @@ def bench_memory(folder, repeat, ranks=8):
         return max(sizes), sum(sizes)
     flags = ["--nproc-per-node", str(ranks), "--no-python"]
     ours = [peak([LOCKSTEP, "run", *flags], 2) for _ in range(repeat)]
-    peer = [peak([*TORCHRUN, *flags], 1) for _ in range(max(1, repeat // 3))]
-    launcher = statistics.median(o[0] for o in ours)
-    both = statistics.median(o[1] for o in ours)
-    other = statistics.median(p[0] for p in peer)
-    return [row(f"resident memory of the launcher with {ranks} ranks", launcher, other, "torchrun", "MiB", "< 15 MiB", launcher < 15,
-                other / launcher, "smaller"),
-            row(f"launcher and guardian together (shared pages counted twice), {ranks} ranks", both, other, "torchrun", "MiB", "",
-                None, other / both, "smaller")]
+    peer = in_turns(max(1, repeat // 3), Peer("torchrun", lambda: peak([*TORCHRUN, *flags], 1)))[0]
+    launcher, both, other = median(o[0] for o in ours), median(o[1] for o in ours), median(p[0] for p in peer)
+    return [beside(f"resident memory of the launcher with {ranks} ranks", launcher, other, "torchrun", "MiB", "< 15 MiB",
+                   lambda a, b: a < 15, lambda a, b: b / a, "smaller"),
+            beside(f"launcher and guardian together (shared pages counted twice), {ranks} ranks", both, other, "torchrun", "MiB", "",
+                   lambda a, b: None, lambda a, b: b / a, "smaller")]
 
 
 def bench_logs(folder, repeat):
     done = subprocess.run([sys.executable, str(ROOT / "bench/log_throughput.py"), "--lockstep", LOCKSTEP, "--python",
-                           sys.executable, "--repeat", str(max(3, repeat // 2)), "--json"], capture_output=True, text=True, check=True,
+                           sys.executable, "--repeat", str(max(3, repeat // 2)), "--json"], stdout=subprocess.PIPE, text=True, check=True,
                           cwd=folder)
     return log_rows(json.loads(done.stdout))
 
@@ -174,9 +174,9 @@ def log_rows(report):
     rows = []
     for writer, rates in report["rates"].items():
         for mode, measure, goal in (("--tee 3", "delivery", 3), ("--redirects 3", "writing", 0.8)):
-            ours, peer = rates[f"lockstep {mode}"][measure], rates[f"torchrun {mode}"][measure]
-            rows.append(row(f"log of 2 ranks, {words[writer]}: {measure}", ours / 1e3, peer / 1e3, f"torchrun {mode}",
-                            "1,000 lines/s", f">= {goal}x", ours / peer >= goal, ours / peer, "as fast"))
+            ours, peer = (rates.get(f"{who} {mode}", {}).get(measure) for who in ("lockstep", "torchrun"))
+            rows.append(beside(f"log of 2 ranks, {words[writer]}: {measure}", ours / 1e3, peer and peer / 1e3, f"torchrun {mode}",
+                               "1,000 lines/s", f">= {goal}x", lambda a, b, g=goal: a / b >= g, lambda a, b: a / b, "as fast"))
     return rows
 
 
@@ -193,7 +193,7 @@ def number(value):
 def table(rows):
     lines = ["| what | Lockstep | peer | unit | ratio | goal | met |", "|---|---|---|---|---|---|---|"]
     for r in rows:
-        peer = f"{number(r['peer'])} ({r['peer_name']})" if r["peer"] is not None else ""
+        peer = f"{number(r['peer'])} ({r['peer_name']})" if r["peer"] is not None else r["peer_name"] or ""
         share = r["better"] == "of it"
         ratio = "" if r["ratio"] is None else f"**{r['ratio']:.1%}** of it" if share else f"**{r['ratio']:.2f}x** {r['better']}"
         met = {True: "yes", False: "no", None: ""}[r["met"]]
@@ -245,22 +245,33 @@ def main():
         raise SystemExit(f"unknown bench {unknown[0]!r}; known: {', '.join(BENCHES)}")
     if args.ahead:
         go_ahead()
-    results = {}
+    results, failed = {}, {}
     for name in args.only.split(","):
         print(f"{name} ...", file=sys.stderr)
         header = versions() + ", ahead of other processes" * args.ahead
         folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
+        results[name] = []
         try:
-            results[name] = BENCHES[name](folder, args.repeat)
+            for found in BENCHES[name](folder, args.repeat):
+                results[name].append(found)
+        except Exception as error:  # a program of ours: the other benchmarks go on, the exit code says it
+            failed[name] = peers.one_line(error)
+            results[name].append(missing(name, failed[name]))
+            traceback.print_exc()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if not args.dry:
+        if not args.dry and name not in failed:
             publish({name: f"{header}\n\n{table(results[name])}"})
     if args.json:
-        print(json.dumps({"header": header, "results": results}, indent=2))
+        print(json.dumps({"header": header, "results": results, "failed": failed, "crashed_peers": peers.crashes}, indent=2))
     else:
         print(header + "\n" + table([r for rows in results.values() for r in rows]))
+    for name, ends in peers.crashes.items():
+        print(f"peer {name}: crashed {len(ends)} time{'s' * (len(ends) > 1)}, last: {ends[-1]}", file=sys.stderr)
+    for name, why in failed.items():
+        print(f"bench/run.py: {name} failed: {why}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 
-from rows import in_turns, median_of, missing, row, share_of, times_faster
+import comm
+import peers
+from peers import Peer
+from rows import in_turns, median, median_of, row, share_of, times_faster
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCKSTEP = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/bin/lockstep"))
@@ -35,32 +38,30 @@ def lines_of(command, **more):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def peer(*words, **more):
-    return lines_of([sys.executable, PEER, *words], **more)[-1]
+def peer(name, *words):
+    """The PyTorch side as a work of in_turns."""
+    return Peer(name, lambda: peers.figures(name, [sys.executable, PEER, *words])[-1])
 
 
 # --- data parallelism ---
 def bench_ddp(folder, repeat):
     built("train_ddp_bench")
-    rows = []
     for width, layers, batch in ((256, 8, 64), (512, 8, 64)):
         shape = (width, layers, batch, 30, 12)
         ours, other = in_turns(max(2, repeat // 2), lambda: lines_of([PROGRAMS / "train_ddp_bench", *shape])[-1],
-                               lambda: peer("ddp", *shape))
+                               peer("DDP on Gloo", "ddp", *shape))
 
         def added(results, mode):
             """Median over all pairs of neighbouring blocks: with the others, less alone."""
-            return statistics.median(b - a for r in results for a, b in zip(r["alone"], r[mode]))
+            return median(b - a for r in results for a, b in zip(r["alone"], r[mode]))
         name = f"{ours[0]['parameters'] / 1e6:.1f} M parameters, {layers} layers of {width}, batch {batch}"
-        alone = statistics.median(a for r in ours for a in r["alone"])
+        alone, other_alone = (median(a for r in results for a in r["alone"]) for results in (ours, other))
         mine, c10d = added(ours, "ours"), added(ours, "reducer")
-        print(f"  {name}: alone {alone * 1e3:.3f} ms (PyTorch {statistics.median(a for r in other for a in r['alone']) * 1e3:.3f}), "
+        print(f"  {name}: alone {alone * 1e3:.3f} ms (PyTorch {(other_alone or 0) * 1e3:.3f}), "
               f"added {mine * 1e3:.3f}, of which exposed {median_of(ours, 'exposed') * 1e3:.3f}", file=sys.stderr)
-        rows += [share_of(f"added to a step of {alone * 1e3:.1f} ms by a second rank: {name}", mine, added(other, "ddp"),
-                          "DDP on Gloo", 0.15),
-                 share_of("the same, DDP with gradient_as_bucket_view and static_graph", mine, added(other, "ddp_view"), "DDP on Gloo"),
-                 share_of("the same, c10d's Reducer over our communicator", mine, c10d, "Reducer")]
-    return rows
+        yield share_of(f"added to a step of {alone * 1e3:.1f} ms by a second rank: {name}", mine, added(other, "ddp"), "DDP on Gloo", 0.15)
+        yield share_of("the same, DDP with gradient_as_bucket_view and static_graph", mine, added(other, "ddp_view"), "DDP on Gloo")
+        yield share_of("the same, c10d's Reducer over our communicator", mine, c10d, "Reducer")
 
 
 # --- start ---
@@ -88,9 +89,8 @@ def small(*settings):
 def bench_first_step(folder, repeat):
     ours = [LOCKSTEP, "train", "taehv", "--nproc-per-node", "2", *small("train.steps=1", "train.batch=2", "data.height=32", "data.width=32")]
     theirs = [*TORCHRUN, "--nproc-per-node", "2", PEER, "first-step"]
-    mine, other = in_turns(repeat, lambda: until_first_step(ours, folder), lambda: until_first_step(theirs, folder))
-    return [times_faster("start to the first step of a small TAEHV on 2 ranks", statistics.median(mine), statistics.median(other),
-                         "torchrun, PyTorch DDP", 3)]
+    mine, other = in_turns(repeat, lambda: until_first_step(ours, folder), Peer("torchrun, PyTorch DDP", lambda: until_first_step(theirs, folder)))
+    return [times_faster("start to the first step of a small TAEHV on 2 ranks", median(mine), median(other), "torchrun, PyTorch DDP", 3)]
 
 
 # --- steps ---
@@ -122,49 +122,42 @@ def bench_step(folder, repeat):
     batch, frames, size, steps = 4, 12, 64, 13
     settings = (f"train.batch={batch}", f"data.frames={frames}", f"data.height={size}", f"data.width={size}")
     mine, other = in_turns(max(2, repeat // 2), lambda: trained(folder, 1, steps, *settings),
-                           lambda: peer("step", batch, frames, size, steps, 1))
+                           peer("PyTorch eager", "step", batch, frames, size, steps, 1))
     ours = statistics.median(m["step"] - m["data"] for m in mine)
     return [times_faster(f"one training step, small TAEHV, {batch} clips of {frames} x {size} x {size}, AdamW, clipping, 1 thread", ours,
                          median_of(other, "step"), "PyTorch eager", 1)]
 
 
 def bench_reproducible(folder, repeat):
-    rows = []
     for ranks in (1, 2):
         def run(flag, ranks=ranks):
             return trained(folder, ranks, 9, "train.batch=8", f"train.reproducible={flag}")["step"]
         off, on = in_turns(max(2, repeat // 2), lambda: run("false"), lambda: run("true"))
         off, on = statistics.median(off), statistics.median(on)
-        rows.append(row(f"a step with `reproducible: true`, {ranks} rank{'s' * (ranks > 1)}, small TAEHV, batch 8", on * 1e3, off * 1e3,
-                        "Lockstep without", "ms", "", None, on / off, "its time"))
-    return rows
+        yield row(f"a step with `reproducible: true`, {ranks} rank{'s' * (ranks > 1)}, small TAEHV, batch 8", on * 1e3, off * 1e3,
+                  "Lockstep without", "ms", "", None, on / off, "its time")
 
 
 def bench_optimizer(folder, repeat):
     built("train_optimizer_bench")
-    rows = []
     for threads in (1, 2):
         mine, other = in_turns(max(2, repeat // 2), lambda: lines_of([PROGRAMS / "train_optimizer_bench", 20, threads, 11])[-1],
-                               lambda: peer("optimizer", 20, threads, 11))
+                               peer("torch.optim", "optimizer", 20, threads, 11))
         words = f"{threads} thread{'s' * (threads > 1)}"
         for kind, text in (("step", "AdamW, 20 M parameters"), ("clip_and_step", "clipping and AdamW, 20 M parameters")):
             ours = median_of(mine, kind)
             for which in ("fused", "default"):
-                rows.append(times_faster(f"{text}, {words}", ours, statistics.median(o[which][kind] for o in other),
-                                         f"torch.optim, {which}", 1 if which == "fused" else None))
-    return rows
+                yield times_faster(f"{text}, {words}", ours, median(o[which][kind] for o in other), f"torch.optim, {which}",
+                                   1 if which == "fused" else None)
 
 
 # --- what belongs to other parts: all-reduce, checkpoints, metrics ---
 def bench_all_reduce(folder, repeat):
-    import comm  # here, so that its absence costs only its own rows
     built("comm_bench")
-    rows = []
     for found in comm.rows(max(3, repeat // 2), 0.5, 2):
         size = found["bytes"]
         text = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
-        rows.append(times_faster(f"all-reduce of {text}, 2 ranks, {found['kind']}", found["ours"], found["peer"], "Gloo", found["goal"], "us", 1e6))
-    return rows
+        yield times_faster(f"all-reduce of {text}, 2 ranks, {found['kind']}", found["ours"], found["peer"], "Gloo", found["goal"], "us", 1e6)
 
 
 def bench_checkpoint(folder, repeat):
@@ -183,18 +176,5 @@ def bench_metric(folder, repeat):
     return rows
 
 
-def tolerant(bench, name):
-    """A benchmark of another part that is absent or fails leaves a row that says so, and the rest goes on."""
-    def run(folder, repeat):
-        try:
-            return bench(folder, repeat)
-        except (ImportError, OSError, RuntimeError, LookupError, subprocess.CalledProcessError) as error:
-            why = str(error).splitlines()[0][:200]
-            print(f"  {name}: {why}", file=sys.stderr)
-            return [missing(name, why)]
-    return run
-
-
 BENCHES = {"ddp": bench_ddp, "first-step": bench_first_step, "step": bench_step, "reproducible": bench_reproducible,
-           "optimizer": bench_optimizer, "all-reduce": tolerant(bench_all_reduce, "all-reduce"),
-           "checkpoint": tolerant(bench_checkpoint, "checkpoint cost"), "metric": tolerant(bench_metric, "metric call")}
+           "optimizer": bench_optimizer, "all-reduce": bench_all_reduce, "checkpoint": bench_checkpoint, "metric": bench_metric}
