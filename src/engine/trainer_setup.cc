@@ -37,7 +37,8 @@ Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int l
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     if (visible != nullptr && *visible != '\0') return at::Device(at::kCUDA, 0);
   }
-  if (local_rank >= count && backend != comm::Backend::kHost) {
+  const bool may_share = backend == comm::Backend::kHost || std::getenv("NCCL_HOSTID") != nullptr;
+  if (local_rank >= count && !may_share) {
     return Status(Code::kUsage,
                   fmt::format("{} ranks on this node, but only {} GPU{} visible", local_size, count,
                               count == 1 ? " is" : "s are"),

@@ -134,6 +134,36 @@ TEST(TensorComm, NcclForTheCpuAndAGpuWithoutCudaAreErrors) {
   EXPECT_FALSE(ParseBackend("gloo").ok());
 }
 
+TEST(TensorComm, NcclNeedsRanksThatItWouldNotRefuse) {
+  const std::vector<std::string> own = {"GPU-a", "GPU-b"}, shared = {"GPU-a", "GPU-a"};
+  const std::vector<std::string> hosts = {"GPU-a as NCCL_HOSTID 0", "GPU-a as NCCL_HOSTID 1"};
+  const std::vector<std::string> one_host = {"GPU-a as NCCL_HOSTID 0", "GPU-a as NCCL_HOSTID 0"};
+  const auto uses = [](const std::vector<std::string>& devices, Backend backend) {
+    std::string note;
+    const auto answer = UsesNccl(devices, backend, &note);
+    return !answer.ok() ? "error" : *answer ? "nccl" : note.empty() ? "host" : "host, said";
+  };
+  const struct {
+    std::vector<std::string> devices;
+    const char *nccl, *automatic, *host;
+  } rows[] = {
+      {own, "nccl", "nccl", "host"},
+      {shared, "error", "host, said", "host"},
+      {hosts, "nccl", "nccl", "host"},
+      {one_host, "error", "host, said", "host"},
+      {{"host", "host"}, "error", "host", "host"},
+      {{"host", "GPU-a"}, "error", "error", "error"},
+  };
+  for (const auto& row : rows) {
+    EXPECT_STREQ(uses(row.devices, Backend::kNccl), row.nccl) << row.devices[0];
+    EXPECT_STREQ(uses(row.devices, Backend::kAuto), row.automatic) << row.devices[0];
+    EXPECT_STREQ(uses(row.devices, Backend::kHost), row.host) << row.devices[0];
+  }
+  const auto refused = UsesNccl(shared, Backend::kNccl);
+  EXPECT_NE(refused.status().message().find("ranks 0, 1 share one GPU (GPU-a)"), std::string::npos);
+  EXPECT_NE(refused.status().hint().find("NCCL_HOSTID"), std::string::npos);
+}
+
 TEST(TensorComm, WorldOfOneNeedsNobody) {
   auto comm = TensorCommunicator::Create({}, {}, Backend::kAuto, at::kCPU);
   ASSERT_TRUE(comm.ok());

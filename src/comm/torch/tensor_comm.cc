@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <vector>
@@ -122,18 +123,23 @@ class HostTensors : public TensorCommunicator {
   std::shared_ptr<Communicator> control_;
 };
 
-// Which transport CUDA tensors take, from everybody's GPU; the same answer on every rank.
-Result<bool> UseNccl(Communicator& control, Backend backend, at::Device device) {
+// What every rank knows of its device: "host", or the GPU and what NCCL takes for its host.
+Result<std::vector<std::string>> GatherDevices(Communicator& control, at::Device device) {
   std::string own = "host";
   if (device.is_cuda()) {
     auto name = GpuName(device);
     if (!name.ok()) return name.status();
     own = *name;
+    if (const char* host_id = std::getenv("NCCL_HOSTID")) own += fmt::format(" as NCCL_HOSTID {}", host_id);
   }
-  auto names = control.Gather(own);
-  if (!names.ok()) return names.status();
+  return control.Gather(own);
+}
+
+}  // namespace
+
+Result<bool> UsesNccl(const std::vector<std::string>& devices, Backend backend, std::string* note) {
   std::map<std::string, std::vector<int>> ranks_of;
-  for (size_t rank = 0; rank < names->size(); ++rank) ranks_of[(*names)[rank]].push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < devices.size(); ++rank) ranks_of[devices[rank]].push_back(static_cast<int>(rank));
   if (const auto host = ranks_of.find("host"); host != ranks_of.end()) {
     if (ranks_of.size() > 1) {
       return Status(Code::kUsage, fmt::format("ranks {} use the CPU, the others a GPU", fmt::join(host->second, ", ")),
@@ -148,17 +154,15 @@ Result<bool> UseNccl(Communicator& control, Backend backend, at::Device device) 
     const std::string text =
         fmt::format("ranks {} share one GPU ({}), which NCCL refuses", fmt::join(ranks, ", "), gpu);
     if (backend == Backend::kNccl) {
-      return Status(Code::kUsage, text, "give every rank a GPU of its own, or set comm.backend to auto or host");
+      return Status(Code::kUsage, text,
+                    "give every rank a GPU of its own, or set comm.backend to auto or host; for tests of NCCL itself "
+                    "give each rank another NCCL_HOSTID");
     }
-    if (control.place().rank == 0) {
-      LogWarn("communicator: {}: tensors are staged through host memory ({})", text, control.transport());
-    }
+    if (note != nullptr) *note = text;
     return false;
   }
   return true;
 }
-
-}  // namespace
 
 Result<Backend> ParseBackend(const std::string& text) {
   for (Backend backend : {Backend::kAuto, Backend::kNccl, Backend::kHost}) {
@@ -188,8 +192,14 @@ Result<std::shared_ptr<TensorCommunicator>> TensorCommunicator::Create(const Ide
   if (!control.ok()) return control.status();
   auto data = Communicator::Connect(identity, options);
   if (!data.ok()) return data.status();
-  auto nccl = UseNccl(**control, backend, device);
+  auto devices = GatherDevices(**control, device);
+  if (!devices.ok()) return devices.status();
+  std::string note;
+  auto nccl = UsesNccl(*devices, backend, &note);
   if (!nccl.ok()) return nccl.status();
+  if (!note.empty() && identity.rank == 0) {
+    LogWarn("communicator: {}: tensors are staged through host memory ({})", note, (*data)->transport());
+  }
   auto host = std::make_shared<HostTensors>(*data, *control);
   if (device.is_cpu()) return std::shared_ptr<TensorCommunicator>(host);
   return *nccl ? MakeNccl(identity, options, host, device) : MakeStaged(*data, host, device);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -23,6 +24,11 @@ enum class Backend { kAuto, kNccl, kHost };
 // "auto", "nccl", "host": the values of the config key comm.backend.
 Result<Backend> ParseBackend(const std::string& text);
 const char* Name(Backend backend);
+
+// Whether NCCL carries CUDA tensors, from the device of every rank ("host", or the name of its GPU). NCCL refuses ranks
+// of one host that share a GPU, and tells hosts apart by NCCL_HOSTID, which is part of the name where it is set. `note`
+// says why NCCL is left out where that is not what was asked for. Pure: the same answer on every rank.
+Result<bool> UsesNccl(const std::vector<std::string>& devices, Backend backend, std::string* note = nullptr);
 
 // A started operation on a tensor; copies share it.
 class TensorWork {
