@@ -87,7 +87,11 @@ lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what c
 install: build  ## the programs into PREFIX/bin (default /usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin
 	@install -s -m 755 $(BIN)/lockstep $(BIN)/lockstep-train $(DESTDIR)$(PREFIX)/bin
-	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep and lockstep-train"
+	@install -d $(DESTDIR)$(PREFIX)/share/doc/lockstep
+	@install -m 644 LICENSE NOTICE README.md CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/lockstep
+	@for program in lockstep lockstep-train; do \
+	  install -m 644 $(TREE)/notices/$$program.txt $(DESTDIR)$(PREFIX)/share/doc/lockstep/licenses-of-$$program.txt; done
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep and lockstep-train, their licenses in $(DESTDIR)$(PREFIX)/share/doc/lockstep"
 
 .PHONY: clean
 clean:  ## removes build/ (not .venv)

@@ -36,7 +36,7 @@ constexpr Command kCommands[] = {
     {"tune", lockstep::cli::TuneMain, "NCCL, Gloo and torch settings from this hardware, each with its reason"},
     {"lint", lockstep::cli::LintMain, "wrong, useless and harmful settings in an environment, script or manifest"},
     {"selftest", lockstep::cli::SelftestMain, "collectives with known answers and their bandwidth, in stages"},
-    {"version", lockstep::cli::VersionMain, "version and commit of this program"},
+    {"version", lockstep::cli::VersionMain, "version, commit, and the licenses of the software inside"},
 };
 
 std::string Help() {

@@ -11,5 +11,6 @@ int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
+int LicensesMain();
 
 }  // namespace lockstep::cli

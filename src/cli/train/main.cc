@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
 void Help(std::FILE* to) {
   fmt::print(to, "usage: lockstep-train COMMAND ...\n\ncommands:\n");
   for (const Command& command : kCommands) fmt::print(to, "  {:<12} {}\n", command.name, command.help);
+  fmt::print(to, "  --licenses   notices and license texts of the software inside\n");
   fmt::print(to, "  --version\n\nrecipes:\n");
   for (const std::string& name : lockstep::recipes::RecipeNames()) {
     auto recipe = lockstep::recipes::MakeRecipe(name);
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
   for (const Command& command : kCommands) {
     if (name == command.name) return command.main(argc - 1, argv + 1);
   }
+  if (name == "--licenses") return lockstep::cli::LicensesMain();
   if (name == "--version") {
     fmt::print("{}, LibTorch {}\n", lockstep::VersionText("lockstep-train"), TORCH_VERSION);
     return 0;
