@@ -4,157 +4,94 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <ranges>
 
 namespace lockstep::data {
 namespace {
 
 constexpr float kTurn = 2 * std::numbers::pi_v<float>;
+// Frames after which a scene begins again: what moves steadily must not leave the range of numbers.
+constexpr double kLongest = 4096;
 
-float Between(Random* random, double low, double high) { return static_cast<float>(random->Uniform(low, high)); }
+float In(Random* random, double low, double high) { return static_cast<float>(random->Uniform(low, high)); }
 
-uint8_t ToByte(float value) { return static_cast<uint8_t>(std::clamp(value * 255 + 0.5f, 0.0f, 255.0f)); }
+uint8_t ToByte(float level) { return static_cast<uint8_t>(std::clamp(level + 0.5f, 0.0f, 255.0f)); }
 
 }  // namespace
 
-Texture Scene::MakeGround(Random* random, int height, int width) {
-  // Large enough that the picture shows the ground about once.
-  const auto side = std::bit_ceil(static_cast<unsigned>(std::max(32.0, 1.25 * std::max(height, width))));
-  const auto size = static_cast<float>(std::min(height, width));
-  return Texture(random, static_cast<int>(side), std::max(4.0f, size * Between(random, 0.12, 0.4)));
-}
-
 Scene::Scene(uint64_t seed, uint64_t number, int height, int width)
-    : height_(height),
-      width_(width),
-      random_(seed, 0, number, Purpose::kScene),
-      ground_(MakeGround(&random_, height, width)) {
+    : random_(seed, 0, number, Purpose::kScene), scenery_(DrawScenery(&random_, height, width)) {
+  canvas_.height = height;
+  canvas_.width = width;
+  canvas_.pixels.resize(static_cast<size_t>(height) * width);
   Random* random = &random_;
   const auto size = static_cast<float>(std::min(height, width));
-  const float heading = Between(random, 0, kTurn);
-  const float speed = size * Between(random, 0, 0.025);
-  camera_.x = Between(random, 0, ground_.side());
-  camera_.y = Between(random, 0, ground_.side());
-  camera_.vx = speed * std::cos(heading);
-  camera_.vy = speed * std::sin(heading);
-  camera_.sway = size * Between(random, 0, 0.03);
-  camera_.sway_rate = Between(random, 0.1, 0.5);
-  camera_.sway_phase = Between(random, 0, kTurn);
-  camera_.angle = Between(random, 0, kTurn);
-  camera_.turn = random->Chance(0.5) ? Between(random, -0.03, 0.03) : 0;
-  camera_.zoom = Between(random, -0.15, 0.25);
-  camera_.zoom_rate = random->Chance(0.5) ? Between(random, -0.012, 0.012) : 0;
-
-  const int count = static_cast<int>(random->Between(1, 4));
-  for (int i = 0; i < count; ++i) {
-    const float half = size * Between(random, 0.08, 0.24);
-    const float stretch = Between(random, 0.6, 1.6);
-    const auto side = std::bit_ceil(static_cast<unsigned>(std::max(16.0f, 2 * half)));
-    Thing thing{.shape = static_cast<Shape>(random->Below(3)),
-                .x = static_cast<float>(width) * Between(random, -0.45, 0.45),
-                .y = static_cast<float>(height) * Between(random, -0.45, 0.45),
-                .half_width = half * std::sqrt(stretch),
-                .half_height = half / std::sqrt(stretch),
-                .angle = Between(random, 0, kTurn),
-                .spin = random->Chance(0.5) ? Between(random, -0.12, 0.12) : 0,
-                .texture = Texture(random, static_cast<int>(side), std::max(4.0f, half * Between(random, 0.4, 1.0)))};
-    const float toward = Between(random, 0, kTurn);
-    const float pace = size * Between(random, 0, 0.03);
-    thing.vx = pace * std::cos(toward);
-    thing.vy = pace * std::sin(toward);
-    thing.sway = size * Between(random, 0, 0.05);
-    thing.sway_rate = Between(random, 0.1, 0.6);
-    thing.sway_phase = Between(random, 0, kTurn);
-    things_.push_back(std::move(thing));
-  }
+  // Most cameras move slowly, some fast.
+  const float speed = size * scenery_.pan * 0.025f * std::pow(In(random, 0, 1), 2.0f);
+  camera_.vx = speed * (random->Chance(0.5) ? 1.0f : -1.0f);
+  camera_.vy = speed * In(random, -0.25, 0.25);
+  camera_.shake = size * In(random, 0, 0.004);
+  camera_.rate_x = In(random, 0.2, 0.6);
+  camera_.rate_y = In(random, 0.2, 0.6);
+  camera_.phase_x = In(random, 0, kTurn);
+  camera_.phase_y = In(random, 0, kTurn);
+  camera_.tilt = In(random, -0.04, 0.04);
+  camera_.zoom = In(random, -0.05, 0.25);
+  camera_.zoom_rate = random->Chance(0.4) ? In(random, -0.008, 0.008) : 0;
+  exposure_ = In(random, 0.85, 1.1);
+  falloff_ = In(random, 0.0, 0.2);
+  noise_ = In(random, 0.5, 2.0);
+  noise_key_ = random->Next();
 }
 
-Scene::Frame Scene::Place(const View& view, float time) const {
+Frame Scene::Place(const View& view, float time, float depth) const {
   Frame frame;
-  frame.scale =
-      std::exp(-(camera_.zoom + camera_.zoom_rate * std::sin(0.05f * time) * 20)) / static_cast<float>(view.zoom);
-  const float angle = camera_.turn * time;
-  frame.right_x = std::cos(angle) * frame.scale;
-  frame.right_y = std::sin(angle) * frame.scale;
-  const float sway = camera_.sway * std::sin(camera_.sway_rate * time + camera_.sway_phase);
-  frame.x = camera_.vx * time + sway + static_cast<float>(view.shift_x * height_);
-  frame.y = camera_.vy * time + sway * 0.5f + static_cast<float>(view.shift_y * height_);
+  const float zoom = camera_.zoom + depth * camera_.zoom_rate * std::sin(0.05f * time) * 20;
+  frame.scale = std::exp(-zoom) / static_cast<float>(view.zoom);
+  frame.right_x = std::cos(camera_.tilt) * frame.scale;
+  frame.right_y = std::sin(camera_.tilt) * frame.scale;
+  const auto height = static_cast<float>(canvas_.height);
+  frame.x = depth * camera_.vx * time + camera_.shake * std::sin(camera_.rate_x * time + camera_.phase_x) +
+            static_cast<float>(view.shift_x) * height;
+  frame.y = depth * camera_.vy * time + camera_.shake * std::sin(camera_.rate_y * time + camera_.phase_y) +
+            static_cast<float>(view.shift_y) * height;
   return frame;
 }
 
-void Scene::PaintGround(const Frame& frame) {
-  const float cos = std::cos(camera_.angle);
-  const float sin = std::sin(camera_.angle);
-  // The ground is turned once more, so that its pattern does not lie along the picture's edges.
-  const float right_x = cos * frame.right_x - sin * frame.right_y;
-  const float right_y = sin * frame.right_x + cos * frame.right_y;
-  const auto wrap = static_cast<float>(ground_.side());
-  const float at_x = std::fmod(camera_.x + cos * frame.x - sin * frame.y, wrap);
-  const float at_y = std::fmod(camera_.y + sin * frame.x + cos * frame.y, wrap);
-  for (int y = 0; y < height_; ++y) {
-    const float v = static_cast<float>(y) - 0.5f * static_cast<float>(height_ - 1);
-    const float u = -0.5f * static_cast<float>(width_ - 1);
-    float x_at = at_x + u * right_x - v * right_y;
-    float y_at = at_y + u * right_y + v * right_x;
-    Rgb* out = canvas_.data() + static_cast<size_t>(y) * width_;
-    for (int x = 0; x < width_; ++x, x_at += right_x, y_at += right_y) out[x] = ground_.At(x_at, y_at);
-  }
-}
-
-void Scene::Paint(const Thing& thing, const Frame& frame, float time) {
-  // Centre of the thing in the picture.
-  const float sway = thing.sway * std::sin(thing.sway_rate * time + thing.sway_phase);
-  const float dx = thing.x + thing.vx * time + sway - frame.x;
-  const float dy = thing.y + thing.vy * time - sway - frame.y;
-  const float inverse = 1 / (frame.scale * frame.scale);
-  const float centre_x = (dx * frame.right_x + dy * frame.right_y) * inverse + 0.5f * static_cast<float>(width_ - 1);
-  const float centre_y = (dy * frame.right_x - dx * frame.right_y) * inverse + 0.5f * static_cast<float>(height_ - 1);
-  const float reach = 1.15f * std::hypot(thing.half_width, thing.half_height) / frame.scale + 1;
-  const int left = std::max(0, static_cast<int>(std::floor(centre_x - reach)));
-  const int right = std::min(width_ - 1, static_cast<int>(std::ceil(centre_x + reach)));
-  const int top = std::max(0, static_cast<int>(std::floor(centre_y - reach)));
-  const int bottom = std::min(height_ - 1, static_cast<int>(std::ceil(centre_y + reach)));
-  // Picture to the thing's own axes.
-  const float angle = thing.angle + thing.spin * time - std::atan2(frame.right_y, frame.right_x);
-  const float cos = std::cos(angle) * frame.scale;
-  const float sin = std::sin(angle) * frame.scale;
-  const float small = std::min(thing.half_width, thing.half_height);
-  for (int y = top; y <= bottom; ++y) {
-    Rgb* line = canvas_.data() + static_cast<size_t>(y) * width_;
-    const float v = static_cast<float>(y) - centre_y;
-    for (int x = left; x <= right; ++x) {
-      const float u = static_cast<float>(x) - centre_x;
-      const float own_x = u * cos + v * sin;
-      const float own_y = v * cos - u * sin;
-      // Distance to the edge, positive inside, in world units; exact near the edge, which is where it matters.
-      float inside = 0;
-      if (thing.shape == Shape::kBox) {
-        inside = std::min(thing.half_width - std::abs(own_x), thing.half_height - std::abs(own_y));
-      } else {
-        const float radius = std::hypot(own_x / thing.half_width, own_y / thing.half_height);
-        float edge = 1;
-        if (thing.shape == Shape::kStar && radius < 1.2f) {
-          edge = 0.85f + 0.25f * std::cos(5 * std::atan2(own_y / thing.half_height, own_x / thing.half_width));
-        }
-        inside = (edge - radius) * small;
-      }
-      const float cover = std::clamp(inside / frame.scale + 0.5f, 0.0f, 1.0f);
-      if (cover > 0) line[x] = Blend(line[x], thing.texture.At(own_x, own_y), cover);
+// Light falls off towards the corners; the sensor adds its noise, another one in every frame.
+void Scene::Develop(double time, uint8_t* planes) const {
+  Random random(Fold(noise_key_, std::bit_cast<uint64_t>(time)));
+  const size_t pixels = canvas_.pixels.size();
+  const float reach = 1 / (0.25f * static_cast<float>(canvas_.height * canvas_.height + canvas_.width * canvas_.width));
+  // The sum of two bytes has a standard deviation of 104.5.
+  const float scale = noise_ / 104.5f;
+  for (int y = 0; y < canvas_.height; ++y) {
+    const float v = static_cast<float>(y) - 0.5f * static_cast<float>(canvas_.height - 1);
+    for (int x = 0; x < canvas_.width; ++x) {
+      const float u = static_cast<float>(x) - 0.5f * static_cast<float>(canvas_.width - 1);
+      const float light = 255 * exposure_ * (1 - falloff_ * (u * u + v * v) * reach);
+      const uint64_t bits = random.Next();
+      const auto grain = [&](int shift) {
+        return scale * static_cast<float>(static_cast<int>(bits >> shift & 255) +
+                                          static_cast<int>(bits >> (shift + 8) & 255) - 255);
+      };
+      const size_t at = static_cast<size_t>(y) * canvas_.width + x;
+      const Rgb& colour = canvas_.pixels[at].colour;
+      planes[at] = ToByte(colour.r * light + grain(0));
+      planes[pixels + at] = ToByte(colour.g * light + grain(16));
+      planes[2 * pixels + at] = ToByte(colour.b * light + grain(32));
     }
   }
 }
 
 void Scene::Render(const View& view, int frame, uint8_t* planes) {
-  const auto time = static_cast<float>(view.time + view.stride * frame);
-  const size_t pixels = static_cast<size_t>(height_) * width_;
-  canvas_.resize(pixels);
-  const Frame place = Place(view, time);
-  PaintGround(place);
-  for (const Thing& thing : things_) Paint(thing, place, time);
-  for (size_t i = 0; i < pixels; ++i) {
-    planes[i] = ToByte(canvas_[i].r);
-    planes[pixels + i] = ToByte(canvas_[i].g);
-    planes[2 * pixels + i] = ToByte(canvas_[i].b);
+  const double time = std::fmod(view.time + view.stride * frame, kLongest);
+  std::ranges::fill(canvas_.pixels, Canvas::Pixel{});
+  for (const Layer& layer : std::views::reverse(scenery_.layers)) {
+    PaintBehind(layer, Place(view, static_cast<float>(time), layer.depth), scenery_.light, static_cast<float>(time),
+                scenery_.textures[layer.texture], &canvas_);
   }
+  Develop(time, planes);
 }
 
 }  // namespace lockstep::data

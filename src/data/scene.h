@@ -1,13 +1,12 @@
-// A moving scene drawn from a seed: a textured ground under a camera that pans, turns and zooms, and one to four
-// textured objects with motion of their own that cover each other. Edges are smooth over a pixel and textures are as
-// fine as the picture, so nothing flickers. The scene is a pure function of (seed, number); rendering does not change
-// it.
+// A moving scene drawn from a seed: layered scenery with things of their own motion, seen by a hand-held camera that
+// pans and zooms, in one light, with a little sensor noise. Its pictures have the statistics of natural video: power
+// falls with the square of the frequency, near things cover far ones, colours are few and smoother than brightness. The
+// scene is a pure function of (seed, number); rendering does not change it.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "data/texture.h"
+#include "data/scenery.h"
 
 namespace lockstep::data {
 
@@ -28,41 +27,23 @@ class Scene {
   void Render(const View& view, int frame, uint8_t* planes);
 
  private:
-  enum class Shape { kEllipse, kBox, kStar };
-  struct Thing {
-    Shape shape = Shape::kEllipse;
-    float x = 0, y = 0;    // of its centre at time 0, in pixels of an unmoved camera, from the middle
-    float vx = 0, vy = 0;  // per unit of time
-    float sway = 0, sway_rate = 0, sway_phase = 0;
-    float half_width = 0, half_height = 0;
-    float angle = 0, spin = 0;
-    Texture texture;
-  };
   struct Camera {
-    float x = 0, y = 0, vx = 0, vy = 0;
-    float sway = 0, sway_rate = 0, sway_phase = 0;
-    float angle = 0, turn = 0;
+    float vx = 0, vy = 0;  // of what is near, in pixels per frame
+    float shake = 0, rate_x = 0, rate_y = 0, phase_x = 0, phase_y = 0;
+    float tilt = 0;
     float zoom = 0, zoom_rate = 0;  // logarithms
   };
-  // World coordinates of a pixel: (x, y) -> origin + x * right + y * down.
-  struct Frame {
-    float x = 0, y = 0;
-    float right_x = 0, right_y = 0;
-    float scale = 1;  // world units per pixel
-  };
 
-  static Texture MakeGround(Random* random, int height, int width);
-  Frame Place(const View& view, float time) const;
-  void PaintGround(const Frame& frame);
-  void Paint(const Thing& thing, const Frame& frame, float time);
+  Frame Place(const View& view, float time, float depth) const;
+  void Develop(double time, uint8_t* planes) const;
 
-  int height_;
-  int width_;
   Random random_;
-  Texture ground_;
+  Scenery scenery_;
   Camera camera_;
-  std::vector<Thing> things_;
-  std::vector<Rgb> canvas_;
+  uint64_t noise_key_ = 0;
+  float noise_ = 0;  // standard deviation in levels
+  float exposure_ = 1, falloff_ = 0;
+  Canvas canvas_;
 };
 
 }  // namespace lockstep::data

@@ -53,10 +53,11 @@ class ClipsSource final : public Source {
   }
 
   std::string Describe() const override {
-    return fmt::format("clips: {} procedural scenes from seed {}", config_.clips, config_.seed);
+    return fmt::format("clips: {} generated scenes from seed {}", config_.clips, config_.seed);
   }
   std::string Digest() const override {
-    const std::string identity = fmt::format("clips 1 {} {}", config_.seed, config_.clips);
+    // 2: the second kind of scenes. A training on others does not go on with these.
+    const std::string identity = fmt::format("clips 2 {} {}", config_.seed, config_.clips);
     return fmt::format("xxh64:{:016x}", static_cast<uint64_t>(XXH64(identity.data(), identity.size(), 0)));
   }
 
