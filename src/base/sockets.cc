@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>  // glibc's own tcp_info ends before tcpi_snd_wnd
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -264,12 +267,17 @@ Status ReceiveAll(int fd, void* data, size_t size, TimePoint deadline) {
 }
 
 PeerState GetPeerState(int fd) {
+  PeerState state;
+  int waiting = 0;
+  if (ioctl(fd, SIOCOUTQ, &waiting) != 0) return state;
+  state.known = true;
+  state.waiting = waiting > 0 ? static_cast<uint64_t>(waiting) : 0;
   tcp_info info{};
   socklen_t length = sizeof info;
-  PeerState state;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return state;
-  state.known = true;
-  state.unacked = info.tcpi_unacked;
+  // Since Linux 5.4. An answer resets the count of probes, so one may be under way and a second means silence.
+  const bool window_known = length >= offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
+  state.window_closed = window_known && info.tcpi_snd_wnd == 0 && info.tcpi_unacked == 0 && info.tcpi_probes <= 1;
   return state;
 }
 

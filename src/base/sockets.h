@@ -55,10 +55,14 @@ Result<UniqueFd> Connect(const std::string& host, int port, TimePoint deadline);
 Status SendAll(int fd, const void* data, size_t size, TimePoint deadline);
 Status ReceiveAll(int fd, void* data, size_t size, TimePoint deadline);
 
-// The liveness of a peer as the kernel sees it: bytes that we sent and its kernel has not acknowledged.
+// The liveness of a peer as the kernel sees it.
 struct PeerState {
   bool known = false;
-  uint32_t unacked = 0;  // segments in flight
+  // Bytes given to the kernel that the peer's kernel has not acknowledged, whether they left this machine or not: with
+  // its own link down, no route or a firewall in the way nothing leaves, and nothing is in flight either.
+  uint64_t waiting = 0;
+  // The peer's kernel answers, but its process does not read: its window is closed, and our probes of it are answered.
+  bool window_closed = false;
 };
 PeerState GetPeerState(int fd);
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/units.h"
 #include "launch/fanout.h"
 #include "launch/log_excerpt.h"
 #include "launch/worker_binding.h"
@@ -19,8 +20,10 @@ namespace lockstep::launch {
 namespace {
 
 constexpr Millis kHoldSignalEnds{150};
-constexpr Millis kSecondPress{300};  // two SIGINT closer than this are one key press seen twice
-constexpr Millis kCoordinatorPatience{5000};
+constexpr Millis kSecondPress{300};     // two SIGINT closer than this are one key press seen twice
+constexpr Millis kUnreachable{2000};    // node 0 silent for so long is not waited for by who wants to stop
+constexpr Millis kFinishMargin{30000};  // beyond the grace, for node 0 to say how the job ended
+constexpr Millis kLook{200};
 constexpr Millis kTuningPatience{5000};
 constexpr size_t kExcerpt = 128 << 10;    // of one rank's log
 constexpr size_t kExcerpts = 4 << 20;     // of all ranks of this node
@@ -85,7 +88,13 @@ Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<re
       events_(std::move(events)),
       supervisor_(loop, pump,
                   {[this](const Supervisor::Ended& ended) { OnEnded(ended); },
-                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); }}),
+                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); },
+                   [this](const std::vector<int>& ranks) {
+                     if (ranks.empty()) return;
+                     events_.say(fmt::format("{} {} did not end within {} (--grace): killed",
+                                             ranks.size() == 1 ? "rank" : "ranks", diagnose::RankRanges(ranks),
+                                             ExactDuration(grace_)));
+                   }}),
       watch_(loop, pump, [this](const Json& message) {
         if (active_) events_.send(message);
       }) {}
@@ -98,6 +107,9 @@ void Agent::OnMessage(const Json& message) {
     Go(message);
   } else if (type == "stop") {
     if (!active_) return;
+    if (events_.silence && stop_signal_ == 0 && !std::exchange(stop_said_, true)) {
+      events_.say(fmt::format("stopping the ranks of this node: {}", Text(message, "why")));
+    }
     Stop(static_cast<int>(Number(message, "signal", SIGTERM)), Millis(Number(message, "grace_ms", 15000)));
   } else if (type == "stacks") {
     watch_.Collect(message);
@@ -113,7 +125,8 @@ void Agent::Go(const Json& message) {
   ended_.clear();
   held_.clear();
   ranks_.clear();
-  gone_held_ = told_progress_ = false;
+  gone_held_ = told_progress_ = stop_said_ = false;
+  world_ = static_cast<int>(Number(message, "world", 1));
   const Status status = StartRanks(message);
   if (!status.ok()) {
     events_.send({{"type", "start_failed"}, {"why", status.message()}, {"hint", status.hint()}});
@@ -247,14 +260,45 @@ void Agent::Stop(int signal, Millis grace) {
     const rlimit none{0, 0};
     for (pid_t pid : supervisor_.pids()) prlimit(pid, RLIMIT_CORE, &none, nullptr);
   }
+  grace_ = grace;
   supervisor_.Stop(signal, grace);
 }
 
 void Agent::OnCoordinatorLost(const std::string& why) {
   lost_ = why;
+  lost_first_ = stop_signal_ == 0;
   events_.say(fmt::format("lost node 0: {}{}", why, active_ ? "; stopping the ranks of this node" : ""));
-  if (!active_) return events_.finished(6, "lost node 0: " + why, "look at that machine and at its launcher's log");
+  if (!active_) return FinishAlone();
   Stop(SIGTERM, options_.run.grace);
+}
+
+// Without node 0's word on how the job ended.
+void Agent::FinishAlone() {
+  if (lost_first_) {
+    return events_.finished(6, "lost node 0: " + lost_,
+                            "look at the network between this node and node 0, at that machine and at its log");
+  }
+  const std::string why = lost_.empty() ? "it does not answer" : lost_;
+  events_.finished(128 + stop_signal_, fmt::format("stopped by {}, without node 0: {}", SignalName(stop_signal_), why),
+                   "");
+}
+
+// Who asked for the end must get it, whatever has become of node 0.
+void Agent::AwaitFinish() {
+  const bool late = Now() - stop_time_ > options_.run.grace + kFinishMargin;
+  if (!active_ && (late || events_.silence() >= kUnreachable)) return FinishAlone();
+  loop_.After(kLook, [this] { AwaitFinish(); });
+}
+
+void Agent::SayStopping(int signal) {
+  if (!active_) return events_.say(fmt::format("{}: ending the job; no rank runs now", SignalName(signal)));
+  const std::string ranks = world_ == 1 ? "the rank"
+                            : world_ == static_cast<int>(ranks_.size())
+                                ? fmt::format("all {} ranks", world_)
+                                : fmt::format("all {} ranks ({} of them here)", world_, ranks_.size());
+  events_.say(fmt::format("{}: stopping {}, waiting up to {} (--grace) for the end; {} Ctrl-C kills at once",
+                          SignalName(signal), ranks, ExactDuration(options_.run.grace),
+                          signal == SIGINT ? "a second" : "a"));
 }
 
 bool Agent::IsStopSignal(int signal) const {
@@ -278,11 +322,11 @@ void Agent::OnSignal(int signal) {
   }
   stop_signal_ = signal;
   stop_time_ = Now();
+  SayStopping(signal);
   events_.send({{"type", "stop_request"}, {"signal", signal}});
-  // A coordinator that does not answer must not keep this node's ranks alive.
-  loop_.After(kCoordinatorPatience, [this, signal] {
-    if (active_) Stop(signal, options_.run.grace);
-  });
+  // Not only on node 0's word: it may be out of reach.
+  if (active_) Stop(signal, options_.run.grace);
+  if (events_.silence) AwaitFinish();
 }
 
 void Agent::OnEnded(const Supervisor::Ended& ended) {
@@ -312,6 +356,7 @@ void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
   exit.core_dumped = ended.status.core_dumped;
   exit.uptime = ended.uptime;
   exit.after_stop = after_stop;
+  exit.killed = ended.killed;
   Json message = exit.ToJson();
   message["type"] = "exit";
   events_.send(message);
@@ -371,9 +416,7 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
     words += fmt::format("{}pid {} does not die (state {}): {}", words.empty() ? "" : "; ", pid, ProcessState(pid),
                          ProcessCommand(pid));
   }
-  if (!lost_.empty()) {
-    return events_.finished(6, "lost node 0: " + lost_, "look at that machine and at its launcher's log");
-  }
+  if (!lost_.empty()) return FinishAlone();
   events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}});
 }
 

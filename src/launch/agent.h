@@ -42,6 +42,8 @@ class Agent {
     std::function<void(const Json&)> send;  // to the coordinator
     std::function<void(const std::string&)> say;
     std::function<void(int exit_code, const std::string& reason, const std::string& hint)> finished;
+    // How long node 0's machine has acknowledged nothing; empty where the coordinator is in this process.
+    std::function<Millis()> silence;
   };
 
   // `run_dir` is the authority's where this is node 0, else null: the agent opens its own when it knows the name.
@@ -64,6 +66,9 @@ class Agent {
   void Stop(int signal, Millis grace);
   void OnEnded(const Supervisor::Ended& ended);
   void OnGone(std::vector<pid_t> stuck);
+  void SayStopping(int signal);
+  void AwaitFinish();
+  void FinishAlone();
   void FlushHeld();
   void SendExit(const Supervisor::Ended& ended, bool after_stop);
   void SendStopped(const std::vector<pid_t>& stuck);
@@ -83,7 +88,7 @@ class Agent {
   Supervisor supervisor_;
   record::RunDir* dir_ = nullptr;
   bool active_ = false;  // between go and stopped
-  int attempt_ = 0, node_ = 0;
+  int attempt_ = 0, node_ = 0, world_ = 1;
   TimePoint started_{};
   std::map<int, int64_t> metrics_before_;  // size of each rank's metric file when the attempt started
   std::vector<int> ranks_;
@@ -91,11 +96,14 @@ class Agent {
   // Ends by a signal that may have been meant for the whole launcher wait here a moment for ours to arrive.
   std::vector<Supervisor::Ended> held_;
   bool gone_held_ = false;
+  bool stop_said_ = false;
+  Millis grace_{0};  // of the stop under way
   std::vector<pid_t> stuck_;
   bool told_progress_ = false;
   int stop_signal_ = 0;
   TimePoint stop_time_{};
-  std::string lost_;
+  std::string lost_;         // why the coordinator is lost
+  bool lost_first_ = false;  // before anybody asked for the end
   RankWatch watch_;
   std::unique_ptr<TempDir> pipes_;  // where ranks are asked for dumps of their flight recorders
   bool tuned_ = false, rdma_active_ = false;

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/sockets.h"
@@ -60,6 +61,7 @@ void Connection::Flush() {
   while (fd_ && !outgoing_.empty()) {
     const ssize_t sent = send(fd_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
+      sent_ += static_cast<uint64_t>(sent);
       outgoing_.erase(0, static_cast<size_t>(sent));
       continue;
     }
@@ -101,18 +103,18 @@ Millis Connection::Silence(Millis own_delay) {
   if (!fd_) return Millis(0);
   const PeerState state = GetPeerState(fd_.get());
   const TimePoint now = Now();
-  if (!state.known || state.unacked == 0) {
-    unacked_ = false;
-    return Millis(0);
-  }
-  if (!unacked_) {
-    unacked_ = true;
-    unacked_since_ = now;
+  const uint64_t acked = sent_ - std::min(sent_, state.waiting);
+  if (!state.known || state.waiting == 0 || acked != acked_ || state.window_closed) {
+    acked_ = acked;
+    silent_since_ = now;
   } else {
-    unacked_since_ += own_delay;
-    if (unacked_since_ > now) unacked_since_ = now;
+    silent_since_ = std::min(now, silent_since_ + own_delay);
   }
-  return std::chrono::duration_cast<Millis>(now - unacked_since_);
+  return std::chrono::duration_cast<Millis>(now - silent_since_);
+}
+
+void Connection::Ping() {
+  if (fd_ && outgoing_.empty() && GetPeerState(fd_.get()).waiting == 0) Send({{"type", "ping"}});
 }
 
 }  // namespace lockstep::launch

@@ -36,10 +36,13 @@ class Connection {
   void set_limit(size_t limit) { parser_.set_limit(limit); }
   const std::string& peer() const { return peer_; }
 
-  // How long the peer's kernel has owed us an acknowledgement. Call about once a second, after sending something:
-  // a machine that is alive, however starved, acknowledges. `own_delay` is how late the caller itself is, which is not
-  // the peer's fault.
-  Millis Silence(Millis own_delay);
+  // How long the peer's kernel has acknowledged none of the bytes it owes us an acknowledgement of: a machine that is
+  // alive, however starved, acknowledges. Bytes that cannot leave this machine are not acknowledged either, so a node
+  // that is cut off notices it by itself. `own_delay` is how late the caller itself is, which is not the peer's fault.
+  // TCP_USER_TIMEOUT is no substitute: it also ends connections to a process that is stopped on a machine that answers.
+  Millis Silence(Millis own_delay = Millis(0));
+  // Gives the peer's kernel something to acknowledge, unless it still owes us that. Call about once a second.
+  void Ping();
 
  private:
   void OnEvents(uint32_t events);
@@ -54,8 +57,9 @@ class Connection {
   std::string peer_;
   bool closing_ = false;
   Loop::TimerId linger_ = 0;
-  TimePoint unacked_since_{};
-  bool unacked_ = false;
+  uint64_t sent_ = 0;   // bytes given to the kernel
+  uint64_t acked_ = 0;  // of those, acknowledged when last looked at
+  TimePoint silent_since_ = Now();
 };
 
 }  // namespace lockstep::launch

@@ -15,6 +15,7 @@ constexpr Millis kTick{1000};
 constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
 constexpr Millis kPatience{2000};     // a gang that meets within this time needs no words
+constexpr Millis kUnreachable{2000};  // a node silent for so long is not waited for by who wants to stop
 constexpr int kResumeMe = 75;
 
 }  // namespace
@@ -81,6 +82,7 @@ void Coordinator::Go() {
   exits_.clear();
   excerpts_.clear();
   lost_.clear();
+  unreached_.clear();
   stop_why_.clear();
   start_failure_ = Status();
   progressed_ = false;
@@ -166,9 +168,13 @@ void Coordinator::OnMessage(int index, const Json& message) {
       stop_signal_ = signal;
       stop_why_ = fmt::format("{} at {}", SignalName(signal), seat.member.Who());
       events_.record("signal", {{"signal", signal}, {"by", seat.member.Who()}});
+      if (seat.connection) events_.say(fmt::format("{}: stopping the job", stop_why_));
     }
     if (Flag(message, "now")) options_.grace = Millis(0);
-    if (state_ == State::kRunning || state_ == State::kStopping) return BeginStop(signal, stop_why_);
+    if (state_ == State::kRunning || state_ == State::kStopping) {
+      BeginStop(signal, stop_why_);
+      return GiveUpOnUnreachable();
+    }
     Outcome outcome;
     outcome.end = End::kStopped;
     outcome.exit_code = 128 + stop_signal_;
@@ -182,7 +188,8 @@ void Coordinator::OnExit(Seat& seat, const Json& message) {
   exit.node = seat.node;
   exit.host = seat.member.host;
   exit.time = UnixSeconds();
-  exit.after_stop = exit.after_stop || state_ == State::kStopping;
+  exit.told = exit.after_stop;
+  exit.after_stop = exit.told || state_ == State::kStopping;
   events_.record("rank_exited",
                  {{"attempt", attempt_},
                   {"rank", exit.rank},
@@ -251,6 +258,7 @@ void Coordinator::MemberLost(int index, const std::string& why) {
   auto it = seats_.find(index);
   if (it == seats_.end()) return;
   const std::string who = it->second.member.Who();
+  const std::string host = it->second.member.host;
   const bool over = it->second.stopped && state_ != State::kGathering;
   if (it->second.connection) {
     it->second.connection->Close();
@@ -263,12 +271,35 @@ void Coordinator::MemberLost(int index, const std::string& why) {
     events_.say(fmt::format("{} left before the start: {}", who, why));
     return;
   }
-  if (!over || lost_.empty()) {
-    if (lost_.empty()) lost_ = fmt::format("{}: {}", who, why);
+  if (stop_signal_ != 0) {
+    // Asked to stop, the job is stopped; that a node could not be told, or left first, is no failure of it.
+    if (!over) {
+      unreached_ += fmt::format("{}{}: {}", unreached_.empty() ? "" : "; ", who, why);
+      events_.say(fmt::format("not waiting for {}: {}; its launcher ends its ranks by itself", who, why));
+    }
+  } else if (!over || lost_.empty()) {
+    if (lost_.empty()) {
+      lost_ = fmt::format("{}: {}", who, why);
+      lost_host_ = host;
+    }
     events_.say(fmt::format("lost {}: {}", who, why));
   }
   if (state_ == State::kRunning) return BeginStop(SIGTERM, "a node was lost");
   CheckStopped();
+}
+
+// Whoever asks for the end of the job gets it, also with a dead network: what cannot be reached cannot be waited for.
+void Coordinator::GiveUpOnUnreachable() {
+  if (stop_signal_ == 0 || state_ != State::kStopping) return;
+  std::vector<std::pair<int, Millis>> silent;
+  for (auto& [index, seat] : seats_) {
+    if (seat.stopped || !seat.connection) continue;
+    const Millis silence = seat.connection->Silence();
+    if (silence >= kUnreachable) silent.emplace_back(index, silence);
+  }
+  for (const auto& [index, silence] : silent) {
+    MemberLost(index, fmt::format("its machine has acknowledged nothing for {:.0f} s", silence.count() / 1000.0));
+  }
 }
 
 void Coordinator::CheckStopped() {
@@ -288,9 +319,9 @@ void Coordinator::Decide() {
   std::vector<RankExit> failures;
   bool saved = false;
   bool unsaved = false;  // a rank that was told to stop and could not do so cleanly
-  bool all_zero = true;
+  bool finished = true;  // every rank was done before anybody told it to stop
   for (const RankExit& exit : exits_) {
-    all_zero = all_zero && exit.success();
+    finished = finished && exit.success() && !exit.told;
     saved = saved || (exit.code == kResumeMe && exit.signal == 0);
     unsaved = unsaved || (exit.signal == 0 && exit.code != 0 && exit.code != kResumeMe);
     if (!exit.success() && !exit.after_stop && exit.code != kResumeMe) failures.push_back(exit);
@@ -323,16 +354,18 @@ void Coordinator::Decide() {
   }
   if (stop_signal_ != 0 && !real_failure && lost_.empty()) {
     outcome.failures.clear();
-    if (saved) {
+    if (finished && static_cast<int>(exits_.size()) == world_) {
+      outcome.reason = fmt::format("all ranks had succeeded before {}", stop_why_);
+    } else if (saved && unreached_.empty()) {
       outcome.end = End::kSaved;
       outcome.exit_code = kResumeMe;
       outcome.reason = fmt::format("stopped by {} with its state saved: start it again to resume", stop_why_);
-    } else if (all_zero && static_cast<int>(exits_.size()) == world_) {
-      outcome.reason = fmt::format("every rank ended with exit code 0 after {}", stop_why_);
     } else {
+      // Also where every rank ended with 0: a rank that was told to stop cannot say whether it was done.
       outcome.end = End::kStopped;
       outcome.exit_code = 128 + stop_signal_;
       outcome.reason = "stopped by " + stop_why_;
+      if (!unreached_.empty()) outcome.reason += "; not seen to end: " + unreached_;
     }
     return Finish(std::move(outcome));
   }
@@ -390,9 +423,17 @@ void Coordinator::Finish(Outcome outcome) {
                    {{"attempt", attempt_}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
   }
   outcome.restarts = policy_.used();
+  for (const RankExit& exit : exits_) {
+    if (exit.killed) outcome.killed.push_back(exit.rank);
+  }
+  std::sort(outcome.killed.begin(), outcome.killed.end());
   bool remote = false;
   for (auto& [index, seat] : seats_) {
     if (!seat.connection) continue;
+    if (seat.connection->Silence() >= kUnreachable) {
+      seat.connection->Close();
+      continue;
+    }
     remote = true;
     Send(seat,
          {{"type", "finish"}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}, {"hint", outcome.hint}});
@@ -426,7 +467,7 @@ void Coordinator::Tick() {
   for (auto& [index, seat] : seats_) {
     if (!seat.connection) continue;
     const Millis silence = seat.connection->Silence(own_delay);
-    Send(seat, {{"type", "ping"}});
+    seat.connection->Ping();
     if (silence >= options_.node_timeout) {
       lost.emplace_back(index, fmt::format("no sign of life from its machine for {:.0f} s (--node-timeout)",
                                            silence.count() / 1000.0));
@@ -453,6 +494,7 @@ void Coordinator::Tick() {
     }
   }
   for (const auto& [index, why] : lost) MemberLost(index, why);
+  GiveUpOnUnreachable();
   if (state_ == State::kGathering) {
     if (now - gather_start_ >= options_.join_timeout) {
       Outcome outcome;

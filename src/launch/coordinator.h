@@ -74,7 +74,7 @@ class Coordinator {
   void Inspect(bool pause, std::function<void(const Json&)> reply);
 
   int world() const { return world_; }
-  int nnodes() const;
+  int nnodes() const { return nnodes_; }
 
  private:
   enum class State { kGathering, kRunning, kStopping, kBackingOff, kFinished };
@@ -105,6 +105,7 @@ class Coordinator {
   void Go();
   void BeginStop(int signal, const std::string& why);
   void MemberLost(int index, const std::string& why);
+  void GiveUpOnUnreachable();
   void CheckStopped();
   void Decide();
   void Finish(Outcome outcome);
@@ -116,6 +117,7 @@ class Coordinator {
   void Conclude(Outcome outcome, const std::string& signature, bool final,
                 std::optional<diagnose::Diagnosis> diagnosis);
   diagnose::Diagnosis StallDiagnosis() const;
+  diagnose::Diagnosis LostDiagnosis(const Outcome& outcome) const;
   std::optional<diagnose::Diagnosis> EngineDiagnosis(const Outcome& outcome) const;
   std::string NodeName(int node) const;
 
@@ -148,6 +150,7 @@ class Coordinator {
   std::string last_missing_;
   int attempt_ = 0;
   int world_ = 0;
+  int nnodes_ = 1;  // of the job, whoever is lost
   // The current attempt:
   std::vector<RankExit> exits_;         // in order of arrival
   std::map<int, LogExcerpt> excerpts_;  // the end of each rank's log, by rank
@@ -156,7 +159,9 @@ class Coordinator {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted and outlives this
   int stop_signal_ = 0;                                         // a stop asked for from outside, 0: none
   std::string stop_why_;
-  std::string lost_;  // the first member lost in this attempt
+  std::string lost_;       // the first member lost in this attempt, unless the job was being stopped from outside
+  std::string lost_host_;  // its machine
+  std::string unreached_;  // members that went away while it was
   Status start_failure_;
   bool progressed_ = false;
   TransportCensus transports_;

@@ -21,17 +21,31 @@ std::string Folder(int attempt, int node, int rank) {
   return fmt::format("logs/attempt-{}/node-{}/rank-{}.log", attempt, node, rank);
 }
 
-// Ranks that we ended ourselves are no news.
-void LeaveOutOurOwn(const std::vector<RankExit>& exits, Diagnosis* diagnosis) {
-  const auto ours = [&](int rank) {
+// A signal that we sent ourselves is never a cause, and no news either.
+void LeaveOutOurOwn(const std::vector<RankExit>& exits, std::optional<Diagnosis>* diagnosis) {
+  if (!*diagnosis) return;
+  const auto ended_by_us = [&](int rank) {
     return std::any_of(exits.begin(), exits.end(), [&](const RankExit& exit) {
       return exit.rank == rank && exit.after_stop && (exit.signal == SIGTERM || exit.signal == SIGKILL);
     });
   };
-  std::erase_if(diagnosis->consequences, [&](const diagnose::Consequence& one) {
+  const auto ours = [&](const std::string& signature, int rank) {
+    return signature.starts_with("exit-sig") && ended_by_us(rank);
+  };
+  if (ours((*diagnosis)->signature, (*diagnosis)->rank)) return diagnosis->reset();
+  std::erase_if((*diagnosis)->alternatives,
+                [&](const diagnose::Alternative& one) { return ours(one.signature, one.rank); });
+  std::erase_if((*diagnosis)->consequences, [&](const diagnose::Consequence& one) {
     return one.signature.starts_with("exit-sig") && !one.ranks.empty() &&
-           std::all_of(one.ranks.begin(), one.ranks.end(), ours);
+           std::all_of(one.ranks.begin(), one.ranks.end(), ended_by_us);
   });
+}
+
+// What the logs say beside what the launcher saw itself.
+void AddAlternative(const std::optional<Diagnosis>& found, Diagnosis* seen) {
+  if (!found || found->verdict != diagnose::Verdict::kFailure || found->cause.empty()) return;
+  seen->alternatives.push_back(
+      {found->signature, found->cause, found->remedy, found->confidence, found->rank, found->node});
 }
 
 // Before a restart nobody reads more.
@@ -95,6 +109,19 @@ Diagnosis Coordinator::StallDiagnosis() const {
       found.evidence.push_back(std::move(line));
     }
   }
+  return found;
+}
+
+// Likewise: that the ranks of the other nodes were stopped follows from it.
+Diagnosis Coordinator::LostDiagnosis(const Outcome& outcome) const {
+  Diagnosis found;
+  found.verdict = diagnose::Verdict::kFailure;
+  found.signature = "node-lost";
+  found.cause = outcome.reason;
+  found.remedy = outcome.hint;
+  found.restart = diagnose::Restart::kYes;
+  found.confidence = 1;
+  found.node = lost_host_;
   return found;
 }
 
@@ -197,20 +224,18 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
                            std::optional<Diagnosis> diagnosis) {
   deciding_ = false;
   if (state_ == State::kFinished) return;
-  if (stall_ && outcome.end == End::kStalled) {
-    Diagnosis stalled = StallDiagnosis();
-    if (diagnosis && diagnosis->verdict == diagnose::Verdict::kFailure && !diagnosis->cause.empty()) {
-      stalled.alternatives.push_back({diagnosis->signature, diagnosis->cause, diagnosis->remedy, diagnosis->confidence,
-                                      diagnosis->rank, diagnosis->node});
-    }
-    diagnosis = std::move(stalled);
+  LeaveOutOurOwn(exits_, &diagnosis);
+  const bool stalled = stall_ && outcome.end == End::kStalled;
+  const bool lost = outcome.end == End::kNodeLost;
+  if (stalled || lost) {
+    Diagnosis seen = stalled ? StallDiagnosis() : LostDiagnosis(outcome);
+    AddAlternative(diagnosis, &seen);
+    diagnosis = std::move(seen);
   }
   if (diagnosis) {
-    LeaveOutOurOwn(exits_, &*diagnosis);
     outcome.diagnosis = diagnose::ToJson(*diagnosis);
-    // A stall and the engine's own words stand in the reason already.
-    if (diagnosis->verdict == diagnose::Verdict::kFailure && outcome.end != End::kStalled &&
-        !EngineDiagnosis(outcome)) {
+    // What the launcher saw itself and the engine's own words stand in the reason already.
+    if (diagnosis->verdict == diagnose::Verdict::kFailure && !stalled && !lost && !EngineDiagnosis(outcome)) {
       outcome.diagnosis_text = diagnose::DiagnosisText(*diagnosis, /*brief=*/true, /*colour=*/false);
       outcome.sure = diagnosis->confidence >= 0.8;
       if (outcome.hint.empty()) outcome.hint = diagnosis->remedy;

@@ -91,12 +91,6 @@ void Coordinator::CheckGathered() {
   Go();
 }
 
-int Coordinator::nnodes() const {
-  int last = 0;
-  for (const auto& [index, seat] : seats_) last = std::max(last, seat.node);
-  return last + 1;
-}
-
 // Global ranks in the order of node ranks. On process level every member brings its rank; its place on its node comes
 // from the platform or, failing that, from counting the members of each host.
 Status Coordinator::AssignSeats() {
@@ -109,6 +103,7 @@ Status Coordinator::AssignSeats() {
       base += seat.member.nproc;
     }
     world_ = base;
+    nnodes_ = self_.count;
     for (auto& [index, seat] : seats_) {
       if (seat.member.world > 0 && seat.member.world != world_) {
         return Status(Code::kRendezvous,
@@ -120,6 +115,7 @@ Status Coordinator::AssignSeats() {
     return {};
   }
   world_ = self_.count;
+  nnodes_ = 1;
   std::map<std::pair<std::string, std::string>, std::vector<int>> by_host;
   std::vector<std::pair<std::string, std::string>> order;
   for (auto& [index, seat] : seats_) {
@@ -138,6 +134,7 @@ Status Coordinator::AssignSeats() {
                           : static_cast<int>(std::find(peers.begin(), peers.end(), index) - peers.begin());
     seat.node =
         m.node_rank >= 0 ? m.node_rank : static_cast<int>(std::find(order.begin(), order.end(), key) - order.begin());
+    nnodes_ = std::max(nnodes_, seat.node + 1);
   }
   return {};
 }

@@ -236,11 +236,11 @@ class HostGathering : public Gathering {
   void Ping() {
     for (auto& [index, seat] : seats_) {
       if (!seat.connection) continue;
-      if (seat.connection->Silence(Millis(0)) >= options_.node_timeout) {
+      if (seat.connection->Silence() >= options_.node_timeout) {
         OnClosed(index, "no sign of life from its machine");
         continue;
       }
-      seat.connection->Send({{"type", "ping"}});
+      seat.connection->Ping();
     }
   }
 

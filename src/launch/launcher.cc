@@ -389,7 +389,8 @@ int Launcher::Run() {
                                               Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
                                                               hint.empty() ? "" : "\n  do: " + hint));
                                               Exit(code);
-                                            }});
+                                            },
+                                            hosts_ ? std::function<Millis()>() : [this] { return link_->Silence(); }});
   WatchSignals();
   if (hosts_) {
     const Status hosted = Host();

@@ -187,7 +187,7 @@ void Link::Tick() {
     return;
   }
   const Millis silence = connection_->Silence(own_delay);
-  connection_->Send({{"type", "ping"}});
+  connection_->Ping();
   if (silence >= options_.node_timeout) {
     over_ = true;
     connection_->Close();

@@ -43,6 +43,8 @@ class Link {
   // The last message has been read: the connection may go.
   void Done();
   bool joined() const { return joined_; }
+  // How long node 0's machine has acknowledged nothing.
+  Millis Silence() const { return connection_ ? connection_->Silence() : Millis(0); }
 
  private:
   void Attempt();

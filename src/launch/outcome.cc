@@ -16,6 +16,7 @@ Json RankExit::ToJson() const {
               {"signal", signal},
               {"core_dumped", core_dumped},
               {"after_stop", after_stop},
+              {"killed", killed},
               {"uptime", uptime},
               {"error_time", error_time},
               {"error_message", error_message},
@@ -41,6 +42,7 @@ RankExit RankExit::FromJson(const Json& json) {
   exit.signal = number("signal");
   exit.core_dumped = Flag(json, "core_dumped");
   exit.after_stop = Flag(json, "after_stop");
+  exit.killed = Flag(json, "killed");
   exit.uptime = real("uptime");
   exit.error_time = real("error_time");
   exit.error_message = Text(json, "error_message");

@@ -19,7 +19,9 @@ struct RankExit {
   int code = 0;
   int signal = 0;
   bool core_dumped = false;
-  bool after_stop = false;  // ended because it was told to
+  bool after_stop = false;  // ended after the job began to stop
+  bool told = false;        // ended after it was itself told to stop
+  bool killed = false;      // did not end within the grace period, and was killed
   double uptime = 0;
   double time = 0;        // when the coordinator heard of it, seconds since 1970
   double error_time = 0;  // time stamp inside its error file, 0: none
@@ -44,6 +46,7 @@ struct Outcome {
   std::string reason;              // one sentence
   std::string hint;                // what to do
   std::vector<RankExit> failures;  // first failing rank first
+  std::vector<int> killed;         // ranks that did not end within the grace period
   int attempts = 0;                // of this launch
   int attempt = 0;                 // number of the last one
   int restarts = 0;

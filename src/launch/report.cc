@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "diagnose/transport.h"
 
 namespace lockstep::launch {
 namespace {
@@ -124,6 +125,7 @@ Json ReportJson(const Outcome& outcome, const ReportContext& context) {
                  {"ended", context.started + context.duration},
                  {"first_failure", nullptr},
                  {"other_failures", Json::array()},
+                 {"killed_after_grace", outcome.killed},
                  {"stall", outcome.stall},
                  {"diagnosis", outcome.diagnosis},
                  {"warnings", context.warnings}};
@@ -144,6 +146,11 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
   std::string text = fmt::format("{} after {} (exit code {}): {}", Name(outcome.end),
                                  FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))),
                                  outcome.exit_code, outcome.reason);
+  if (!outcome.killed.empty()) {
+    text += fmt::format("\n  did not end within the grace period (--grace) and {} killed: rank{} {}",
+                        outcome.killed.size() == 1 ? "was" : "were", outcome.killed.size() == 1 ? "" : "s",
+                        diagnose::RankRanges(outcome.killed));
+  }
   if (outcome.end == End::kFailed && !outcome.failures.empty()) {
     const RankExit& first = outcome.failures[0];
     text += fmt::format("\n  rank {} (local rank {} on node {}, host {}, pid {}): {} after {:.1f} s", first.rank,

@@ -136,6 +136,7 @@ void Supervisor::OnExit(size_t i) {
   ended.status = *status;
   ended.uptime = SecondsSince(rank.started);
   ended.after_stop = stopping_;
+  ended.killed = rank.overdue && status->signal == SIGKILL;
   events_.ended(ended);
   if (alive_ == 0) Finish();
 }
@@ -165,8 +166,19 @@ void Supervisor::Stop(int signal, Millis grace) {
   Forward(signal);
   kill_timer_ = loop_.After(grace, [this] {
     kill_timer_ = 0;
-    KillAll();
+    OnGraceOver();
   });
+}
+
+void Supervisor::OnGraceOver() {
+  std::vector<int> overdue;
+  for (Rank& rank : ranks_) {
+    if (!rank.alive) continue;
+    rank.overdue = true;
+    overdue.push_back(rank.plan.rank);
+  }
+  KillAll();
+  if (events_.overdue) events_.overdue(overdue);
 }
 
 void Supervisor::Forward(int signal) {

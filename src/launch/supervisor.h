@@ -33,11 +33,14 @@ class Supervisor {
     ExitStatus status;
     double uptime = 0;
     bool after_stop = false;
+    bool killed = false;  // had not ended when the grace was over
   };
   struct Events {
     std::function<void(const Ended&)> ended;  // one rank
     // All ranks and everything they left running are gone; `stuck` are processes that do not die.
     std::function<void(std::vector<pid_t> stuck)> gone;
+    // The grace is over and these ranks have not ended: they are being killed. May be empty.
+    std::function<void(const std::vector<int>& ranks)> overdue;
   };
 
   Supervisor(Loop& loop, LogPump& pump, Events events);
@@ -63,9 +66,11 @@ class Supervisor {
     Process process;
     TimePoint started;
     bool alive = false;
+    bool overdue = false;
   };
 
   void OnExit(size_t i);
+  void OnGraceOver();
   void KillAll();
   void Finish();
 

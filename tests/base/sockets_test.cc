@@ -126,8 +126,20 @@ TEST(Sockets, AcknowledgedBytesAreNoSilence) {
   ASSERT_TRUE(SendAll(fd->get(), "x", 1, Soon()).ok());
   // Nobody accepted, nobody reads; the kernel acknowledges all the same.
   const TimePoint deadline = Soon();
-  while (GetPeerState(fd->get()).unacked != 0) ASSERT_LT(Now(), deadline);
+  while (GetPeerState(fd->get()).waiting != 0) ASSERT_LT(Now(), deadline);
   EXPECT_TRUE(GetPeerState(fd->get()).known);
+}
+
+TEST(Sockets, APeerThatDoesNotReadIsToldFromOneThatDoesNotAnswer) {
+  auto listener = Listen(0, true);
+  ASSERT_TRUE(listener.ok());
+  auto fd = Connect("127.0.0.1", LocalPort(listener->get()), Soon());
+  ASSERT_TRUE(fd.ok());
+  const std::string bytes(1 << 16, 'x');
+  while (send(fd->get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+  const TimePoint deadline = Soon();
+  while (!GetPeerState(fd->get()).window_closed) ASSERT_LT(Now(), deadline);
+  EXPECT_GT(GetPeerState(fd->get()).waiting, 0u);
 }
 
 }  // namespace

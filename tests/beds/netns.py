@@ -21,6 +21,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOLDER = os.path.join(HERE, "holder.py")
 CPU_ROOTS = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup")
+NETWORK = "10.77.0.0/24"
 PREFIX = "lockstep-net-"  # folders and control groups: then the owner's process id
 
 
@@ -105,6 +106,7 @@ class Host:
         self.net = net
         self.name = name
         self.address = address
+        self.address6 = f"fd77::{address.rsplit('.', 1)[1]}"
         self._port = port  # its end of the cable on the switch
         self.folder = os.path.join(net.folder, name)
         os.makedirs(self.folder)
@@ -157,8 +159,39 @@ class Host:
         """The network silently loses every packet of this host in both directions; the carrier stays."""
         self.net.switch.ip(f"link set {self._port} nomaster")
 
+    def link_down(self):
+        """This host's own interface is taken down: its kernel refuses to send, and hears nothing."""
+        self._ns.ip("link set eth0 down")
+
+    def route_deleted(self):
+        """This host has no way to the others: its kernel refuses to send, but hears them."""
+        self._ns.ip(f"route del {NETWORK} dev eth0")
+
+    def output_dropped(self):
+        """A firewall on this host drops what it sends; it hears the others."""
+        self._firewall("output", "oifname")
+
+    def input_dropped(self):
+        """A firewall on this host drops what it gets; the others hear it."""
+        self._firewall("input", "iifname")
+
+    def _firewall(self, hook, interface):
+        rules = (f"add table inet cut; add chain inet cut way {{ type filter hook {hook} priority 0; }}; "
+                 f"add rule inet cut way {interface} eth0 drop")
+        done = self.run(["nft", rules])
+        if done.returncode != 0:
+            raise RuntimeError(f"nft {rules}: {done.stderr.strip()}")
+
     def restore(self):
+        """Ends every fault above."""
         self.net.switch.ip(f"link set {self._port} master br0", f"link set {self._port} up")
+        self.run(["nft", "delete table inet cut"])  # there may be none
+        self._ns.ip("link set eth0 up", f"route replace {NETWORK} dev eth0 scope link src {self.address}",
+                    f"addr replace {self.address6}/64 dev eth0 nodad")
+
+    # Every way to lose the network, by name: all of them must look the same from inside the job.
+    CUTS = {"port of the switch down": cut, "frames dropped": drop, "own link down": link_down,
+            "route deleted": route_deleted, "output dropped": output_dropped, "input dropped": input_dropped}
 
     # --- starving ---
     def starve(self, percent):
@@ -258,7 +291,7 @@ class Net:
         self._hosts[name] = host
         self.switch.ip(f"link add {port} type veth peer name eth0 netns {host._ns.pid}",
                        f"link set {port} master br0", f"link set {port} up")
-        host._ns.ip("link set lo up", f"addr add {address}/24 dev eth0", f"addr add fd77::{index + 1}/64 dev eth0 nodad",
+        host._ns.ip("link set lo up", f"addr add {address}/24 dev eth0", f"addr add {host.address6}/64 dev eth0 nodad",
                     "link set eth0 up")
 
     def addresses(self):

@@ -33,14 +33,16 @@ class Hosts(harness.Case):
             self.assertIn(f"inet {address}/24", done.stdout)
             self.assertIn(self.net[name].folder, done.stdout)
 
-    def test_hosts_reach_each_other_by_name_and_not_once_cut_or_dropped(self):
+    def test_hosts_reach_each_other_by_name_and_not_with_any_cut(self):
+        harness.require("nft")
         b = self.net["b"]
         self.assertEqual(self.reach("a", "b"), "answered")
-        for fault in (b.cut, b.drop):
-            fault()
-            self.assertEqual((self.reach("a", "b"), self.reach("b", "a")), ("silent", "silent"))
-            b.restore()
-            harness.wait_until(lambda: self.reach("a", "b") == "answered")
+        for name, fault in netns.Host.CUTS.items():
+            with self.subTest(name):
+                fault(b)
+                self.assertEqual((self.reach("a", "b"), self.reach("b", "a")), ("silent", "silent"))
+                b.restore()
+                harness.wait_until(lambda: self.reach("a", "b") == "answered")
 
     def test_name_that_a_host_forgot_is_unknown_until_it_learns_it(self):
         a = self.net["a"]

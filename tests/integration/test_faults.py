@@ -89,6 +89,13 @@ class Killed(_Job):
         launchers["a"].send_signal(signal.SIGTERM)
         self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
 
+    def test_ranks_that_end_with_0_when_told_to_stop_have_not_succeeded(self):
+        launchers = self.start("signals.py", 0)
+        launchers["b"].send_signal(signal.SIGINT)
+        self.assertEqual([p.wait() for p in launchers.values()], [130, 130], self.text())
+        report = jobs.report(self.net["a"].folder)
+        self.assertEqual((report["outcome"], report["exit_code"]), ("stopped", 130))
+
     def test_state_saved_on_all_nodes_exits_75_everywhere(self):
         launchers = self.start("exit75.py")
         launchers["a"].send_signal(signal.SIGTERM)
@@ -125,7 +132,7 @@ class Killed(_Job):
                            *self.FLAGS, *jobs.program("signals.py", self.marks, 0))
         jobs.wait_marks(self.marks, 2, launcher=newcomer)
         launchers["a"].send_signal(signal.SIGTERM)
-        self.assertEqual((launchers["a"].wait(), newcomer.wait()), (0, 0), self.text() + newcomer.output)
+        self.assertEqual((launchers["a"].wait(), newcomer.wait()), (143, 143), self.text() + newcomer.output)
         self.assertEqual([e["attempt"] for e in jobs.events(self.net["a"].folder, "attempt_started")], [0, 1])
 
     def test_killed_guardian_of_a_node_that_still_waits_ends_its_launcher(self):
@@ -184,6 +191,56 @@ class CutOff(_Job):
         launchers["a"].wait_for("back", 30)
         launchers["a"].send_signal(signal.SIGTERM)
         self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
+
+
+class EveryCut(harness.Case):
+    """One bed per way to lose the network, all at the same time. The coordinator is on a."""
+
+    TIMEOUT = 120
+
+    def jobs(self, victim, timeout):
+        """{name of the cut: (net, launchers)}; the network of `victim` is cut in each once its ranks run."""
+        harness.require("netns", "nft")
+        beds = {}
+        for name in netns.Host.CUTS:
+            net = netns.Net(["a", "b"])
+            self.addCleanup(net.close)
+            marks = os.path.join(net.folder, "marks")
+            flags = ["--nproc-per-node=1", "--grace=1s", f"--node-timeout={timeout}"]
+            beds[name] = net, jobs.over(net, "ab", flags, jobs.program("signals.py", marks))
+        for name, (net, launchers) in beds.items():
+            jobs.wait_marks(os.path.join(net.folder, "marks"), 2, launcher=launchers["a"])
+            netns.Host.CUTS[name](net[victim])
+        return beds
+
+    def all_end(self, beds, expected):
+        for name, (net, launchers) in beds.items():
+            with self.subTest(name):
+                text = "\n".join(f"--- {host}\n{p.output}" for host, p in launchers.items())
+                self.assertEqual([p.wait(30) for p in launchers.values()], expected, text)
+                harness.wait_until(lambda: not net.processes(), 20, "the end of all ranks")
+
+    def test_at_the_second_node_ends_both_with_6(self):
+        beds = self.jobs("b", "4s")
+        self.all_end(beds, [6, 6])
+        for name, (net, launchers) in beds.items():
+            with self.subTest(name):
+                report = jobs.report(net["a"].folder)
+                self.assertEqual((report["end"], report["nnodes"], report["diagnosis"]["signature"]),
+                                 ("node_lost", 2, "node-lost"))
+                self.assertNotIn("SIGTERM", json.dumps([report["reason"], report["do"], report["diagnosis"]]))
+                self.assertIn(report["do"], launchers["a"].stderr)
+
+    def test_at_the_first_node_ends_both_with_6(self):
+        self.all_end(self.jobs("a", "4s"), [6, 6])
+
+    def test_does_not_keep_a_job_from_being_stopped(self):
+        # Long before the nodes would be lost, and with ranks that would run for ever.
+        beds = self.jobs("b", "3600s")
+        for _, launchers in beds.values():
+            for launcher in launchers.values():
+                launcher.send_signal(signal.SIGTERM)
+        self.all_end(beds, [143, 143])
 
 
 class Starved(_Job):

@@ -38,10 +38,10 @@ class RunDirectory(harness.Case):
 
 
 class Commands(harness.Case):
-    def start(self, name="job", program="signals.py"):
+    def start(self, name="job", program="signals.py", *args):
         self.marks = self.tmp / f"marks-{name}"
         run = harness.spawn_lockstep("run", "--name", name, "--nproc-per-node", "2", "--grace", "3s",
-                                     *jobs.program(program, self.marks))
+                                     *jobs.program(program, self.marks, *args))
         jobs.wait_marks(self.marks, 2, launcher=run)
         return run
 
@@ -60,11 +60,16 @@ class Commands(harness.Case):
         live.wait()
 
     def test_stop_ends_a_run_as_sigterm_does(self):
-        run = self.start()
-        done = harness.lockstep("stop", "job")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(run.wait(), 143, run.output)
-        self.assertEqual(jobs.marked(self.marks, "signals", 1), "SIGTERM\n")
+        for name, code in (("ended-by-the-signal", ()), ("ended-with-0", (0,))):
+            run = self.start(name, "signals.py", *code)
+            done = harness.lockstep("stop", name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(run.wait(), 143, run.output)
+            self.assertEqual(jobs.marked(self.marks, "signals", 1), "SIGTERM\n")
+        # Stopped in the middle is not succeeded, whatever code the ranks left with.
+        listed = json.loads(harness.lockstep("runs", "--json").stdout)
+        states = {r["name"]: r["state"] for r in (listed if isinstance(listed, list) else listed["runs"])}
+        self.assertEqual(states, {"ended-by-the-signal": "stopped", "ended-with-0": "stopped"})
 
     def test_stop_of_what_does_not_run_says_so(self):
         harness.lockstep("run", "--name", "over", "--no-python", "true")

@@ -161,11 +161,13 @@ class Interruption(harness.Case):
         run.send_signal(signal.SIGTERM)
         self.assertEqual(run.wait(), 143, run.output)
         jobs.wait_gone(self.pids, 1)
+        self.assertIn("ranks 0-1 did not end within 1s (--grace): killed", run.stderr)
+        self.assertEqual(jobs.report(self.tmp)["killed_after_grace"], [0, 1])
 
     def test_second_ctrl_c_kills_at_once(self):
         run = self.start("ignore_term.py", flags=("--grace", "300s"))
         run.send_signal(signal.SIGINT)
-        harness.wait_until(lambda: jobs.events(self.tmp, "signal"), what="the first signal's event")
+        run.wait_for("SIGINT: stopping all 2 ranks, waiting up to 5m (--grace) for the end; a second Ctrl-C kills")
         self.assertTrue(all(jobs.alive(pid) for pid in self.pids))
 
         def pressed_again():  # the first repetition may come too soon to be a second press of the key

@@ -396,6 +396,88 @@ TEST_F(CoordinatorTest, AStopRequestFromAnyNodeStopsAllWithThatSignal) {
   EXPECT_EQ(Number(*remote.Last("stop"), "signal"), SIGINT);
 }
 
+struct StopCase {
+  const char* name;
+  std::vector<std::pair<int, bool>> exits;  // code of each rank, and whether it was told to stop before
+  int exit_code;
+  End end;
+};
+
+TEST_F(CoordinatorTest, AJobThatWasAskedToStopHasNotSucceeded) {
+  const StopCase cases[] = {
+      {"saved and left with 0", {{0, true}, {0, true}}, 128 + SIGTERM, End::kStopped},
+      {"one was done, the other was told", {{0, false}, {0, true}}, 128 + SIGTERM, End::kStopped},
+      {"one says that it saved", {{0, true}, {75, true}}, 75, End::kSaved},
+      {"all were done before the signal came", {{0, false}, {0, false}}, 0, End::kSucceeded},
+      {"one ended with an error when told", {{0, true}, {1, true}}, 128 + SIGTERM, End::kStopped},
+  };
+  for (const StopCase& test : cases) {
+    SCOPED_TRACE(test.name);
+    outcome_.reset();
+    Host(Node(0, 1, 2));
+    on_local_ = [&](const Json& message) {
+      if (Text(message, "type") == "go") {
+        coordinator_->FromLocalAgent({{"type", "stop_request"}, {"signal", SIGTERM}});
+      } else if (Text(message, "type") == "stop") {
+        for (int rank = 0; rank < 2; ++rank) {
+          const auto& [code, told] = test.exits[static_cast<size_t>(rank)];
+          coordinator_->FromLocalAgent(Exit(rank, code, 0, told));
+        }
+        coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+      }
+    };
+    UntilFinished();
+    EXPECT_EQ(outcome_->exit_code, test.exit_code) << outcome_->reason;
+    EXPECT_EQ(outcome_->end, test.end);
+  }
+}
+
+TEST_F(CoordinatorTest, ALostNodeIsTheCauseAndNotTheSignalThatStoppedTheOthers) {
+  CoordinatorOptions options;
+  options.diagnose = [](const auto&, const diagnose::DiagnoseOptions& known) -> Result<diagnose::Diagnosis> {
+    diagnose::Diagnosis found;
+    if (known.exits.empty()) return found;  // the first call, which only warms up
+    found.verdict = diagnose::Verdict::kFailure;
+    found.signature = "exit-sigterm";
+    found.cause = "rank 0 was ended by SIGTERM";
+    found.remedy = "look at its last lines";
+    found.rank = 0;
+    return found;
+  };
+  LocalRanks(0, 1, [](int, int) { return -1; });
+  Host(Node(0, 2, 1), options);
+  Remote& remote = Join(Node(1, 2, 1));
+  Until([&] { return remote.Last("go") != nullptr; }, "go");
+  remote.link.reset();
+  UntilFinished();
+  EXPECT_EQ(outcome_->end, End::kNodeLost);
+  EXPECT_EQ(outcome_->diagnosis["signature"], "node-lost");
+  EXPECT_EQ(outcome_->diagnosis["node"], "host-1");
+  EXPECT_THAT(outcome_->diagnosis.dump(), ::testing::Not(HasSubstr("SIGTERM")));
+  EXPECT_THAT(outcome_->hint, HasSubstr("look at that machine"));
+  EXPECT_TRUE(outcome_->diagnosis_text.empty()) << "the reason says it already";
+  EXPECT_EQ(coordinator_->nnodes(), 2) << "the lost one counts";
+}
+
+TEST_F(CoordinatorTest, RanksThatHadToBeKilledAreNamed) {
+  Host(Node(0, 1, 3));
+  on_local_ = [&](const Json& message) {
+    if (Text(message, "type") == "go") {
+      coordinator_->FromLocalAgent({{"type", "stop_request"}, {"signal", SIGINT}});
+    } else if (Text(message, "type") == "stop") {
+      for (int rank : {2, 1, 0}) {
+        Json exit = Exit(rank, 0, rank == 0 ? SIGINT : SIGKILL, true);
+        exit["killed"] = rank != 0;
+        coordinator_->FromLocalAgent(exit);
+      }
+      coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+    }
+  };
+  UntilFinished();
+  EXPECT_EQ(outcome_->exit_code, 128 + SIGINT);
+  EXPECT_EQ(outcome_->killed, (std::vector<int>{1, 2}));
+}
+
 TEST_F(CoordinatorTest, SeventyFiveMeansResumeMeAndUsesNoRestart) {
   CoordinatorOptions options;
   options.max_restarts = 3;

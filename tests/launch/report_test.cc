@@ -55,6 +55,16 @@ TEST(Report, TheTextSaysWhatAPersonNeeds) {
   }
 }
 
+TEST(Report, RanksThatHadToBeKilledAreInTheDocumentAndInTheText) {
+  Outcome outcome;
+  outcome.end = End::kStopped;
+  outcome.exit_code = 143;
+  EXPECT_EQ(ReportJson(outcome, {})["killed_after_grace"], Json::array());
+  outcome.killed = {1, 2, 5};
+  EXPECT_EQ(ReportJson(outcome, {})["killed_after_grace"], Json({1, 2, 5}));
+  EXPECT_THAT(ReportText(outcome, {}), HasSubstr("were killed: ranks 1-2,5"));
+}
+
 TEST(Report, EveryEndHasOneOfTheThreeOutcomes) {
   const std::pair<End, const char*> expected[] = {{End::kSucceeded, "succeeded"}, {End::kFailed, "failed"},
                                                   {End::kNodeLost, "failed"},     {End::kStopped, "stopped"},

@@ -37,7 +37,8 @@ class Bench {
                              stuck_ = stuck;
                              gone_ = true;
                              loop_.Quit();
-                           }});
+                           },
+                           [this](const std::vector<int>& ranks) { overdue_ = ranks; }});
   }
 
   RankPlan Rank(int rank, const std::string& script) {
@@ -69,6 +70,7 @@ class Bench {
   std::unique_ptr<Supervisor> supervisor_;
   std::vector<Supervisor::Ended> ended_;
   std::vector<pid_t> stuck_;
+  std::vector<int> overdue_;
   bool gone_ = false;
 };
 
@@ -110,6 +112,8 @@ TEST(Supervisor, ARankThatIgnoresTheSignalIsKilledAfterTheGracePeriod) {
     bench.RunToTheEnd();
     REQUIRE(bench.ended_[0].status.signal == SIGKILL);
     REQUIRE(bench.ended_[0].after_stop);
+    REQUIRE(bench.ended_[0].killed);
+    REQUIRE(bench.overdue_ == std::vector<int>{0});
   });
 }
 
@@ -122,6 +126,8 @@ TEST(Supervisor, ARankThatCleansUpHasTheTimeToDoSo) {
     bench.supervisor_->Stop(SIGTERM, Millis(20000));
     bench.RunToTheEnd();
     REQUIRE(bench.ended_[0].status.code == 75);
+    REQUIRE(!bench.ended_[0].killed);
+    REQUIRE(bench.overdue_.empty());
   });
 }
 

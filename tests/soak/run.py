@@ -2,7 +2,7 @@
 """Long runs with faults: after each of them nothing of the job may be left. `make soak` runs it and prints the fault table
 of docs/reliability.md; tests/integration/test_soak.py runs the short form.
 
-    tests/soak/run.py [--cycles 1000] [--kills 200] [--storms 60] [--cuts 10] [--disks 20] [--restarts 200]
+    tests/soak/run.py [--cycles 1000] [--kills 200] [--storms 60] [--cuts 24] [--disks 20] [--restarts 200]
                       [--train-kills 50] [--seed 1] [--only NAME]
 
 Every scenario lives on hosts of its own (network namespaces), so "left" is exact: any process in that namespace, any
@@ -286,23 +286,32 @@ def storms(times, rng):
     return row
 
 
-def cuts(times, rng):
-    """The cable of one of two hosts is pulled, or its packets are dropped, at a random moment of a running job."""
-    row = Row("network of one of two nodes cut or silently dropped (--node-timeout 8s)",
-              "both nodes end with 6, nothing left")
+def cuts(times, rng, stopped):
+    """One of two hosts loses the network, in every way and at either node in turn, at a random moment of a running job.
+    `stopped`: both launchers are asked to stop a moment later, long before either would call the other lost."""
+    ways = ", ".join(netns.Host.CUTS)
+    row = Row(f"network of either of two nodes lost ({ways}), then SIGTERM at both launchers" if stopped else
+              f"network of either of two nodes lost ({ways}), `--node-timeout 8s`",
+              f"both nodes end with {143 if stopped else 6}, nothing left")
+    combinations = [(name, at) for name in netns.Host.CUTS for at in "ab"]
     with netns.Net(["a", "b"]) as net:
         for number in range(times):
             marks = os.path.join(net.folder, f"marks-{number}")
             launchers = [launch(net[n], "--nproc-per-node", 1, "--grace", "1s", "--name", f"job-{number}", "--nnodes", 2,
-                                "--node-timeout", "8s", "--master-addr", "a", "--master-port", 29500, "--node-rank", i,
-                                *jobs.program("grandchild.py", marks)) for i, n in enumerate("ab")]
+                                "--node-timeout", "1h" if stopped else "8s", "--master-addr", "a", "--master-port", 29500,
+                                "--node-rank", i, *jobs.program("grandchild.py", marks)) for i, n in enumerate("ab")]
             deadline = time.monotonic() + 30
             while not all(os.path.exists(f"{marks}/ready.{r}") for r in range(2)) and time.monotonic() < deadline:
                 time.sleep(0.002)
             time.sleep(rng.uniform(0, 1.0))
-            victim = net[rng.choice("ab")]
+            name, at = combinations[number % len(combinations)]
+            netns.Host.CUTS[name](net[at])
             started = time.monotonic()
-            rng.choice((victim.cut, victim.drop))()
+            if stopped:
+                time.sleep(rng.uniform(0, 3.0))
+                started = time.monotonic()
+                for job in launchers:
+                    job.terminate()
             codes = []
             for job in launchers:
                 try:
@@ -311,9 +320,10 @@ def cuts(times, rng):
                     job.kill()
                     codes.append("none within 90 s")
             took = time.monotonic() - started
-            victim.restore()
+            net[at].restore()
             problem = "".join(left_on(host) for host in net)
-            row.add(problem or ("" if codes == [6, 6] else f"exit codes {codes}"), took)
+            expected = [143, 143] if stopped else [6, 6]
+            row.add(problem or ("" if codes == expected else f"{name} at {at}: exit codes {codes}"), took)
             for host in net:
                 shutil.rmtree(os.path.join(host.folder, "runs"), ignore_errors=True)
     return row
@@ -360,7 +370,8 @@ def scenarios(options):
         "kill-guardian": lambda: kills(options.kills, rng, "guardian"),
         "kill-node": lambda: kills(options.kills, rng, "launcher of one of two nodes"),
         "fork-storm": lambda: storms(options.storms, rng),
-        "cut": lambda: cuts(options.cuts, rng),
+        "cut": lambda: cuts(options.cuts, rng, stopped=False),
+        "stop-cut": lambda: cuts(options.cuts, rng, stopped=True),
         "full-disk": lambda: full_disks(options.disks, rng),
         "train-kill": lambda: training(options.train_kills, rng),
     }
@@ -368,7 +379,7 @@ def scenarios(options):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawTextHelpFormatter)
-    for name, value in (("cycles", 1000), ("kills", 200), ("storms", 60), ("cuts", 10), ("disks", 20), ("restarts", 200),
+    for name, value in (("cycles", 1000), ("kills", 200), ("storms", 60), ("cuts", 24), ("disks", 20), ("restarts", 200),
                         ("train-kills", 50), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--only", action="append", default=[], help="names of scenarios; default: all")
