@@ -43,6 +43,7 @@ class Court {
   Diagnosis Decide() {
     ResolveRanks();
     MarkEarlierAttempts(&f_);
+    CompareCollectives(&f_);
     AddEndFindings();
     MakeCandidates();
     const Candidate* chosen = Choose();

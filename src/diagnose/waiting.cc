@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -27,7 +28,72 @@ bool NameWhoHadFinished(const Findings& findings, const Finding& cause, Diagnosi
   return false;
 }
 
+// What a watchdog says of the collective it gave up.
+struct Waited {
+  const Finding* finding = nullptr;
+  std::string group;  // "" where the line does not tell
+  int64_t number = 0;
+  std::string operation, elements;
+
+  std::string Text() const { return elements.empty() ? operation : fmt::format("{} of {}", operation, elements); }
+};
+
+std::optional<Waited> ReadWatchdog(const Finding& finding) {
+  static const RE2 words(R"((?:\[PG (?:ID )?([^\]]*?) Rank \d+\])?.*WorkNCCL\(SeqNum=(\d+), OpType=(\w+), NumelIn=(\d+))");
+  Waited waited{.finding = &finding};
+  std::string count;
+  if (finding.id != "pt-wd-timeout" || finding.rank < 0 || finding.earlier ||
+      !RE2::PartialMatch(finding.text, words, &waited.group, &waited.number, &waited.operation, &count)) {
+    return std::nullopt;
+  }
+  // Between two ranks, with numbers of their own.
+  if (waited.operation == "SEND" || waited.operation == "RECV" || waited.operation == "COALESCED") return std::nullopt;
+  // In these, unequal sizes are an error; in others ranks may bring shares of any size.
+  const bool equal = waited.operation == "ALLREDUCE" || waited.operation == "BROADCAST" || waited.operation == "REDUCE";
+  if (equal) waited.elements = fmt::format("{} elements", count);
+  return waited;
+}
+
 }  // namespace
+
+void CompareCollectives(Findings* findings) {
+  std::map<std::pair<std::string, int64_t>, std::map<int, Waited>> by_number;  // of a group; by rank
+  std::map<uint32_t, uint64_t> first_line;                                     // of a watchdog, by source
+  for (const Finding& finding : findings->all) {
+    if (finding.id == "pt-wd-timeout") first_line.try_emplace(finding.source, finding.line);
+    if (std::optional<Waited> waited = ReadWatchdog(finding)) {
+      by_number[{waited->group, waited->number}].try_emplace(finding.rank, *waited);
+    }
+  }
+  std::optional<Finding> made;
+  for (const auto& [number, ranks] : by_number) {
+    std::map<std::string, std::vector<int>> who;
+    for (const auto& [rank, waited] : ranks) who[waited.Text()].push_back(rank);
+    if (who.size() < 2 || made) continue;
+    // The smallest party is the one to look at.
+    const auto odd = std::min_element(who.begin(), who.end(),
+                                      [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
+    made = *ranks.at(odd->second.front()).finding;
+    made->id = "pt-coll-mismatch";
+    made->role = Role::kRoot;
+    made->policy = Policy::kStop;
+    made->weight = 5;
+    std::vector<std::string> parts;
+    for (const auto& [text, on] : who) {
+      parts.push_back(fmt::format("{} on rank{} {}", text, on.size() == 1 ? "" : "s", fmt::join(on, ", ")));
+    }
+    made->cause = fmt::format("ranks called different collectives: number {} is {}", number.second,
+                              fmt::join(parts, ", "));
+    made->remedy = "make all ranks take the same path; the watchdog's stack trace in each rank's log shows the call";
+  }
+  for (Finding& finding : findings->all) {
+    const auto said = first_line.find(finding.source);
+    if (finding.id != "py-fatal-abort" || said == first_line.end() || said->second > finding.line) continue;
+    finding.role = Role::kTrigger;
+    finding.weight = 1;
+  }
+  if (made) findings->all.push_back(std::move(*made));
+}
 
 void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out) {
   if (cause.role == Role::kConsequence && cause.rank >= 0 && NameWhoHadFinished(findings, cause, out)) return;

@@ -38,7 +38,7 @@ TreeSum::TreeSum(uint64_t leaves, at::Tensor buffer, Ranks* ranks)
       ranks_(ranks),
       mine_(LeavesOf(leaves, ranks->rank(), ranks->size())) {
   const auto size = static_cast<uint64_t>(ranks->size());
-  one_all_reduce_ = std::has_single_bit(size) && leaves % size == 0 && ranks->host().canonical_tree();
+  one_all_reduce_ = std::has_single_bit(size) && leaves % size == 0 && ranks->tensors().canonical_tree();
 }
 
 void TreeSum::Begin() {

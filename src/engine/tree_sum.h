@@ -2,7 +2,7 @@
 // two); the tree over them is the balanced pairwise one. Each rank owns a contiguous range of leaves, adds up what it
 // can on its own, and the rest is finished between ranks, so that the result has the same bits on 1, 2, 3, 4 ... ranks.
 //
-// Where the ranks' ranges are whole subtrees of equal size and the communicator's own order is that tree, one
+// Where the ranks' ranges are whole subtrees of equal size and the all-reduce of their tensors adds over that tree, one
 // all-reduce finishes it; otherwise the open nodes of all ranks are gathered, piece by piece, and every rank adds them
 // up. Used by the training thread; Finish is collective.
 #pragma once

@@ -43,6 +43,38 @@ TEST(Cause, IsTheRankThatFailedNotThoseThatNoticed) {
   EXPECT_THAT(d.evidence[1].text, HasSubstr("/home/u/train.py:31"));
 }
 
+// As NCCL's watchdog of torch 2.11 says it, under a launcher that sets PYTHONFAULTHANDLER.
+std::string Watchdog(int rank, const std::string& work) {
+  const std::string tag = "[rank" + std::to_string(rank) + "]:[E1116 01:52:24.221641571 ProcessGroupNCCL.cpp:689] [Rank " +
+                          std::to_string(rank) + "] ";
+  return tag + "Watchdog caught collective operation timeout: WorkNCCL(" + work +
+         ", Timeout(ms)=10000) ran for 10035 milliseconds before timing out.\n" +
+         "terminate called after throwing an instance of 'c10::DistBackendError'\nFatal Python error: Aborted\n\n" +
+         "Thread 0x00007f6fc8c4c540 (most recent call first):\n  File \"/u/train.py\", line 16 in <module>\n";
+}
+
+TEST(Cause, OfRanksThatWaitInDifferentCollectivesIsTheDifference) {
+  const std::string sum = "SeqNum=4, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024";
+  const std::string gather = "SeqNum=4, OpType=_ALLGATHER_BASE, NumelIn=1024, NumelOut=2048";
+  const auto of = [](const std::vector<std::string>& works) {
+    std::vector<LogText> logs;
+    for (int r = 0; r < static_cast<int>(works.size()); ++r) {
+      logs.push_back({.name = "rank-" + std::to_string(r), .rank = r, .text = Watchdog(r, works[static_cast<size_t>(r)])});
+    }
+    return Of(logs);
+  };
+  const Diagnosis d = of({sum, sum, gather});
+  EXPECT_EQ(d.signature, "pt-coll-mismatch");
+  EXPECT_EQ(d.rank, 2);
+  EXPECT_THAT(d.cause, HasSubstr("number 4 is ALLREDUCE of 1024 elements on ranks 0, 1, _ALLGATHER_BASE on rank 2"));
+  EXPECT_EQ(of({sum, "SeqNum=4, OpType=ALLREDUCE, NumelIn=1000, NumelOut=1000"}).signature, "pt-coll-mismatch");
+  // The same collective everywhere, or shares of any size: a wait, and the abort after it is no cause.
+  for (const std::string& other : {sum, std::string("SeqNum=5, OpType=ALLREDUCE, NumelIn=9, NumelOut=9")}) {
+    EXPECT_EQ(of({sum, sum, other}).signature, "pt-wd-timeout") << other;
+  }
+  EXPECT_EQ(of({gather, "SeqNum=4, OpType=_ALLGATHER_BASE, NumelIn=7, NumelOut=14"}).signature, "pt-wd-timeout");
+}
+
 TEST(Cause, IsTheEarliestByTimeAcrossFiles) {
   const Diagnosis d =
       Of({{.name = "a", .rank = 0, .text = "2026-01-01 10:00:09,000 - INFO - x\n" + Trace("", "KeyError: 'late'")},

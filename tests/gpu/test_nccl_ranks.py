@@ -54,8 +54,8 @@ def as_hosts(program):
     return path
 
 
-def lockstep(*words, env=None, check=True):
-    done = subprocess.run([str(BIN / "lockstep"), *map(str, words)], cwd=SCRATCH, env=env or environment(),
+def lockstep(*words, env=None, check=True, program=None):
+    done = subprocess.run([str(program or BIN / "lockstep"), *map(str, words)], cwd=SCRATCH, env=env or environment(),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, words))}\nended with {done.returncode}:\n{done.stdout[-6000:]}")
@@ -75,7 +75,7 @@ def trained(world, backend="nccl"):
                         as_hosts(CUDA_RANK), backend, folder, *CASES)
         said = {}
         for log in glob.glob(str(SCRATCH / f"runs/cases-{backend}-{world}/logs/*/*/rank-0.log")):
-            for line in open(log):
+            for line in pathlib.Path(log).read_text().splitlines():
                 if line.startswith("{"):
                     one = json.loads(line)
                     said[one["case"]] = one
@@ -109,7 +109,7 @@ class NcclRanks(unittest.TestCase):
         for world in (2, 4):
             several, _ = trained(world)
             for case in FP32 + HALF:
-                bound = 1e-5 if case in FP32 else 1e-2
+                bound = 1e-5 if case in FP32 else 3e-2  # three steps of the optimizer
                 found = difference(several[case][0], one[case][0])
                 print(f"  {world} ranks, {case}: largest difference to one rank {found:.2g}", file=sys.stderr)
                 self.assertLess(found, bound, (world, case))
@@ -144,9 +144,18 @@ TAEHV = ["train", "taehv", "--config", ROOT / "examples" / "taehv-small.yaml", "
          "--set", "train.schedule.warmup=5", "--set", "track.tensorboard=false"]
 
 
+def launcher_of_hosts():
+    """A launcher beside which `lockstep-train` starts each rank as a host of its own."""
+    folder = SCRATCH / "bin"
+    if not folder.exists():
+        folder.mkdir()
+        shutil.copy(BIN / "lockstep", folder)
+        shutil.copy(as_hosts(BIN / "lockstep-train"), folder / "lockstep-train")
+    return folder / "lockstep"
+
+
 def train_taehv(name, world, *words):
-    env = environment(LOCKSTEP_TRAIN=str(as_hosts(BIN / "lockstep-train")))
-    return lockstep(*TAEHV, "--nproc-per-node", world, "--name", name, *words, env=env)
+    return lockstep(*TAEHV, "--nproc-per-node", world, "--name", name, *words, program=launcher_of_hosts())
 
 
 def model(name):
@@ -158,16 +167,15 @@ class NcclTaehv(unittest.TestCase):
         for world in (2, 4):
             train_taehv(f"whole-{world}", world)
             name = f"killed-{world}"
-            env = environment(LOCKSTEP_TRAIN=str(as_hosts(BIN / "lockstep-train")))
-            run = subprocess.Popen([str(BIN / "lockstep"), *map(str, TAEHV), "--nproc-per-node", str(world), "--name", name,
-                                    "--max-restarts", "2", "--set", "train.steps=40"], cwd=SCRATCH, env=env,
+            run = subprocess.Popen([str(launcher_of_hosts()), *map(str, TAEHV), "--nproc-per-node", str(world), "--name", name,
+                                    "--max-restarts", "2", "--set", "train.steps=40"], cwd=SCRATCH, env=environment(),
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             killed = self.kill_a_rank_after_its_first_checkpoint(name, run)
             output, _ = run.communicate(timeout=LIMIT)
             self.assertEqual(run.returncode, 0, output[-4000:])
             self.assertTrue(killed, output[-2000:])
-            self.assertIn("resuming from", output + "".join(open(p).read() for p in glob.glob(
-                str(SCRATCH / f"runs/{name}/logs/attempt-*/*/rank-0.log"))))
+            logs = glob.glob(str(SCRATCH / f"runs/{name}/logs/attempt-*/*/rank-0.log"))
+            self.assertIn("resuming from", "".join(pathlib.Path(p).read_text() for p in logs))
             self.assertEqual(model(name), model(f"whole-{world}"), world)
 
     def kill_a_rank_after_its_first_checkpoint(self, name, run):
@@ -234,8 +242,7 @@ class FlightRecorder(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         run = SCRATCH / "runs" / "mismatch"
         report = json.loads((run / "report.json").read_text())
-        dumps = [str(p.relative_to(run)) for p in run.rglob("*") if "flight" in str(p) and p.is_file()]
-        print(done.stdout[-3000:], json.dumps(report)[:3000], dumps, sep="\n", file=sys.stderr)
+        dumps = list(run.rglob("nccl_trace_rank_*"))
         self.assertGreaterEqual(len(dumps), 2)
         text = done.stdout.lower() + json.dumps(report).lower()
         self.assertIn("allgather", text.replace("_", ""))

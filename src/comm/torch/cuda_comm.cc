@@ -124,6 +124,8 @@ class NcclTensors final : public CudaTensors {
   }
   std::string transport() override { return "nccl"; }
   bool recordable() const override { return true; }
+  // Two numbers have one sum; the order of more is NCCL's choice.
+  bool canonical_tree() override { return place().size <= 2; }
   void Abort(std::string why) override {
     host_->Abort(std::move(why));
     group_->abort();

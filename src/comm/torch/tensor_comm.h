@@ -88,6 +88,8 @@ class TensorCommunicator {
   virtual std::string transport() = 0;
   // Whether operations on device tensors can be recorded in a CUDA graph with the kernels around them.
   virtual bool recordable() const { return false; }
+  // Whether AllReduce adds tensors of the ranks' device over Communicator::canonical_tree. NCCL promises no order.
+  virtual bool canonical_tree() { return host().canonical_tree(); }
   virtual Traffic traffic() = 0;
   virtual void Abort(std::string why) = 0;
 };
