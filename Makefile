@@ -10,18 +10,27 @@ DESTDIR ?=
 # Tests that run at once. Many wait rather than compute.
 TEST_JOBS ?= $(shell echo $$(( $$(nproc) * 2 )))
 
-# `make CXX=g++-12 build` builds with another compiler in a tree of its own; without it the presets decide (clang-19).
+# What is built: build/release for CPUs, build/cuda for NVIDIA GPUs where this machine has one (GPU=0|1 says otherwise),
+# build/torch against a torch package that is already there (TORCH=); a CXX of one's own adds its name.
+# deps/gpus runs once, and only for targets that ask.
+ifneq ($(origin GPU),command line)
+  GPU = $(eval GPU := $$(shell deps/gpus))$(GPU)
+endif
+ifeq ($(origin TORCH),command line)
+  PRESET = torch
+  TORCH_FLAGS = -DLOCKSTEP_TORCH=$(abspath $(TORCH)) -DLOCKSTEP_GPU=$(if $(filter command line,$(origin GPU)),$(GPU),auto)
+else
+  PRESET = $(if $(filter 1,$(GPU)),cuda,release)
+endif
 ifeq ($(origin CXX),command line)
-  TREE := build/$(notdir $(CXX))
-  BIN := $(TREE)/bin
-  CONFIGURE := cmake -S . -B $(TREE) -G Ninja -DCMAKE_CXX_COMPILER=$(CXX)
+  TREE = build/$(if $(filter release,$(PRESET)),,$(PRESET)-)$(notdir $(CXX))
+  CXX_FLAGS_OF = -B $(TREE) -DCMAKE_CXX_COMPILER=$(CXX)
   COMPILER_DEPS :=
 else
-  TREE := build/release
-  BIN := build/bin
-  CONFIGURE := cmake --preset release
+  TREE = build/$(PRESET)
   COMPILER_DEPS := clang
 endif
+BIN = build/bin
 
 .PHONY: help
 help:  ## this list
@@ -29,13 +38,16 @@ help:  ## this list
 	@echo
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s %s\n", $$1, $$2 }'
 	@echo
-	@echo "  CXX=g++-12               on the command line: another compiler, in build/<its name>"
+	@echo "  GPU=0|1                  on the command line: build without or with CUDA; default: as this machine is"
+	@echo "  TORCH=DIR                build against this torch package (.../site-packages/torch), for CPUs or CUDA"
+	@echo "  CXX=g++-12               another compiler, in build/<its name>"
 	@echo "  LOCKSTEP_ALLOW_SKIP=a,b  tests may do without netns, nft, slurm, mpirun, torch, accelerate, mount"
 
 .PHONY: setup-build setup-test setup-lint setup-bench
 setup-build:
-	@deps/install build $(COMPILER_DEPS) venv
-	@deps/venv
+	@case '$(GPU)' in 0|1) ;; *) echo "GPU=$(GPU): expected 0 or 1" >&2; exit 2 ;; esac
+	@deps/install build $(COMPILER_DEPS) $(if $(filter torch,$(PRESET)),,venv)
+	@case $(PRESET) in release) deps/venv ;; cuda) deps/venv cuda; deps/gpus driver "$$(sed -n 's/^# driver: //p' deps/python-cuda.txt)" ;; esac
 setup-test:
 	@deps/install build clang venv test
 	@deps/venv
@@ -45,42 +57,44 @@ setup-bench:
 	@deps/install build $(COMPILER_DEPS) venv test
 	@deps/venv
 
-# $(call configure,preset): once; afterwards ninja itself notices changed CMake files.
-configure = mkdir -p build; [ -f build/$(1)/build.ninja ] || cmake --preset $(1) >build/configure.log || { cat build/configure.log; exit 1; }
+# $(call configure,tree,arguments of cmake): when they are new to the tree; afterwards ninja itself notices changed CMake files.
+configure = mkdir -p $(1); echo "$(2)" | cmp -s - $(1)/configured || { cmake $(2) >$(1)/configure.log || { \
+  echo "cmake $(2): failed; its log is $(1)/configure.log" >&2; exit 1; }; echo "$(2)" >$(1)/configured; }
 
 .PHONY: build
-build: setup-build  ## the programs, in build/bin
-	@mkdir -p build; [ -f $(TREE)/build.ninja ] || $(CONFIGURE) >build/configure.log || { cat build/configure.log; exit 1; }
-	@ninja --quiet -C $(TREE) programs
-	@echo "$(BIN): $$(cd $(BIN) && echo *)"
+build: setup-build  ## the programs, in build/bin: for GPUs where there are any, else for CPUs
+	@$(call configure,$(TREE),$(strip --preset $(PRESET) $(TORCH_FLAGS) $(CXX_FLAGS_OF)))
+	@deps/progress ninja -C $(TREE) programs
+	@[ -L $(BIN) ] || rm -rf $(BIN); ln -sfn $(TREE:build/%=%)/bin $(BIN)
+	@echo "$(BIN) ($(TREE)): $$(cd $(BIN) && echo *)"
 
 .PHONY: run
-run: build  ## trains a small video autoencoder on two ranks; its loss, validation, pictures and checkpoints
+run: build  ## trains a small video autoencoder on the GPUs, or on two CPU ranks; its loss, validation, pictures and checkpoints
 	@examples/run $(BIN)
 
 .PHONY: test
 test: setup-test  ## every test: unit, asan, tsan, integration; ends with ctest's counts
-	@for tree in release asan tsan; do $(call configure,$$tree); ninja --quiet -C build/$$tree test_programs; done
+	@for tree in release asan tsan; do $(call configure,build/$$tree,--preset $$tree); deps/progress ninja -C build/$$tree test_programs; done
 	@echo 'subdirs(release asan tsan)' >build/CTestTestfile.cmake
 	@ctest --test-dir build --output-on-failure --no-tests=error -j $(TEST_JOBS) $(CTEST_ARGS)
 
 .PHONY: bench
 bench: setup-bench  ## measurements against peers in the same run, into docs/benchmarks.md
-	@$(MAKE) build
+	@$(MAKE) build GPU=0
 	@.venv/bin/python bench/run.py $(BENCH_ARGS)
 
 .PHONY: soak
 soak: setup-test  ## long runs with faults: nothing may leak
-	@$(MAKE) build
-	@ninja --quiet -C build/release comm_probe record_test
+	@$(MAKE) build GPU=0
+	@deps/progress ninja -C build/release comm_probe record_test
 	@.venv/bin/python tests/soak/comm_kills.py
 	@LOCKSTEP_SOAK=1000 build/release/tests/record_test --gtest_brief=1 --gtest_filter='CheckpointDamage.*'
 	@.venv/bin/python tests/soak/run.py $(SOAK_ARGS)
 
 .PHONY: lint
 lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what changed is looked at again
-	@$(call configure,release)
-	@ninja --quiet -C build/release lockstep_pch lockstep_test_pch
+	@$(call configure,build/release,--preset release)
+	@deps/progress ninja -C build/release lockstep_pch lockstep_test_pch
 	@python3 cmake/lint.py
 
 .PHONY: install
@@ -94,5 +108,5 @@ install: build  ## the programs into PREFIX/bin (default /usr/local)
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep and lockstep-train, their licenses in $(DESTDIR)$(PREFIX)/share/doc/lockstep"
 
 .PHONY: clean
-clean:  ## removes build/ (not .venv)
+clean:  ## removes build/ (not .venv and .venv-cuda)
 	@rm -rf build

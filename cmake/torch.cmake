@@ -1,40 +1,55 @@
-# LibTorch, from a pip package of torch: LOCKSTEP_TORCH is its folder (.../site-packages/torch), by default that of the
-# project's virtual environment. Both the CPU package and the CUDA package work; with the latter, set LOCKSTEP_CUDA_INCLUDE
-# (the toolkit's headers, ';'-separated, NCCL's among them) and LOCKSTEP_CUDART (libcudart.so).
+# LibTorch, from a pip package of torch: LOCKSTEP_TORCH names its folder (.../site-packages/torch), else it is that of the
+# virtual environment LOCKSTEP_VENV. The CPU package and the CUDA package work; the latter is recognised by its
+# libtorch_cuda.so, and cmake/cuda.cmake finds CUDA's headers beside it.
 #
 # Not find_package(Torch): its CUDA half wants a whole toolkit where the headers and one library are enough.
 # Sanitizer trees hold torch-free code only: LibTorch itself is not instrumented.
-file(GLOB lockstep_venv_torch ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-set(LOCKSTEP_TORCH "${lockstep_venv_torch}" CACHE PATH "Folder of the torch package")
-set(LOCKSTEP_CUDA_INCLUDE "" CACHE STRING "Include folders of CUDA and NCCL; empty: build for CPU")
-set(LOCKSTEP_CUDART "" CACHE FILEPATH "libcudart.so of the torch package's CUDA")
+set(LOCKSTEP_TORCH "" CACHE PATH "Folder of a torch package; empty: that of LOCKSTEP_VENV")
+set(LOCKSTEP_VENV .venv CACHE STRING "Virtual environment of the project to take torch from")
+set(LOCKSTEP_GPU auto CACHE STRING "Build for NVIDIA GPUs: 1, 0, or auto: if the torch package is one for CUDA")
 
 set(LOCKSTEP_TORCH_FOUND OFF)
+set(LOCKSTEP_CUDA_FOUND OFF)
 if(LOCKSTEP_SANITIZE)
   return()
 endif()
-if(NOT EXISTS ${LOCKSTEP_TORCH}/lib/libtorch_cpu.so)
-  message(STATUS "no LibTorch in '${LOCKSTEP_TORCH}': building the torch-free programs only")
+if(LOCKSTEP_TORCH)
+  set(lockstep_torch_dir ${LOCKSTEP_TORCH})
+  if(NOT EXISTS ${lockstep_torch_dir}/lib/libtorch_cpu.so)
+    message(FATAL_ERROR "TORCH: no torch package in ${LOCKSTEP_TORCH}: expected lib/libtorch_cpu.so there.\n"
+      "  do: name the folder that this prints: python -c 'import torch; print(torch.__path__[0])'")
+  endif()
+else()
+  file(GLOB lockstep_torch_dir ${CMAKE_SOURCE_DIR}/${LOCKSTEP_VENV}/lib/python3*/site-packages/torch)
+endif()
+if(NOT EXISTS ${lockstep_torch_dir}/lib/libtorch_cpu.so)
+  message(STATUS "no LibTorch in '${lockstep_torch_dir}': building the torch-free programs only")
   return()
 endif()
 set(LOCKSTEP_TORCH_FOUND ON)
 
 add_library(lockstep_torch INTERFACE)
 target_include_directories(lockstep_torch SYSTEM INTERFACE
-  ${LOCKSTEP_TORCH}/include ${LOCKSTEP_TORCH}/include/torch/csrc/api/include)
+  ${lockstep_torch_dir}/include ${lockstep_torch_dir}/include/torch/csrc/api/include)
 # The package's c10d headers hide behind these; TorchConfig.cmake does not set them either.
 target_compile_definitions(lockstep_torch INTERFACE USE_DISTRIBUTED USE_RPC)
 target_link_libraries(lockstep_torch INTERFACE
-  -Wl,--no-as-needed ${LOCKSTEP_TORCH}/lib/libtorch.so -Wl,--as-needed
-  ${LOCKSTEP_TORCH}/lib/libtorch_cpu.so ${LOCKSTEP_TORCH}/lib/libc10.so)
+  -Wl,--no-as-needed ${lockstep_torch_dir}/lib/libtorch.so -Wl,--as-needed
+  ${lockstep_torch_dir}/lib/libtorch_cpu.so ${lockstep_torch_dir}/lib/libc10.so)
 target_link_options(lockstep_torch INTERFACE -Wl,--allow-shlib-undefined
   # DT_RPATH, not DT_RUNPATH: it goes before LD_LIBRARY_PATH, so LOCKSTEP_LIBTORCH is only the second place looked at.
-  -Wl,--disable-new-dtags -Wl,-rpath,${LOCKSTEP_TORCH}/lib)
-if(LOCKSTEP_CUDA_INCLUDE)
-  target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_CUDA_INCLUDE})
-  target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_CUDA USE_C10D_NCCL)
-  target_link_libraries(lockstep_torch INTERFACE -Wl,--no-as-needed ${LOCKSTEP_TORCH}/lib/libtorch_cuda.so
-    ${LOCKSTEP_TORCH}/lib/libc10_cuda.so ${LOCKSTEP_CUDART} -Wl,--as-needed)
+  -Wl,--disable-new-dtags -Wl,-rpath,${lockstep_torch_dir}/lib)
+
+if(NOT LOCKSTEP_GPU MATCHES "^(auto|0|1)$")
+  message(FATAL_ERROR "LOCKSTEP_GPU: expected auto, 0 or 1, found '${LOCKSTEP_GPU}'")
+endif()
+if(EXISTS ${lockstep_torch_dir}/lib/libtorch_cuda.so)
+  if(NOT LOCKSTEP_GPU STREQUAL 0)
+    include(cuda)
+  endif()
+elseif(LOCKSTEP_GPU STREQUAL 1)
+  message(FATAL_ERROR "GPU=1: the torch package in ${lockstep_torch_dir} is one for CPUs: it has no lib/libtorch_cuda.so.\n"
+    "  do: name a torch for CUDA with TORCH=, or build with GPU=0")
 endif()
 
 # One precompiled header for all code that uses torch: a file then takes 3 s instead of 20.

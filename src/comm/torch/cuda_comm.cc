@@ -7,7 +7,7 @@ namespace {
 
 Status NoCuda() {
   return Status(Code::kUsage, "a CUDA device was asked for, but this program was built without CUDA",
-                "use the CPU, or build with LOCKSTEP_CUDA_INCLUDE set (cmake/torch.cmake)");
+                "use the CPU, or build for GPUs: make build GPU=1");
 }
 
 }  // namespace
