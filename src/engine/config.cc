@@ -64,9 +64,11 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Field("batch", &t->batch, {.min = 1, .help = "samples per optimizer step, over all ranks"});
   r.Field("micro_batch", &t->micro_batch, {.help = "samples of one rank in one pass; 0: its whole share"});
   r.Choice("device", &t->device, {"auto", "cpu", "cuda"});
-  r.Enum("precision", &t->precision,
-         {{"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}},
-         {.help = "what the forward pass computes in; weights stay fp32"});
+  r.Enum(
+      "precision", &t->precision,
+      {{"auto", Precision::kAuto}, {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}},
+      {.help =
+           "of the forward pass; weights stay fp32. auto: bf16 on GPUs that have it, else fp32; resumed: as before"});
   r.Field("threads", &t->threads,
           {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, or 1 with reproducible"});
   r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });

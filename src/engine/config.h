@@ -32,7 +32,7 @@ struct TrainConfig {
   uint64_t batch = 16;       // global
   uint64_t micro_batch = 0;  // 0: a rank's whole share
   std::string device = "auto";
-  Precision precision = Precision::kFp32;
+  Precision precision = Precision::kAuto;
   int threads = 0;  // 0: OMP_NUM_THREADS or all cores; with `reproducible`: 1
   OptimizerConfig optimizer;
   Schedule schedule;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 
+#include "base/config_tree.h"
 #include "base/json.h"
 
 namespace lockstep::engine {
@@ -140,6 +142,7 @@ nlohmann::json SmallState(const TrainingState& state, const RecipeState& recipe)
   nlohmann::json json = LearnerJson(*state.learner);
   json["position"] = PositionJson(state.position);
   json["identity"] = state.recipe->Identity();
+  json["precision"] = PrecisionName(state.precision);
   json["recipe"] = recipe.values;
   if (state.companion != nullptr) json["companion"] = LearnerJson(*state.companion);
   return json;
@@ -238,6 +241,22 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
   }
   recipe.values = json.value("recipe", nlohmann::json::object());
   return state->recipe->Restore(recipe);
+}
+
+Result<Precision> RecordedPrecision(const std::string& path) {
+  Result<record::CheckpointReader> reader = record::CheckpointReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  std::string name = GetString(reader->state(), "precision");
+  // <run>/checkpoints/step-<n>
+  std::error_code ignored;
+  const auto run = std::filesystem::weakly_canonical(path, ignored).parent_path().parent_path();
+  if (const Result<ConfigTree> tree = ConfigTree::Load(run / "train.yaml"); name.empty() && tree.ok()) {
+    const ConfigNode* train = tree->root().Find("train");
+    const ConfigNode* precision = train == nullptr ? nullptr : train->Find("precision");
+    if (precision != nullptr) name = precision->text;
+  }
+  const std::optional<Precision> found = PrecisionNamed(name);
+  return found && *found != Precision::kAuto ? *found : Precision::kFp32;
 }
 
 Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path) {

@@ -12,6 +12,7 @@
 #include "base/weights.h"
 #include "data/sampler.h"
 #include "engine/learner.h"
+#include "engine/precision.h"
 #include "engine/ranks.h"
 #include "engine/recipe.h"
 #include "record/checkpoint.h"
@@ -37,6 +38,7 @@ struct TrainingState {
   Learner* learner = nullptr;
   Learner* companion = nullptr;  // null where the recipe has none
   Position position;
+  Precision precision = Precision::kFp32;  // it is trained in
 };
 
 // A checkpoint's content, and the tensors it points into where they had to be made for it.
@@ -48,6 +50,10 @@ StateImage Describe(const TrainingState& state);
 
 // Reads a checkpoint into the state. `path` matters on rank 0 alone.
 Status Restore(const std::string& path, TrainingState* state, Ranks* ranks);
+
+// What the run of a checkpoint was trained in. Checkpoints from before version 0.2 do not say it: then the run's
+// train.yaml does, and without one it was fp32.
+Result<Precision> RecordedPrecision(const std::string& path);
 
 // The tensors of a weights file on the CPU; `prefix` ("state_dict.", "params.") is taken off where all names have it.
 Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path);

@@ -65,6 +65,8 @@ class Trainer {
   const FlatParameters& flat() const { return learner_->flat(); }
   uint64_t recorded_steps() const { return recorded_steps_; }
   const BatchPlan& batch_plan() const { return plan_; }
+  // The configuration with what `auto` became; after Setup.
+  const std::string& effective_config() const { return options_.effective_config; }
   const std::optional<double>& last_loss() const { return last_loss_; }
 
  private:
@@ -88,6 +90,10 @@ class Trainer {
   Status BuildModel();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool companion);
   Status FindCheckpoint(std::string* path);
+  Status ChoosePrecision(const std::string& checkpoint);
+  Status SetAside();
+  // --resume none, and not the restart of such a run.
+  bool from_start() const { return options_.resume == "none" && !options_.restarted; }
   void StartFeed();
   void StartRecording();
   void Banner();
@@ -131,8 +137,9 @@ class Trainer {
   // Graphs cannot be recorded on the default stream, and gradients belong to the stream their hooks were made on.
   std::optional<c10::StreamGuard> stream_;
   BatchPlan plan_;
-  uint64_t passes_ = 1;  // of this rank in a step
-  bool queued_ = false;  // updates are queued on the device; numbers come later
+  std::string precision_why_;  // where it was chosen here
+  uint64_t passes_ = 1;        // of this rank in a step
+  bool queued_ = false;        // updates are queued on the device; numbers come later
 
   Sources sources_;
   std::optional<data::Sampler> sampler_;

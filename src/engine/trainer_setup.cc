@@ -3,16 +3,17 @@
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
-#include <torch/cuda.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/config_tree.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "data/cached_source.h"
+#include "engine/devices.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
 #include "record/checkpoint_folder.h"
@@ -20,7 +21,7 @@
 namespace lockstep::engine {
 
 Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int local_size, comm::Backend backend) {
-  const int count = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+  const int count = VisibleGpus();
   if (wanted == "cpu" || (wanted == "auto" && count == 0)) {
     if (backend == comm::Backend::kNccl) {
       return Status(Code::kUsage, "comm.backend: nccl needs a GPU, and the device is the CPU",
@@ -28,10 +29,7 @@ Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int l
     }
     return at::Device(at::kCPU);
   }
-  if (count == 0) {
-    return Status(Code::kEnvironment, "train.device: cuda, but no GPU is visible to this process",
-                  "check CUDA_VISIBLE_DEVICES and the driver, or use train.device: cpu");
-  }
+  if (count == 0) return NoGpuFor("train.device: cuda");
   // One visible GPU for each rank is how many launchers and containers do it.
   if (count == 1 && local_size > 1 && backend != comm::Backend::kHost) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -84,9 +82,11 @@ Status Trainer::Setup() {
                                        : plan_.accumulation;
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckScores()));
   LOCKSTEP_RETURN_IF_ERROR(OpenData());
-  LOCKSTEP_RETURN_IF_ERROR(BuildModel());
   std::string path;
   LOCKSTEP_RETURN_IF_ERROR(FindCheckpoint(&path));
+  LOCKSTEP_RETURN_IF_ERROR(ChoosePrecision(path));
+  LOCKSTEP_RETURN_IF_ERROR(BuildModel());
+  LOCKSTEP_RETURN_IF_ERROR(SetAside());
   state_.position.seed = config_.run.seed;
   state_.position.sampler.seed = config_.run.seed;
   if (!path.empty()) {
@@ -223,7 +223,7 @@ Status Trainer::BuildModel() {
     started = Status(Code::kEnvironment, fmt::format("recipe {}: {}", recipe_->name(), error.what()));
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
-  state_ = {recipe_, learner_.get(), companion_.get(), {}};
+  state_ = {recipe_, learner_.get(), companion_.get(), {}, config_.train.precision};
   return Status::Ok();
 }
 
@@ -255,36 +255,24 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
 Status Trainer::FindCheckpoint(std::string* path) {
   Status status;
   std::string found;
-  const std::string folder = options_.run_dir + "/checkpoints";
-  if (ranks_->is_main()) {
-    const bool from_start = options_.resume == "none" && !options_.restarted;
-    if (!from_start && options_.resume != "auto" && options_.resume != "none" && !options_.restarted) {
+  if (ranks_->is_main() && !from_start()) {
+    const bool named = options_.resume != "auto" && options_.resume != "none";
+    if (named && !options_.restarted) {
       found = options_.resume;
       if (!std::filesystem::exists(found)) {
         status = Status(Code::kUsage, fmt::format("--resume {}: there is no such checkpoint", found),
                         "name a folder checkpoints/step-<n>, or use --resume auto");
       }
-    } else if (!options_.run_dir.empty() && from_start) {
-      if (std::error_code error; std::filesystem::exists(folder, error)) {
-        // Old checkpoints of the same name would be taken for this run's after a restart.
-        const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
-        std::filesystem::rename(folder, aside, error);
-        if (error) {
-          status = Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
-        } else {
-          LogWarn("--resume none: the checkpoints of before are now in {}", aside);
-        }
-      }
     } else if (!options_.run_dir.empty()) {
       std::vector<record::Candidate> rejected;
-      Result<std::optional<std::string>> newest = record::NewestGood(folder, &rejected);
+      Result<std::optional<std::string>> newest = record::NewestGood(options_.run_dir + "/checkpoints", &rejected);
       for (const record::Candidate& candidate : rejected) {
         LogWarn("checkpoint {} is passed over: {}", candidate.path, candidate.status.message());
       }
       status = newest.status();
       if (newest.ok() && *newest) {
         found = **newest;
-      } else if (newest.ok() && options_.resume != "auto" && options_.resume != "none") {
+      } else if (newest.ok() && named) {
         found = options_.resume;  // restarted before its first own checkpoint
       }
     }
@@ -294,6 +282,58 @@ Status Trainer::FindCheckpoint(std::string* path) {
   if (!told.ok()) return told.status();
   *path = told->front();
   return Status::Ok();
+}
+
+// `auto`: what the checkpoint was trained in, so that other hardware changes nothing in the middle of a run; else what
+// every rank's device computes in.
+Status Trainer::ChoosePrecision(const std::string& checkpoint) {
+  Precision& precision = config_.train.precision;
+  if (precision != Precision::kAuto) return Status::Ok();
+  const std::optional<GpuFacts> gpu = DescribeGpu(device_);
+  Result<Precision> recorded = Precision::kAuto;
+  if (ranks_->is_main() && !checkpoint.empty()) recorded = RecordedPrecision(checkpoint);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(recorded.status()));
+  const Result<std::vector<std::string>> all =
+      ranks_->host().Gather(fmt::format("{} {}", PrecisionName(AutoPrecision(gpu)), PrecisionName(*recorded)));
+  if (!all.ok()) return all.status();
+  const auto said = [&](const std::string& text, size_t word) {
+    return PrecisionNamed(Split(text, ' ')[word]).value_or(Precision::kFp32);
+  };
+  precision = said(all->front(), 1);
+  precision_why_ = "auto: as in the checkpoint";
+  if (precision == Precision::kAuto) {
+    precision = Precision::kBf16;
+    for (const std::string& rank : *all) {
+      if (said(rank, 0) != Precision::kBf16) precision = Precision::kFp32;
+    }
+    precision_why_ = !gpu                            ? "auto: on a CPU"
+                     : precision == Precision::kBf16 ? "auto: the GPU computes in it"
+                                                     : "auto: not every GPU computes in bf16";
+  }
+  if (options_.effective_config.empty()) return Status::Ok();
+  Result<ConfigTree> tree =
+      ConfigTree::Parse(options_.effective_config, "effective configuration", ConfigTree::Format::kYaml);
+  if (!tree.ok()) return tree.status();
+  LOCKSTEP_RETURN_IF_ERROR(tree->Override(fmt::format("train.precision={}", PrecisionName(precision))));
+  options_.effective_config = WriteYaml(tree->root());
+  return Status::Ok();
+}
+
+// Old checkpoints of the same name would be taken for this run's after a restart.
+Status Trainer::SetAside() {
+  Status status;
+  const std::string folder = options_.run_dir + "/checkpoints";
+  std::error_code error;
+  if (ranks_->is_main() && from_start() && !options_.run_dir.empty() && std::filesystem::exists(folder, error)) {
+    const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
+    std::filesystem::rename(folder, aside, error);
+    if (error) {
+      status = Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
+    } else {
+      LogWarn("--resume none: the checkpoints of before are now in {}", aside);
+    }
+  }
+  return ranks_->Agree(status);
 }
 
 void Trainer::StartFeed() {
@@ -319,13 +359,15 @@ void Trainer::StartFeed() {
 
 void Trainer::Banner() {
   if (!ranks_->is_main() || options_.quiet) return;
-  const char* precision[] = {"fp32", "bf16", "fp16"};
   const TrainConfig& t = config_.train;
+  const std::optional<GpuFacts> gpu = DescribeGpu(device_);
   report_->Say(fmt::format("recipe      {}", recipe_->name()));
   report_->Say(fmt::format("devices     {} rank{} on {}, {} thread{} each, exchange: {}", ranks_->size(),
-                           ranks_->size() == 1 ? "" : "s", device_.is_cpu() ? "CPU" : "GPU", at::get_num_threads(),
-                           at::get_num_threads() == 1 ? "" : "s", ranks_->tensors().transport()));
-  report_->Say(fmt::format("precision   {}{}", precision[static_cast<int>(t.precision)],
+                           ranks_->size() == 1 ? "" : "s", gpu ? "GPU (" + gpu->name + ")" : "CPU",
+                           at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s",
+                           ranks_->tensors().transport()));
+  report_->Say(fmt::format("precision   {}{}{}", PrecisionName(t.precision),
+                           precision_why_.empty() ? "" : " (" + precision_why_ + ")",
                            t.reproducible ? ", the same bits on any number of ranks" : ""));
   int64_t frozen = 0;
   for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();

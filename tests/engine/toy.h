@@ -101,6 +101,7 @@ class Toy : public Recipe {
 
 inline Config ToyConfig() {
   Config config;
+  config.train.precision = Precision::kFp32;  // on a GPU too
   config.train.steps = 12;
   config.train.batch = 8;
   config.train.optimizer.lr = 1e-2;

@@ -48,7 +48,7 @@ class Training(harness.Case):
             self.assertEqual([step for step, _ in scores], [15, 30, 45])
             self.assertGreater(scores[-1][1], scores[0][1])
         with self.subTest("what is said before the first step"):
-            for word in ("devices     2 ranks on CPU", "precision   fp32", "parameters  717667 trained", "data        36 of 40 samples",
+            for word in ("devices     2 ranks on CPU", "precision   fp32 (auto: on a CPU)", "parameters  717667 trained", "data        36 of 40 samples",
                          "validation  4 of 40 samples", "batch       2 samples x 2 ranks x 1 pass = 4"):
                 self.assertIn(word, done.stdout)
         with self.subTest("metric lines"):

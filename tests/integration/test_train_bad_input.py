@@ -144,7 +144,7 @@ class BadInput(harness.Case):
                      sets={"train.reproducible": "true", "train.shards": 2})
 
     def test_gpus_that_are_not_there(self):
-        self.refused(r"train\.device: cuda, but no GPU is visible", code=3, sets={"train.device": "cuda"})
+        self.refused(r"train\.device: cuda: this lockstep-train was built without CUDA", code=3, sets={"train.device": "cuda"})
 
     def test_nccl_without_a_gpu(self):
         self.refused(r"comm\.backend: nccl needs a GPU", sets={"comm.backend": "nccl", "train.device": "cpu"})

@@ -2,7 +2,6 @@
 
 #include <c10/core/Allocator.h>
 #include <fmt/format.h>
-#include <torch/cuda.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -12,7 +11,7 @@
 #include "base/arguments.h"
 #include "base/json.h"
 #include "cli/train/media_pipe.h"
-#include "engine/trainer.h"
+#include "engine/devices.h"
 
 namespace lockstep::cli {
 namespace {
@@ -120,11 +119,8 @@ Result<MediaModel> MediaModel::Load(const MediaOptions& options) {
   Result<LoadedTaehv> loaded = LoadTaehv(options.weights, options.variant);
   if (!loaded.ok()) return loaded.status().Context("--weights");
   model.loaded_ = std::move(*loaded);
-  const bool gpu = torch::cuda::is_available() && torch::cuda::device_count() > 0;
-  if (options.device == "cuda" && !gpu) {
-    return Status(Code::kEnvironment, "--device cuda: no GPU is visible to this process",
-                  "check CUDA_VISIBLE_DEVICES and the driver, or use --device cpu");
-  }
+  const bool gpu = engine::VisibleGpus() > 0;
+  if (options.device == "cuda" && !gpu) return engine::NoGpuFor("--device cuda");
   const bool cuda = options.device == "cuda" || (options.device == "auto" && gpu);
   model.device_ = cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (options.precision == "fp16" || (options.precision == "auto" && cuda)) model.type_ = at::kHalf;

@@ -16,6 +16,7 @@
 #include "cli/train/own_run.h"
 #include "cli/train/place.h"
 #include "cli/train/settings.h"
+#include "cli/train/unused_gpus.h"
 #include "comm/torch/tensor_comm.h"
 #include "engine/ranks.h"
 #include "engine/stop.h"
@@ -115,6 +116,10 @@ Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks,
                                  const engine::TrainerOptions& options, double* loss) {
   engine::Trainer trainer(settings.config, settings.recipe.get(), &ranks, device, options);
   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
+  if (ranks.is_main()) {
+    const Status written = WriteFileAtomic(options.run_dir + "/train.yaml", trainer.effective_config());
+    if (!written.ok()) LogWarn("{}", written.message());
+  }
   Result<engine::RunEnd> end = trainer.Run();
   if (trainer.last_loss()) *loss = *trainer.last_loss();
   return end;
@@ -167,6 +172,9 @@ int Train(const Asked& asked) {
     device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
                                   settings->config.comm.backend);
   }
+  if (first && settings.ok() && device.ok() && device->is_cpu() && settings->config.train.device == "auto") {
+    if (const std::string note = UnusedGpus(); !note.empty()) fmt::print("{}\n", note);
+  }
   const Status ready = MeetOver(settings.ok() ? device.status() : settings.status(), *who);
   if (!ready.ok()) {
     if (asked.smoke && first) fmt::print("not ready: {}\n", ready.message());
@@ -183,11 +191,6 @@ int Train(const Asked& asked) {
   if (asked.smoke) {
     if (Status moved = MoveToSmoke(ranks, who->rank, &place); !moved.ok())
       return Fail(moved, first || !ranks.agreed_to_fail());
-  }
-  if (first) {
-    if (Status written = WriteFileAtomic(place.run_dir + "/train.yaml", settings->effective); !written.ok()) {
-      LogWarn("{}", written.message());
-    }
   }
   if (first && settings->preset) {
     fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
