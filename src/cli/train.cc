@@ -36,6 +36,7 @@ constexpr char kHelp[] =
     "  --max-time DURATION  save and stop after this long, exit code 75\n"
     "  --smoke[=STEPS]      dry run (100 steps): tiny, on the CPU, with validation, a checkpoint and a resume\n"
     "  --licenses           notices and license texts of the software inside the engine\n"
+    "  --version            the engine, its torch and CUDA, the GPUs it sees\n"
     "  --help\n\n"
     "examples:\n"
     "  lockstep train taehv --smoke\n"
@@ -133,7 +134,7 @@ int TrainMain(int argc, char** argv) {
     fmt::print(words.empty() ? stderr : stdout, "{}", kHelp);
     return words.empty() ? 2 : 0;
   }
-  if (words[0] == "--licenses") return EngineMain(argc - 1, argv + 1);
+  if (words[0] == "--licenses" || words[0] == "--version") return EngineMain(argc - 1, argv + 1);
   if (words[0].starts_with("-")) {
     return Fail("train", Status(Code::kUsage, fmt::format("expected the name of a recipe first, found '{}'", words[0]),
                                 "lockstep train RECIPE [options]"));

@@ -12,5 +12,6 @@ int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
 int LicensesMain();
+int VersionMain(int argc, char** argv);  // lockstep-train --version
 
 }  // namespace lockstep::cli

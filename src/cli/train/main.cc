@@ -1,12 +1,10 @@
 // `lockstep-train <command>`: the training engine and its recipes, on LibTorch. Started by `lockstep` for the commands
 // it does not answer itself, or as a rank by any launcher that says who is who.
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include <cstdio>
 #include <string>
 
-#include "base/version.h"
 #include "cli/train/commands.h"
 #include "recipes/registry.h"
 
@@ -34,7 +32,7 @@ void Help(std::FILE* to) {
   fmt::print(to, "usage: lockstep-train COMMAND ...\n\ncommands:\n");
   for (const Command& command : kCommands) fmt::print(to, "  {:<12} {}\n", command.name, command.help);
   fmt::print(to, "  --licenses   notices and license texts of the software inside\n");
-  fmt::print(to, "  --version\n\nrecipes:\n");
+  fmt::print(to, "  --version    [--json]: this build, its torch and CUDA, the GPUs it sees\n\nrecipes:\n");
   for (const std::string& name : lockstep::recipes::RecipeNames()) {
     auto recipe = lockstep::recipes::MakeRecipe(name);
     fmt::print(to, "  {:<12} {}\n", name, (*recipe)->help());
@@ -49,10 +47,7 @@ int main(int argc, char** argv) {
     if (name == command.name) return command.main(argc - 1, argv + 1);
   }
   if (name == "--licenses") return lockstep::cli::LicensesMain();
-  if (name == "--version") {
-    fmt::print("{}, LibTorch {}\n", lockstep::VersionText("lockstep-train"), TORCH_VERSION);
-    return 0;
-  }
+  if (name == "--version" || name == "version") return lockstep::cli::VersionMain(argc - 1, argv + 1);
   Help(name == "--help" ? stdout : stderr);
   return name == "--help" ? 0 : 2;
 }
