@@ -23,6 +23,8 @@
 namespace lockstep::cli {
 namespace {
 
+constexpr Millis kPatience{3000};  // of a single look, for the next step
+
 class Screen {
  public:
   Screen() {
@@ -61,6 +63,19 @@ void Wait(const watch::Watch& watch, Millis interval) {
   while (Now() < until && !watch.MayHaveEnded()) {
     const auto left = std::chrono::duration_cast<Millis>(until - Now()).count();
     ::poll(nullptr, 0, static_cast<int>(std::clamp<int64_t>(left, 1, 500)));
+  }
+}
+
+// The first look at a live run. A log without times says how fast its steps are only when a further one has come, so
+// that one is waited for a little.
+void LookOnce(watch::Watch* watch) {
+  const TimePoint until = Now() + kPatience;
+  watch->Poll(UnixSeconds());
+  const watch::RunView& view = watch->view();
+  while (view.step && !view.seconds_per_step && !view.ended && !(view.log && view.state != "running") &&
+         Now() < until) {
+    ::poll(nullptr, 0, 100);
+    watch->Poll(UnixSeconds());
   }
 }
 
@@ -109,7 +124,7 @@ int WatchMain(int argc, char** argv) {
   watch::Watch& watch = **opened;
 
   if (json) {
-    watch.Poll(UnixSeconds());
+    LookOnce(&watch);
     fmt::print("{}\n",
                watch.view().ToJson(UnixSeconds()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     if (std::fflush(stdout) != 0) {
@@ -118,7 +133,7 @@ int WatchMain(int argc, char** argv) {
     return 0;
   }
   for (Screen screen;;) {
-    watch.Poll(UnixSeconds());
+    once ? LookOnce(&watch) : watch.Poll(UnixSeconds());
     if (!screen.Show(watch.view(), UnixSeconds())) return 0;
     if (watch.view().ended) {
       fmt::print("{}\n", watch::EndText(watch.view()));

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "diagnose/time_stamp.h"
+#include "record/time_stamp.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -152,7 +152,7 @@ size_t RayTag(std::string_view text, Origin* origin) {
 // 2026-01-01T10:00:00Z, [2026-01-01 10:00:00,123], W1115 10:00:00.1 4711 api.py:882], [E626 05:06:30.9 x.cpp:632]
 size_t StampTag(std::string_view text, Origin* origin, int year) {
   const size_t open = !text.empty() && text[0] == '[' ? 1 : 0;
-  const std::optional<TimeStamp> stamp = ParseTimeStamp(text.substr(open), year);
+  const std::optional<record::TimeStamp> stamp = record::ParseTimeStamp(text.substr(open), year);
   if (!stamp) return 0;
   size_t at = open + stamp->length;
   const char letter = text[open];
@@ -214,7 +214,7 @@ size_t LevelStampTag(std::string_view text, Origin* origin, int year) {
   size_t word = 0;
   while (word < text.size() && text[word] >= 'A' && text[word] <= 'Z') ++word;
   if (word < 4 || word > 8 || word + 1 >= text.size() || text[word] != ' ') return 0;
-  const std::optional<TimeStamp> stamp = ParseTimeStamp(text.substr(word + 1), year);
+  const std::optional<record::TimeStamp> stamp = record::ParseTimeStamp(text.substr(word + 1), year);
   if (!stamp) return 0;
   const size_t at = word + 1 + stamp->length;
   const size_t close = text.find(']', at);

@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "base/text.h"
-#include "diagnose/time_stamp.h"
+#include "record/time_stamp.h"
 
 namespace lockstep::diagnose {
 
@@ -175,7 +175,7 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
   if (RE2::PartialMatch(Piece(text), row, &word, &value, &local_text)) {
     if (word == "time") {
       pending_ = RankEnd();
-      if (auto at = ParseTime(value)) pending_.time = *at;
+      if (auto at = record::ParseTime(value)) pending_.time = *at;
     } else if (word == "host") {
       pending_.node = value;
     } else if (word == "rank") {

@@ -21,7 +21,7 @@
 #include "diagnose/rank_ends.h"
 #include "diagnose/signatures.h"
 #include "diagnose/traceback.h"
-#include "record/progress.h"
+#include "record/progress_tracker.h"
 
 namespace lockstep::diagnose {
 

@@ -387,6 +387,7 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
   pipes_.reset();
   pump_.Detach(attempt_, Now() + Millis(1000));
   TellProgress();  // its last lines may have been its first
+  RecordProgress();
   if (transports_) TellTransports(transports_->Rest());
   Json details = Json::array();
   for (const auto& ended : ended_) {
@@ -430,6 +431,20 @@ void Agent::TellProgress() {
       events_.send({{"type", "progress"}, {"rank", rank}});
       return;
     }
+  }
+}
+
+// For readers that come later: a log alone does not say how fast its steps were.
+void Agent::RecordProgress() {
+  for (int rank : ranks_) {
+    const ProgressState progress = pump_.Progress(rank);
+    const std::optional<double> seconds = progress.measured ? progress.measured : progress.seconds_per_step;
+    if (!progress.step || !seconds || dir_ == nullptr) continue;
+    dir_->AppendEvent("rank_progress", {{"attempt", attempt_},
+                                        {"node", node_},
+                                        {"rank", rank},
+                                        {"step", *progress.step},
+                                        {"seconds_per_step", *seconds}});
   }
 }
 

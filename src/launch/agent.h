@@ -74,6 +74,7 @@ class Agent {
   void SendStopped(const std::vector<pid_t>& stuck);
   RankExit Details(const Supervisor::Ended& ended) const;
   void TellProgress();
+  void RecordProgress();
   void WatchProgress();
   void WatchTransports();
   void TellTransports(const std::vector<diagnose::Transport>& transports);

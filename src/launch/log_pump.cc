@@ -458,6 +458,7 @@ ProgressState LogPump::Progress(int rank) const {
   if (!state.step && other.step) {
     state.step = other.step;
     state.total = other.total;
+    state.measured = other.measured;
   }
   if (!state.seconds_per_step) state.seconds_per_step = other.seconds_per_step;
   state.marks = out.marks + err.marks;

@@ -24,7 +24,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launch/options.h"
-#include "record/progress.h"
+#include "record/progress_tracker.h"
 
 namespace lockstep::launch {
 

@@ -93,8 +93,7 @@ RankPulse Look(const LogPump& pump, int attempt, Followed* of) {
   of->written = written;
   of->captured = activity.bytes;
   // A bar that is full (of a download, of loaded shards, of an epoch) says that something else comes now.
-  const bool full = progress.step && progress.total && *progress.step >= *progress.total;
-  if (pulse.progress > kLookAtLastLine) pulse.evaluating = full || SpeaksOfAPause(activity.last_line);
+  if (pulse.progress > kLookAtLastLine) pulse.evaluating = progress.full || SpeaksOfAPause(activity.last_line);
   return pulse;
 }
 

@@ -10,6 +10,8 @@ namespace lockstep::record {
 namespace {
 
 constexpr size_t kLookAt = 2048;
+constexpr size_t kLongestLabel = 120;
+constexpr std::string_view kCursorUp = "\x1b[A";
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return c >= 'a' && c <= 'z'; }
@@ -67,29 +69,6 @@ std::optional<double> DecimalAfter(std::string_view text, std::string_view words
   return ReadDecimal(text, at);
 }
 
-// The number before the first "ms": "time 123.4ms", "98.1 ms".
-std::optional<double> Milliseconds(std::string_view text) {
-  for (size_t at = text.find("ms"); at != std::string_view::npos; at = text.find("ms", at + 2)) {
-    if (at + 2 < text.size() && IsLetter(text[at + 2])) continue;
-    size_t end = at;
-    while (end > 0 && text[end - 1] == ' ') --end;
-    size_t begin = end;
-    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.')) --begin;
-    if (begin == end) continue;
-    return ReadDecimal(text, begin);
-  }
-  return std::nullopt;
-}
-
-// Our own lines: "0.52 s/it".
-std::optional<double> SecondsPerStep(std::string_view text) {
-  size_t unit = text.find(" s/it");
-  if (unit == std::string_view::npos) return std::nullopt;
-  size_t begin = unit;
-  while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.')) --begin;
-  return ReadDecimal(text, begin);
-}
-
 // "1.95it/s", "18.5s/it", "3.1batch/s" as seconds per step. Bytes per second is a download, not training.
 struct Rate {
   bool steps = false;
@@ -120,6 +99,92 @@ Rate ReadRate(std::string_view text, size_t at) {
   return rate;
 }
 
+bool IsStep(std::string_view word) {
+  if (word.ends_with('s')) word.remove_suffix(1);
+  return word == "it" || word == "iter" || word == "iteration" || word == "step" || word == "batch";
+}
+
+std::optional<double> SecondsIn(std::string_view unit) {
+  if (unit == "ms") return 0.001;
+  if (unit == "s" || unit == "sec" || unit == "second" || unit == "seconds") return 1;
+  return std::nullopt;
+}
+
+// The number that ends before `end`, blanks between them.
+std::optional<double> NumberBefore(std::string_view text, size_t end, size_t* begin) {
+  while (end > 0 && text[end - 1] == ' ') --end;
+  *begin = end;
+  while (*begin > 0 && (IsDigit(text[*begin - 1]) || text[*begin - 1] == '.')) --*begin;
+  size_t at = *begin;
+  return at == end ? std::nullopt : ReadDecimal(text, at);
+}
+
+// "0.52 s/it", "12.5 ms/step", "8.1 steps/s" anywhere in a line, as seconds.
+std::optional<double> StatedRate(std::string_view text) {
+  for (size_t slash = text.find('/'); slash != std::string_view::npos; slash = text.find('/', slash + 1)) {
+    size_t begin = slash, end = slash + 1, number = 0;
+    while (begin > 0 && IsLetter(text[begin - 1])) --begin;
+    while (end < text.size() && IsLetter(text[end])) ++end;
+    const std::string_view top = text.substr(begin, slash - begin), bottom = text.substr(slash + 1, end - slash - 1);
+    const std::optional<double> per_step = SecondsIn(top), per_second = SecondsIn(bottom);
+    const std::optional<double> value = NumberBefore(text, begin, &number);
+    if (!value || *value <= 0) continue;
+    if (per_step && IsStep(bottom)) return *value * *per_step;
+    if (per_second && IsStep(top)) return *per_second / *value;
+  }
+  return std::nullopt;
+}
+
+// "time 123.4ms" (nanoGPT), "time: 12.3 ms", "98.50 ms" (llm.c). Where a line has several such numbers, the one called
+// time or step is it.
+std::optional<double> StatedMilliseconds(std::string_view text) {
+  std::optional<double> first;
+  for (size_t at = text.find("ms"); at != std::string_view::npos; at = text.find("ms", at + 2)) {
+    if (at + 2 < text.size() && IsLetter(text[at + 2])) continue;
+    size_t begin = 0;
+    const std::optional<double> value = NumberBefore(text, at, &begin);
+    if (!value) continue;
+    while (begin > 0 && !IsLetter(text[begin - 1]) && text[begin - 1] != '|' && text[begin - 1] != ',') --begin;
+    const std::string_view before = text.substr(0, begin);
+    if (before.ends_with("time") || before.ends_with("step") || before.ends_with("iter") || before.ends_with("dt")) {
+      return *value / 1000;
+    }
+    if (!first) first = *value / 1000;
+  }
+  return first;
+}
+
+std::optional<double> StatedSeconds(std::string_view text) {
+  const std::optional<double> rate = StatedRate(text);
+  return rate ? rate : StatedMilliseconds(text);
+}
+
+// "01:02" and "1:02:03" as seconds.
+std::optional<double> ReadClock(std::string_view text, size_t at) {
+  std::optional<uint64_t> seconds = ReadInteger(text, at);
+  int parts = 1;
+  for (; seconds && parts < 3 && at + 1 < text.size() && text[at] == ':' && IsDigit(text[at + 1]); ++parts) {
+    ++at;
+    *seconds = *seconds * 60 + *ReadInteger(text, at);
+  }
+  return seconds && parts > 1 ? std::optional<double>(static_cast<double>(*seconds)) : std::nullopt;
+}
+
+// The words before a bar: letters and single blanks, up to the drawn part.
+std::string LabelOf(std::string_view before) {
+  std::string label;
+  for (const char c : before.substr(0, kLongestLabel)) {
+    if (c == '|' || static_cast<unsigned char>(c) >= 0x80) break;
+    if (IsLetter(c)) {
+      label += c;
+    } else if (!label.empty() && label.back() != ' ') {
+      label += ' ';
+    }
+  }
+  if (label.ends_with(' ')) label.pop_back();
+  return label;
+}
+
 // tqdm and Lightning: "120/1000 [01:02<07:30, 1.95it/s, loss=2.1]", without a total "120it [01:02, 1.95it/s]".
 std::optional<ProgressMark> ParseTqdm(std::string_view text) {
   for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
@@ -148,6 +213,8 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     size_t comma = text.find(',', open);
     size_t colon = text.find(':', open);
     if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
+    mark.elapsed = ReadClock(text, open + 1);
+    mark.label = LabelOf(text.substr(0, begin));
     if (comma == std::string_view::npos) return mark;
     Rate rate = ReadRate(text, comma + 1);
     if (!rate.steps) continue;
@@ -178,6 +245,9 @@ std::optional<ProgressMark> ParseRichBar(std::string_view text) {
       mark.step = ReadInteger(text, begin);
       size_t at = slash + 1;
       mark.total = ReadInteger(text, at);
+      mark.label = LabelOf(text.substr(0, slash));
+      SkipSpaces(text, at);
+      mark.elapsed = ReadClock(text, at);
       std::optional<double> rate = ReadDecimal(text, number);
       if (rate && *rate > 0) mark.seconds_per_step = inverse ? *rate : 1.0 / *rate;
       return mark;
@@ -256,8 +326,13 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
   std::string_view text = Normalize(line, buffer);
 
   if (Has(text, "/s") || Has(text, "s/")) {
-    if (auto mark = ParseTqdm(text)) return mark;
-    if (auto mark = ParseRichBar(text)) return mark;
+    std::optional<ProgressMark> mark = ParseTqdm(text);
+    if (!mark) mark = ParseRichBar(text);
+    if (mark) {
+      mark->nested = Has(line, kCursorUp);
+      mark->names_loss = Has(text, "loss");
+      return mark;
+    }
   }
   if (Has(text, "loss':") && Has(text, "'epoch':") && Has(text, "{'")) {
     return ProgressMark{.grammar = ProgressGrammar::kTrainer};
@@ -276,13 +351,9 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
     mark.grammar = ProgressGrammar::kDeepSpeed;
   } else if (Has(text, "loss:") && Has(text, "tps:")) {
     mark.grammar = ProgressGrammar::kTorchtitan;
-  } else if (Has(text, "loss")) {
-    mark.grammar = ProgressGrammar::kStepLoss;
-    if (auto seconds = SecondsPerStep(text)) {
-      mark.seconds_per_step = seconds;
-    } else if (auto ms = Milliseconds(text)) {
-      mark.seconds_per_step = *ms / 1000;
-    }
+  } else {
+    if (Has(text, "loss")) mark.grammar = ProgressGrammar::kStepLoss;
+    mark.seconds_per_step = StatedSeconds(text);
   }
   return mark;
 }
@@ -316,29 +387,6 @@ std::optional<double> ParseLoss(std::string_view line) {
     if (stop != number.c_str() && *stop == 0) return value;
   }
   return std::nullopt;
-}
-
-bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
-  std::optional<ProgressMark> mark = ParseProgress(line);
-  if (!mark) return false;
-  if (mark->grammar == ProgressGrammar::kCounter) {
-    const bool rises = counter_ && *mark->step > *counter_;
-    if (!rises && !(counter_ && *mark->step == *counter_)) counter_rises_ = 0;
-    if (rises) ++counter_rises_;
-    counter_ = mark->step;
-    if (!rises || counter_rises_ < 2) return false;
-  } else if (mark->step && state_.marks > 0 && state_.step == mark->step && state_.total == mark->total) {
-    return false;
-  }
-  state_.grammar = mark->grammar;
-  ++state_.marks;
-  if (mark->step) {
-    state_.step = mark->step;
-    state_.total = mark->total;
-  }
-  if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
-  state_.last = now;
-  return true;
 }
 
 }  // namespace lockstep::record

@@ -1,11 +1,16 @@
 #include "watch/log_progress.h"
 
+#include <cctype>
 #include <charconv>
+
+#include "record/time_stamp.h"
 
 namespace lockstep::watch {
 namespace {
 
 constexpr size_t kLongestLine = 64u << 10;
+constexpr size_t kStampWithin = 40;
+constexpr int kAnyYear = 2000;       // of stamps without one: differences are all that counts
 constexpr size_t kMostRanks = 4096;  // a log that counts something else before every line must not fill memory
 
 // before, number, between, rank, after: "[1,3]<stdout>:" has both numbers.
@@ -31,6 +36,17 @@ std::optional<int> Number(std::string_view* text) {
   if (error != std::errc() || value < 0) return std::nullopt;
   text->remove_prefix(static_cast<size_t>(end - text->data()));
   return value;
+}
+
+// A stamp among the first words: "2026-01-01 10:00:00,123 INFO ...", "[2026-01-01 10:00:00] ...", "I0101 10:00:00.1
+// ...".
+std::optional<double> StampOf(std::string_view line) {
+  const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  for (size_t at = 0; at < line.size() && at < kStampWithin; ++at) {
+    if (!word(line[at]) || (at > 0 && word(line[at - 1]))) continue;
+    if (const auto stamp = record::ParseTimeStamp(line.substr(at), kAnyYear)) return stamp->time;
+  }
+  return std::nullopt;
 }
 
 bool Cut(std::string_view* text, std::string_view word) {
@@ -65,12 +81,13 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   if (!rank_) rank = CutRankPrefix(&line).value_or(0);
   if (trackers_.size() >= kMostRanks && trackers_.count(rank) == 0) return;
   record::ProgressTracker& tracker = trackers_[rank];
-  const bool progress = tracker.Feed(line, Now());
-  // A loss without a step (Trainer's dictionaries) belongs to the step last seen.
-  std::optional<double> loss = progress ? record::ParseLoss(line) : std::nullopt;
-  if (!progress) return;
+  if (!tracker.Feed(line, Now())) return;
   any_ = true;
-  each({.rank = rank, .state = tracker.state(), .loss = loss});
+  LogSign sign{.rank = rank, .state = tracker.state()};
+  // A loss without a step (Trainer's dictionaries) belongs to the step last seen; that of an evaluation's bar is none.
+  if (sign.state.of_training) sign.loss = record::ParseLoss(line);
+  if (sign.state.of_training) sign.stamp = StampOf(line);
+  each(sign);
 }
 
 void LogProgress::Read(const std::function<void(const LogSign&)>& each) {

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "record/log_tail.h"
-#include "record/progress.h"
+#include "record/progress_tracker.h"
 
 namespace lockstep::watch {
 
@@ -24,6 +24,7 @@ struct LogSign {
   int rank = 0;
   record::ProgressState state;
   std::optional<double> loss;
+  std::optional<double> stamp;  // when the line says it was written; good for differences only (zone unknown)
 };
 
 class LogProgress {

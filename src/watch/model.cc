@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/config_tree.h"
@@ -62,7 +63,7 @@ bool IsFile(const std::string& path) {
 
 double ModifiedAt(const std::string& path) {
   struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) return 0;
+  if (::stat(path.c_str(), &info) != 0) return UnixSeconds();
   return static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * static_cast<double>(info.st_mtim.tv_nsec);
 }
 
@@ -91,6 +92,8 @@ class RunWatch final : public Watch {
     ReadMetrics();
     ReadLogs(now);
     ReadTotal();
+    if (view_.ended && !paces_read_) ReadPaces();
+    paces_read_ = view_.ended;
     // Ranks that a later, smaller attempt has no more.
     std::erase_if(ranks_, [&](const auto& item) {
       return view_.world > 0 && item.first >= view_.world && item.second.view.attempt < view_.attempt;
@@ -138,7 +141,8 @@ class RunWatch final : public Watch {
     // A value that came late, such as a validation's, says nothing of where the rank is.
     const std::optional<double> loss = Own(line, "loss"), time = Own(line, "time/step");
     const bool late = line.step && rank.view.step && *line.step < *rank.view.step && !loss && !time;
-    Advance(&rank, late ? std::nullopt : line.step, line.t, time);
+    rank.view.last_sign = std::max(rank.view.last_sign, line.t);
+    Advance(&rank, late ? std::nullopt : line.step, line.t > 0 ? std::optional<double>(line.t) : std::nullopt, time);
     if (loss) rank.view.loss = loss;
     if (auto bytes = Own(line, "memory/host")) rank.view.memory_host = bytes;
     if (auto bytes = Own(line, "memory/device")) rank.view.memory_device = bytes;
@@ -175,24 +179,40 @@ class RunWatch final : public Watch {
       return measured && (item.second.rank != 0 || total_known_);
     });
     for (auto& [path, log] : logs_) {
-      const bool first = !log.read;
-      log.read = true;
+      const double modified = ModifiedAt(path);
       log.progress->Read([&](const LogSign& sign) {
         if (sign.state.total && sign.rank == 0) log_total_ = sign.state.total;
         Rank& rank = ranks_[sign.rank];
         if (rank.from_metrics) return;
-        rank.view.rank = sign.rank;
+        if (rank.view.attempt != log_attempt_) rank = Rank();
         rank.view.attempt = log_attempt_;
-        // Of lines that were there before, only the last has a time: that of the file.
-        Advance(&rank, sign.state.step, first ? 0 : now, sign.state.seconds_per_step);
-        rank.view.last_sign = first ? ModifiedAt(path) : now;
+        TakeSign(sign, &rank);
         if (!sign.loss) return;
-        rank.view.loss = sign.loss;
         if (sign.rank == 0 && files_.empty() && sign.state.step) {
           view_.curve.Add(*sign.state.step, *sign.loss);
           view_.loss = sign.loss;
         }
       });
+      WrittenAt(modified, now);
+    }
+  }
+
+  // Of a run that is over: what its launchers measured of ranks that write no metric lines.
+  void ReadPaces() {
+    std::vector<std::string> files = {view_.path + "/events.jsonl"};
+    if (Result<std::vector<std::string>> nodes = ListDir(view_.path + "/nodes"); nodes.ok()) {
+      for (const std::string& name : *nodes) files.push_back(view_.path + "/nodes/" + name);
+    }
+    for (const std::string& file : files) {
+      const Result<JsonLines> events = ReadJsonLines(file);
+      if (!events.ok()) continue;
+      for (const json& event : events->lines) {
+        if (GetString(event, "type") != "rank_progress" || GetInt(event, "attempt") != log_attempt_) continue;
+        const auto rank = ranks_.find(static_cast<int>(GetInt(event, "rank", -1)));
+        const auto seconds = event.find("seconds_per_step");
+        if (rank == ranks_.end() || rank->second.view.seconds_per_step || seconds == event.end()) continue;
+        if (seconds->is_number() && *seconds > 0) rank->second.view.seconds_per_step = seconds->get<double>();
+      }
     }
   }
 
@@ -220,13 +240,13 @@ class RunWatch final : public Watch {
   struct RankLog {
     int rank = 0;
     std::unique_ptr<LogProgress> progress;
-    bool read = false;
   };
 
   std::map<int, record::MetricFollower> files_;
   std::set<int> begun_;
   std::map<std::string, RankLog> logs_;
   int log_attempt_ = -1;
+  bool paces_read_ = false;
   bool total_known_ = false;
   std::optional<uint64_t> log_total_;
 };
@@ -243,22 +263,17 @@ class LogWatch final : public Watch {
   bool MayHaveEnded() const override { return false; }
 
   void Poll(double now) override {
-    const bool first = !read_;
-    read_ = true;
     const double modified = ModifiedAt(view_.path);
     log_.Read([&](const LogSign& sign) {
-      Rank& rank = ranks_[sign.rank];
-      rank.view.rank = sign.rank;
-      Advance(&rank, sign.state.step, first ? 0 : now, sign.state.seconds_per_step);
-      rank.view.last_sign = first ? modified : now;
+      TakeSign(sign, &ranks_[sign.rank]);
       if (sign.state.total) view_.total = sign.state.total;
       if (!sign.loss) return;
-      rank.view.loss = sign.loss;
       if (ranks_.begin()->first == sign.rank && sign.state.step) {
         view_.curve.Add(*sign.state.step, *sign.loss);
         view_.loss = sign.loss;
       }
     });
+    WrittenAt(modified, now);
     Conclude();
     const bool complete = view_.total && view_.step && *view_.step >= *view_.total;
     const bool quiet = now - modified > kSilentAfter;
@@ -271,25 +286,39 @@ class LogWatch final : public Watch {
 
  private:
   LogProgress log_;
-  bool read_ = false;
 };
 
 }  // namespace
 
-void Watch::Advance(Rank* rank, std::optional<uint64_t> step, double t, std::optional<double> seconds_per_step) {
-  if (t > 0) rank->view.last_sign = std::max(rank->view.last_sign, t);
+void Watch::Advance(Rank* rank, std::optional<uint64_t> step, std::optional<double> t,
+                    std::optional<double> seconds_per_step) {
   if (!step) return;
-  const std::optional<uint64_t> before = rank->view.step;
-  double seconds = seconds_per_step.value_or(0);
-  if (!seconds_per_step && before && *step > *before && t > 0 && rank->last_t && t > *rank->last_t) {
-    seconds = (t - *rank->last_t) / static_cast<double>(*step - *before);
-  }
-  if (std::isfinite(seconds) && seconds > 0) {
-    rank->smoothed = rank->smoothed ? (1 - kNewWeight) * *rank->smoothed + kNewWeight * seconds : seconds;
-    rank->view.seconds_per_step = rank->smoothed;
-  }
-  if (!before || *step != *before) rank->last_t = t > 0 ? std::optional<double>(t) : std::nullopt;
   rank->view.step = step;
+  if (t) rank->pace.Add(*step, *t);
+  const double stated = seconds_per_step.value_or(0);
+  if (std::isfinite(stated) && stated > 0) {
+    rank->stated = rank->stated ? (1 - kNewWeight) * *rank->stated + kNewWeight * stated : stated;
+  }
+  if (const std::optional<double> seconds = rank->stated ? rank->stated : rank->pace.seconds_per_step()) {
+    rank->view.seconds_per_step = seconds;
+  }
+}
+
+void Watch::TakeSign(const LogSign& sign, Rank* rank) {
+  rank->view.rank = sign.rank;
+  rank->heard = true;
+  rank->stamped = rank->stamped || sign.stamp;
+  Advance(rank, sign.state.step, sign.stamp, sign.state.of_training ? sign.state.seconds_per_step : std::nullopt);
+  if (sign.loss) rank->view.loss = sign.loss;
+}
+
+void Watch::WrittenAt(double modified, double now) {
+  for (auto& [number, rank] : ranks_) {
+    if (!std::exchange(rank.heard, false)) continue;
+    rank.view.last_sign = std::min(modified, now);
+    // Of several lines of one poll the last is as old as the file.
+    if (!rank.stamped) Advance(&rank, rank.view.step, modified, std::nullopt);
+  }
 }
 
 void Watch::Conclude() {

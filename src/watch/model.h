@@ -21,6 +21,7 @@
 #include "record/metrics.h"
 #include "record/reader.h"
 #include "watch/log_progress.h"
+#include "watch/pace.h"
 #include "watch/series.h"
 
 namespace lockstep::watch {
@@ -72,16 +73,22 @@ class Watch {
   const RunView& view() const { return view_; }
 
  protected:
-  // The speed of a rank from what it says or from the times of its steps, smoothed.
+  // The speed of a rank: what it says of itself, smoothed, else the pace of its steps.
   struct Rank {
     RankView view;
-    std::optional<double> smoothed;
-    std::optional<double> last_t;  // of the last advance
+    std::optional<double> stated;
+    Pace pace;
     bool from_metrics = false;
+    bool heard = false;    // in this poll, through its log
+    bool stamped = false;  // its lines say when they were written
   };
 
-  // A sign of life; t 0: the time is unknown. A step that goes back is a restart.
-  void Advance(Rank* rank, std::optional<uint64_t> step, double t, std::optional<double> seconds_per_step);
+  // A step and what the rank says of its speed; t: when, where the line says it. A step that goes back is a restart.
+  static void Advance(Rank* rank, std::optional<uint64_t> step, std::optional<double> t,
+                      std::optional<double> seconds_per_step);
+  // A progress line of a log, and after all of one poll the time the file was written last.
+  static void TakeSign(const LogSign& sign, Rank* rank);
+  void WrittenAt(double modified, double now);
   // Fills what follows from the ranks.
   void Conclude();
 

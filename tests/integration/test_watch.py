@@ -124,6 +124,35 @@ class LiveRun(harness.Case):
                 self.assertLessEqual(len(line.rstrip("\r")), 49)
 
 
+# Prints steps as an ordinary program does: every tenth, no times. Rank 0 waits at the end for the gate.
+PLAIN = """
+import pathlib, sys, time
+for step in range(1, 61):
+    time.sleep(0.02)
+    if step % 10 == 0:
+        print(f"step {step}/100 loss {1 / step:.3f}", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    step += 10
+    time.sleep(0.2)
+    print(f"step {step}/100000 loss {1 / step:.3f}", flush=True)
+"""
+
+
+class PlainProgram(harness.Case):
+    def test_one_look_knows_the_speed_of_a_program_that_only_prints_steps(self):
+        gate = self.tmp / "gate"
+        run = harness.spawn_lockstep("run", "--name", "plain", harness.write("plain.py", PLAIN), gate)
+        run.wait_for("step 60/100")
+        live = watch_json("plain")
+        self.assertIsNotNone(live["seconds_per_step"])
+        self.assertAlmostEqual(live["eta"], live["seconds_per_step"] * (live["total"] - live["step"]))
+        gate.touch()
+        self.assertEqual(run.wait(), 0)
+        ended = watch_json("plain")
+        self.assertTrue(ended["ended"])
+        self.assertGreater(ended["seconds_per_step"], 0.019)
+
+
 class RunDirectories(harness.Case):
     def test_torn_lines_restarts_and_missing_ranks(self):
         path = fake_run(self.tmp, world=3)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -34,6 +35,15 @@ class WatchTest : public ::testing::Test {
   static void Append(const std::string& path, std::string_view text) {
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     ASSERT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size())) << path;
+  }
+
+  // As a writer would leave it at that time.
+  static void AppendAt(const std::string& path, std::string_view text, double t) {
+    Append(path, text);
+    timespec times[2];
+    times[0] = times[1] = {.tv_sec = static_cast<time_t>(t),
+                           .tv_nsec = static_cast<long>((t - static_cast<double>(static_cast<time_t>(t))) * 1e9)};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0) << path;
   }
 
   void Step(int rank, int attempt, uint64_t step, double t, std::vector<std::pair<std::string, double>> scalars) {
@@ -151,6 +161,60 @@ TEST_F(WatchTest, ProgramsWithoutMetricLinesAreReadFromTheirLogs) {
   EXPECT_EQ(watch_->view().attempt, 1);
 }
 
+TEST_F(WatchTest, TheSpeedOfPlainLinesIsTheProgramsNotTheIntervalOfTheLooks) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  const std::string log = run_->LogPath(0, 0, 0);
+  Open();
+  // 0.1 s a step, every tenth said, looked at every 5 s.
+  uint64_t step = 0;
+  for (int look = 0; look < 4; ++look) {
+    for (int line = 0; line < 5; ++line) {
+      step += 10;
+      AppendAt(log, "step " + std::to_string(step) + "/1000 loss 0.5\n", 1000 + 0.1 * static_cast<double>(step));
+    }
+    Look(1000 + 0.1 * static_cast<double>(step) + 0.7);
+    if (look > 0) EXPECT_NEAR(watch_->view().seconds_per_step.value_or(0), 0.1, 1e-6) << look;
+  }
+  EXPECT_NEAR(*watch_->view().eta, 80, 1e-4);
+}
+
+TEST_F(WatchTest, OneLookIsEnoughWhereLinesSayWhenTheyWereWritten) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  std::string text;
+  for (int step = 0; step < 200; ++step) {  // four a second, stamps cut to seconds
+    text +=
+        "[2026-11-15 10:00:" + std::to_string(10 + step / 4) + "] INFO step " + std::to_string(step) + " loss 0.5\n";
+  }
+  Append(run_->LogPath(0, 0, 0), text);
+  Open();
+  EXPECT_NEAR(Look(100).seconds_per_step.value_or(0), 0.25, 0.01);
+}
+
+TEST_F(WatchTest, OneLookAtAnEndedRunFindsTheSpeedItsLauncherMeasured) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  Append(run_->LogPath(0, 0, 0), "step 10 loss 0.5\nstep 20 loss 0.4\n");
+  run_->AppendEvent("rank_progress", {{"attempt", 0}, {"rank", 0}, {"step", 20}, {"seconds_per_step", 0.125}});
+  run_->AppendEvent("rank_progress", {{"attempt", 1}, {"rank", 0}, {"step", 20}, {"seconds_per_step", 9}});
+  ASSERT_TRUE(run_->WriteReport({{"outcome", "succeeded"}, {"exit_code", 0}}).ok());
+  run_->Release();
+  Open();
+  EXPECT_EQ(Look(100).seconds_per_step, 0.125);
+}
+
+TEST_F(WatchTest, ABarOfTheEvaluationHasNoStepSpeedOrLossOfTheTraining) {
+  ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
+  Append(run_->LogPath(0, 0, 0),
+         "\r 40%|####  | 20/50 [00:02<00:11,  4.00it/s, loss=0.5]\n"
+         "\rEvaluating: 100%|#####| 10/10 [00:01<00:00, 100.00it/s, loss=7.5]\x1b[A\n"
+         "\rWriting model shards: 100%|###| 1/1 [00:00<00:00, 94.43it/s]\n");
+  Open();
+  const RunView& view = Look(100);
+  EXPECT_EQ(view.step, 20u);
+  EXPECT_EQ(view.total, 50u);
+  EXPECT_EQ(view.loss, 0.5);
+  EXPECT_NEAR(*view.seconds_per_step, 0.25, 1e-9);
+}
+
 TEST_F(WatchTest, TheNumberOfStepsMayStandInTheLogAlone) {
   ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
   Append(run_->LogPath(0, 0, 0), "step 1/40 | loss 0.5\n");
@@ -177,15 +241,16 @@ TEST_F(WatchTest, TheEndIsSeenAndSaid) {
 
 TEST_F(WatchTest, ALogFileOfAnyLauncherWillDo) {
   const std::string path = *dir_ / "slurm-1.out";
-  Append(path, "0: step 1/3 | loss 0.5\n1: step 1/3 | loss 0.7\n");
+  AppendAt(path, "0: step 1/3 | loss 0.5\n1: step 1/3 | loss 0.7\n", 1e9);
   Open(path);
-  EXPECT_EQ(Look(1e9).step, 1u);
+  EXPECT_EQ(Look(1e9 + 1).step, 1u);
   ASSERT_EQ(watch_->view().ranks.size(), 2u);
-  Append(path, "0: step 2/3 | loss 0.4\n");
-  EXPECT_EQ(Look(1e9 + 4).step, 2u);
-  Append(path, "0: step 3/3 | loss 0.3\n");
+  AppendAt(path, "0: step 2/3 | loss 0.4\n", 1e9 + 2);
+  EXPECT_EQ(Look(1e9 + 5).step, 2u);
+  EXPECT_EQ(watch_->view().ranks[0].last_sign, 1e9 + 2) << "the time of the file, not of the look";
+  AppendAt(path, "0: step 3/3 | loss 0.3\n", 1e9 + 4);
   const RunView& view = Look(1e9 + 6);
-  EXPECT_NEAR(*view.ranks[0].seconds_per_step, 2, 1e-9) << "from the time at which lines appeared";
+  EXPECT_NEAR(*view.ranks[0].seconds_per_step, 2, 1e-6) << "from the times at which lines were written";
   EXPECT_EQ(view.state, "complete");
   EXPECT_TRUE(Look(1e11).ended) << "nothing followed the last step";
   EXPECT_THAT(EndText(watch_->view()), HasSubstr("step 3 of 3"));

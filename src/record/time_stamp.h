@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep::diagnose {
+namespace lockstep::record {
 
 struct TimeStamp {
   double time = 0;    // seconds since 1970
@@ -19,4 +19,4 @@ std::optional<TimeStamp> ParseTimeStamp(std::string_view text, int year);
 // "2026-01-01_10:00:00", "2026-01-01 10:00:00 +0000" and the like, as a whole value.
 std::optional<double> ParseTime(std::string_view text);
 
-}  // namespace lockstep::diagnose
+}  // namespace lockstep::record

@@ -1,8 +1,8 @@
-#include "diagnose/time_stamp.h"
+#include "record/time_stamp.h"
 
 #include <cstdint>
 
-namespace lockstep::diagnose {
+namespace lockstep::record {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -234,4 +234,4 @@ std::optional<double> ParseTime(std::string_view text) {
   return stamp ? std::optional<double>(stamp->time) : std::nullopt;
 }
 
-}  // namespace lockstep::diagnose
+}  // namespace lockstep::record

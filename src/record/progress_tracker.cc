@@ -1,0 +1,126 @@
+#include "record/progress_tracker.h"
+
+#include <algorithm>
+
+namespace lockstep::record {
+namespace {
+
+constexpr size_t kMostSources = 16;  // a bar whose words change with every line must not fill memory
+
+// Beginnings of words that say a bar counts something beside the training.
+constexpr std::string_view kSideWork[] = {
+    "eval",    "valid",      "testing",  "sanity",  "inferenc", "predict", "generat", "sampling", "writing",
+    "saving",  "loading",    "download", "upload",  "fetch",    "shard",   "resolv",  "tokeniz",  "preprocess",
+    "mapping", "checkpoint", "filter",   "casting", "packing",  "caching", "extract", "convert",  "compil"};
+constexpr std::string_view kSideWorkWhole[] = {"val", "test", "map"};
+constexpr std::string_view kTraining[] = {"train", "epoch", "step", "iter"};
+
+template <typename List>
+bool AnyWord(std::string_view label, const List& list, bool whole) {
+  while (!label.empty()) {
+    const std::string_view word = label.substr(0, label.find(' '));
+    for (const std::string_view wanted : list) {
+      if (whole ? word == wanted : word.starts_with(wanted)) return true;
+    }
+    label.remove_prefix(std::min(label.size(), word.size() + 1));
+  }
+  return false;
+}
+
+}  // namespace
+
+ProgressTracker::Rank ProgressTracker::RankOf(const ProgressMark& mark) {
+  if (mark.grammar == ProgressGrammar::kCounter) return Rank::kInside;
+  if (mark.grammar != ProgressGrammar::kBar) return Rank::kTraining;
+  if (AnyWord(mark.label, kSideWork, false) || AnyWord(mark.label, kSideWorkWhole, true)) return Rank::kSideWork;
+  if (mark.nested) return Rank::kInside;
+  return mark.names_loss || AnyWord(mark.label, kTraining, false) ? Rank::kTraining : Rank::kPlain;
+}
+
+// The same bar again, also as the bar of the next epoch.
+size_t ProgressTracker::Find(const ProgressMark& mark) {
+  const bool bar = mark.grammar == ProgressGrammar::kBar;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.grammar != mark.grammar) continue;
+    if (!bar || (source.label == mark.label && source.total == mark.total && source.nested == mark.nested)) return i;
+  }
+  Source fresh{.grammar = mark.grammar, .label = mark.label, .total = mark.total, .nested = mark.nested};
+  if (sources_.size() < kMostSources) {
+    sources_.push_back(std::move(fresh));
+    return sources_.size() - 1;
+  }
+  size_t least = followed_ == size_t{0} ? 1 : 0;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (i != followed_ && sources_[i].marks < sources_[least].marks) least = i;
+  }
+  sources_[least] = std::move(fresh);
+  return least;
+}
+
+// Whoever has counted longest is the training, unless its words or its place say otherwise.
+bool ProgressTracker::Replaces(const Source& other, const Source& followed) {
+  if (other.rank > followed.rank) return true;
+  if (other.rank < followed.rank && (other.rank <= Rank::kInside || !followed.Finished())) return false;
+  if (other.elapsed && followed.elapsed) return other.past + *other.elapsed > followed.past + *followed.elapsed;
+  return other.marks > followed.marks;
+}
+
+bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
+  std::optional<ProgressMark> mark = ParseProgress(line);
+  if (!mark) return false;
+  if (mark->grammar == ProgressGrammar::kCounter) {
+    const bool rises = counter_ && *mark->step > *counter_;
+    if (!rises && !(counter_ && *mark->step == *counter_)) counter_rises_ = 0;
+    if (rises) ++counter_rises_;
+    counter_ = mark->step;
+    if (!rises || counter_rises_ < 2) return false;
+  }
+  if (!mark->step) {  // a Trainer's line: its step is the one of the bar
+    state_.grammar = mark->grammar;
+    ++state_.marks;
+    state_.last = now;
+    state_.of_training = true;
+    state_.full = false;
+    return true;
+  }
+
+  const size_t at = Find(*mark);
+  Source& source = sources_[at];
+  if (source.marks > 0 && source.step == mark->step) {
+    source.elapsed = mark->elapsed;
+    return false;
+  }
+  const bool again = source.marks == 0 || *mark->step < *source.step;
+  if (again) {
+    if (source.marks > 0) source.past += source.elapsed.value_or(0);
+    source.first_step = *mark->step;
+    source.first = now;
+  }
+  ++source.marks;
+  source.step = mark->step;
+  source.total = mark->total;
+  source.elapsed = mark->elapsed;
+  source.rank = std::max(source.marks > 1 ? source.rank : Rank::kSideWork, RankOf(*mark));
+  if (!followed_ || (*followed_ != at && Replaces(source, sources_[*followed_]))) {
+    followed_ = at;
+    state_.seconds_per_step.reset();
+  }
+
+  state_.grammar = mark->grammar;
+  ++state_.marks;
+  state_.last = now;
+  state_.of_training = followed_ == at;
+  state_.full = source.Finished();
+  if (!state_.of_training) return true;
+  state_.step = mark->step;
+  state_.total = mark->total;
+  if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
+  const double seconds = std::chrono::duration<double>(now - source.first).count();
+  state_.measured = *mark->step > source.first_step && seconds > 0
+                        ? std::optional<double>(seconds / static_cast<double>(*mark->step - source.first_step))
+                        : std::nullopt;
+  return true;
+}
+
+}  // namespace lockstep::record

@@ -1,0 +1,77 @@
+// What the progress lines of one stream mean together: which of several bars is the training, how far it is, when it
+// last advanced. A small value that learns; no thread of its own. The launcher keeps one per stream of a rank,
+// `lockstep watch` one per rank of a log.
+//
+//   ProgressTracker tracker;
+//   if (tracker.Feed(" 12%|#2  | 120/1000 [01:02<07:30,  1.95it/s]", now)) Show(tracker.state().step);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "record/progress.h"
+
+namespace lockstep::record {
+
+// What is known of one rank's progress. Any line that advances counts for `marks` and `last`; step, total and speed are
+// those of the training alone.
+struct ProgressState {
+  ProgressGrammar grammar = ProgressGrammar::kNone;  // of the last recognised line
+  uint64_t marks = 0;                                // recognised lines so far; 0: none yet
+  std::optional<uint64_t> step;                      // last seen
+  std::optional<uint64_t> total;
+  std::optional<double> seconds_per_step;        // as the program says it, if it does
+  std::optional<double> measured;                // seconds per step by the times of its first and its last step
+  std::chrono::steady_clock::time_point last{};  // when the last *advance* was seen
+  bool of_training = false;                      // the last line told of the training, not of another bar
+  bool full = false;                             // the last line was a bar at its end: something else comes now
+
+  bool any() const { return marks > 0; }
+};
+
+// A bar that is redrawn without advancing is not progress; a bare counter is believed from its third rising line on, so
+// that "step 3 of the installation" is not training. Of several bars and counters the training is followed: bars of an
+// evaluation, of saving or loading, and bars inside another bar never take its place (docs/watch.md).
+class ProgressTracker {
+ public:
+  // True if the line was progress.
+  bool Feed(std::string_view line, std::chrono::steady_clock::time_point now);
+  const ProgressState& state() const { return state_; }
+
+ private:
+  // From least to most likely the training.
+  enum class Rank { kSideWork, kInside, kPlain, kTraining };
+
+  // One bar, or one form of line, over all its repetitions.
+  struct Source {
+    ProgressGrammar grammar = ProgressGrammar::kNone;
+    std::string label;
+    std::optional<uint64_t> total;
+    bool nested = false;
+    Rank rank = Rank::kPlain;
+    std::optional<uint64_t> step;
+    uint64_t marks = 0;
+    double past = 0;                // seconds of its earlier repetitions
+    std::optional<double> elapsed;  // of the present one
+    uint64_t first_step = 0;
+    std::chrono::steady_clock::time_point first{};
+
+    bool Finished() const { return total && step && *step >= *total; }
+  };
+
+  size_t Find(const ProgressMark& mark);
+  static Rank RankOf(const ProgressMark& mark);
+  static bool Replaces(const Source& other, const Source& followed);
+
+  ProgressState state_;
+  std::vector<Source> sources_;
+  std::optional<size_t> followed_;
+  std::optional<uint64_t> counter_;
+  int counter_rises_ = 0;
+};
+
+}  // namespace lockstep::record

@@ -1,0 +1,153 @@
+// Which of several bars and counters is the training: on single lines, and on what frameworks really printed
+// (tests/record/transcripts: transformers 5.22, accelerate 1.15, lightning 2.6, tqdm 4.70, into a pipe).
+#include "record/progress_tracker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/files.h"
+
+namespace lockstep::record {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+using testing::ElementsAre;
+
+TEST(ProgressTracker, ARedrawnBarIsProgressOnlyWhenItAdvances) {
+  ProgressTracker tracker;
+  const auto t0 = Clock::time_point(seconds(100));
+  EXPECT_TRUE(tracker.Feed(" 12%|#2 | 120/1000 [01:02<07:30,  1.95it/s]", t0));
+  EXPECT_FALSE(tracker.Feed(" 12%|#2 | 120/1000 [01:03<07:31,  1.94it/s]", t0 + seconds(1)));
+  EXPECT_EQ(tracker.state().last, t0);
+  EXPECT_EQ(tracker.state().marks, 1u);
+  EXPECT_TRUE(tracker.Feed(" 12%|#2 | 121/1000 [01:03<07:31,  1.94it/s]", t0 + seconds(2)));
+  EXPECT_EQ(tracker.state().last, t0 + seconds(2));
+  EXPECT_EQ(tracker.state().step, 121u);
+  EXPECT_EQ(tracker.state().total, 1000u);
+}
+
+TEST(ProgressTracker, ACounterIsBelievedFromItsThirdRisingLineOn) {
+  ProgressTracker tracker;
+  const auto t = Clock::time_point(seconds(1));
+  EXPECT_FALSE(tracker.Feed("step 1", t));
+  EXPECT_FALSE(tracker.Feed("step 2", t));
+  EXPECT_FALSE(tracker.state().any());
+  EXPECT_TRUE(tracker.Feed("step 3", t));
+  EXPECT_TRUE(tracker.state().any());
+  EXPECT_EQ(tracker.state().step, 3u);
+}
+
+TEST(ProgressTracker, ACounterThatJumpsBackMustConvinceAgain) {
+  ProgressTracker tracker;
+  const auto t = Clock::time_point(seconds(1));
+  tracker.Feed("step 1", t);
+  tracker.Feed("step 2", t);
+  EXPECT_FALSE(tracker.Feed("step 1", t));
+  EXPECT_FALSE(tracker.Feed("step 1", t));
+  EXPECT_FALSE(tracker.Feed("step 2", t));
+  EXPECT_TRUE(tracker.Feed("step 3", t));
+}
+
+TEST(ProgressTracker, ATrainerLineKeepsTheStepOfTheBar) {
+  ProgressTracker tracker;
+  const auto t = Clock::time_point(seconds(1));
+  tracker.Feed(" 12%|#2 | 120/1000 [01:02<07:30,  1.95it/s]", t);
+  EXPECT_TRUE(tracker.Feed("{'loss': 1.23, 'learning_rate': 5e-05, 'epoch': 0.12}", t));
+  EXPECT_EQ(tracker.state().step, 120u);
+  EXPECT_EQ(tracker.state().marks, 2u);
+}
+
+TEST(ProgressTracker, TheTimesOfStepsAreThePaceOfTheTraining) {
+  ProgressTracker tracker;
+  auto now = Clock::time_point(seconds(100));
+  for (int step = 20; step <= 100; step += 20, now += milliseconds(500)) {
+    tracker.Feed("step " + std::to_string(step) + " loss 0.5", now);
+  }
+  EXPECT_NEAR(*tracker.state().measured, 0.025, 1e-9);
+  tracker.Feed("step 1 loss 0.5", now);
+  EXPECT_FALSE(tracker.state().measured) << "it began again";
+}
+
+TEST(ProgressTracker, ABarThatWasLeftGivesWayToOneThatLivesLonger) {
+  ProgressTracker tracker;
+  tracker.Feed("warm up:  92%|#########2| 23/25 [00:10<00:01,  2.00it/s]", {});
+  EXPECT_TRUE(tracker.Feed("main:   1%|  | 8/900 [00:04<07:00,  2.00it/s]", {}));
+  EXPECT_EQ(tracker.state().total, 25u);
+  EXPECT_FALSE(tracker.state().of_training);
+  EXPECT_TRUE(tracker.Feed("main:   3%|  | 24/900 [00:12<07:00,  2.00it/s]", {}));
+  EXPECT_EQ(tracker.state().total, 900u);
+}
+
+TEST(ProgressTracker, LinesWithALossAreTheTrainingAndBarsBesideThemAreNot) {
+  ProgressTracker tracker;
+  tracker.Feed("step 100/5000 | loss 2.5", {});
+  EXPECT_TRUE(tracker.Feed("val:  50%|#####     | 5/10 [00:20<00:20,  4.00s/it, loss=9.5]", {}));
+  EXPECT_FALSE(tracker.state().of_training);
+  EXPECT_EQ(tracker.state().step, 100u);
+  EXPECT_FALSE(tracker.state().full);
+  EXPECT_TRUE(tracker.Feed("val: 100%|##########| 10/10 [00:40<00:00,  4.00s/it, loss=9.5]", {}));
+  EXPECT_TRUE(tracker.state().full) << "something else comes now";
+  tracker.Feed("step 101/5000 | loss 2.5", {});
+  EXPECT_EQ(tracker.state().step, 101u);
+}
+
+TEST(ProgressTracker, ABarWhoseWordsChangeWithEveryLineIsFollowedInBoundedMemory) {
+  ProgressTracker tracker;
+  for (int step = 0; step < 2000; ++step) {
+    const char word[] = {static_cast<char>('a' + step % 26), static_cast<char>('a' + step / 26 % 26), 0};
+    tracker.Feed(std::string("file ") + word + ": " + std::to_string(step / 20) + "%|# | " + std::to_string(step) +
+                     "/2000 [" + std::to_string(step / 60 + 10) + ":" + std::to_string(10 + step % 50) +
+                     "<01:00, 1it/s]",
+                 {});
+  }
+  EXPECT_GT(*tracker.state().step, 1900u);
+}
+
+struct Transcript {
+  const char* name;
+  std::vector<uint64_t> totals;  // followed, one after the other
+  uint64_t last;                 // step at the end
+  int beginnings;                // how often the followed count began anew: bars of one epoch each
+};
+
+const Transcript kTranscripts[] = {
+    {"hf-trainer", {60}, 60, 0},         // evaluation and "Writing model shards: 1/1" at every checkpoint
+    {"accelerate", {40}, 40, 0},         // one bar over all epochs, "Evaluating" inside
+    {"nested-epochs", {3}, 3, 0},        // "epochs" outside, "train" and "valid" inside
+    {"epoch-bars", {200, 25}, 25, 2},    // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
+    {"unnamed-bars", {25}, 25, 2},       // training and evaluation in turns, no words
+    {"lightning-tqdm", {2, 20}, 20, 2},  // "Sanity Checking", then "Epoch 0" with "Validation" inside
+    {"lightning-rich", {20}, 20, 0},
+};
+
+TEST(ProgressTracker, FollowsTheTrainingBarOfRealTranscripts) {
+  for (const Transcript& want : kTranscripts) {
+    SCOPED_TRACE(want.name);
+    const Result<std::string> text =
+        ReadFile(std::string(LOCKSTEP_SOURCE_DIR "/tests/record/transcripts/") + want.name + ".log", 1 << 20);
+    ASSERT_TRUE(text.ok()) << text.status().ToString();
+    ProgressTracker tracker;
+    std::vector<uint64_t> totals;
+    uint64_t last = 0;
+    int beginnings = 0;
+    size_t begin = 0;
+    for (size_t end; (end = text->find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
+      if (!tracker.Feed(std::string_view(*text).substr(begin, end - begin), {}) || !tracker.state().step) continue;
+      const bool same = !totals.empty() && totals.back() == *tracker.state().total;
+      if (!same) totals.push_back(*tracker.state().total);
+      beginnings += same && *tracker.state().step < last;
+      last = *tracker.state().step;
+    }
+    EXPECT_EQ(totals, want.totals);
+    EXPECT_EQ(last, want.last);
+    EXPECT_EQ(beginnings, want.beginnings);
+    EXPECT_TRUE(tracker.state().seconds_per_step);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::record
