@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <unordered_set>
 
 #include "base/clock.h"
 
@@ -124,6 +125,7 @@ struct Slot {
   uint64_t number = 0;
   std::vector<SampleId> ids;
   std::vector<Status> results;
+  std::vector<bool> left_out;  // settled when the batch is handed out
   std::shared_ptr<Lease> lease;
   size_t handed_out = 0;
   size_t unfinished = 0;
@@ -161,9 +163,10 @@ struct Loader::Shared {
   std::condition_variable work;   // a sample to read, or the end
   std::condition_variable ready;  // a batch is complete
   std::deque<std::unique_ptr<Slot>> slots;
-  uint64_t next_start = 0;  // number of the next batch to start
-  uint64_t next_take = 0;   // number of the next batch to hand out
-  bool failed = false;      // a batch could not be started: none after it is
+  uint64_t next_start = 0;                // number of the next batch to start
+  uint64_t next_take = 0;                 // number of the next batch to hand out
+  bool failed = false;                    // a batch could not be started: none after it is
+  std::unordered_set<uint64_t> left_out;  // indices
   LoaderStats stats;
 
   bool CanStart() const {
@@ -216,6 +219,10 @@ struct Loader::Shared {
   // Reads one sample of the slot without the lock; returns with it.
   void Advance(std::unique_lock<std::mutex>& lock, Slot* slot) {
     const size_t row = slot->handed_out++;
+    if (left_out.contains(slot->ids[row].index)) {
+      if (--slot->unfinished == 0) ready.notify_all();
+      return;
+    }
     lock.unlock();
     const TimePoint start = Now();
     Status status = ReadSample(*slot, row);
@@ -250,6 +257,7 @@ struct Loader::Shared {
     const std::vector<std::byte*>& data = slot->lease->set.data;
     for (size_t row = 0; row < slot->ids.size(); ++row) {
       const SampleId& id = slot->ids[row];
+      if (slot->left_out[row]) continue;
       if (!slot->results[row].ok()) {
         const std::string name =
             id.index < source->size() ? source->Name(id.index) : fmt::format("sample {}", id.index);
@@ -315,6 +323,7 @@ Result<Batch> Loader::Next() {
   if (!front->error.ok()) return front->error;  // stays: every later call says the same
   std::unique_ptr<Slot> slot = std::move(shared.slots.front());
   shared.slots.pop_front();
+  for (const SampleId& id : slot->ids) slot->left_out.push_back(shared.left_out.contains(id.index));
   ++shared.next_take;
   const double waited = SecondsSince(start);
   shared.stats.wait_seconds += waited;
@@ -323,6 +332,11 @@ Result<Batch> Loader::Next() {
   Batch batch = shared.Finish(slot.get());
   batch.wait_seconds = waited;
   return batch;
+}
+
+void Loader::LeaveOut(uint64_t index) {
+  std::lock_guard lock(shared_->mutex);
+  shared_->left_out.insert(index);
 }
 
 LoaderStats Loader::stats() const {

@@ -41,7 +41,7 @@ struct Batch {
   uint64_t number = 0;
   std::vector<SampleId> ids;  // those present, in the order of the plan
   std::vector<FieldBatch> fields;
-  std::vector<BadSample> bad;  // those left out
+  std::vector<BadSample> bad;  // those that could not be read
   double wait_seconds = 0;     // how long Next() blocked (with threads = 0: decoded)
   std::shared_ptr<void> hold;  // keeps buffers and fields alive
   size_t count() const { return ids.size(); }
@@ -82,6 +82,10 @@ class Loader {
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
+
+  // A sample to be left out of every batch from the next Next() on, whatever was read ahead. Batches depend on when
+  // this is called alone, not on the threads. Such samples are in no list of a batch and are not read any more.
+  void LeaveOut(uint64_t index);
 
   // The next batch. Samples that cannot be read are in `bad`, not an error. Errors: past the end, out of memory.
   Result<Batch> Next();

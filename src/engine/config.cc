@@ -172,7 +172,7 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   } else {
     r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
   }
-  r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the whole run may leave out"});
+  r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the run may leave out, each counted once"});
   r.Choice("on_change", &d->on_change, {"stop", "new_epoch"}, {.help = "resuming with other data than before"});
   r.Section("validation", [&](ConfigReader& v) {
     v.Field("every", &d->validation.every, {.help = "steps between validations; 0: only at the end"});

@@ -21,7 +21,7 @@ namespace lockstep::engine {
 
 struct FeedItem {
   TensorBatch batch;
-  std::vector<data::SampleId> planned;  // those present and those left out
+  std::vector<data::SampleId> planned;  // those present, those that could not be read and those left out
   std::vector<data::BadSample> bad;
   double wait_seconds = 0;
 
@@ -45,6 +45,8 @@ class Feed {
   Feed(std::shared_ptr<const data::Source> source, Plan plan, std::optional<uint64_t> passes,
        data::LoaderOptions options, at::Device device);
   Result<FeedItem> Next();
+  // See data::Loader.
+  void LeaveOut(uint64_t index) { loader_->LeaveOut(index); }
 
  private:
   std::shared_ptr<const data::Source> source_;

@@ -123,6 +123,7 @@ void Report::Step(const StepFacts& facts) {
       Set("time/step", step, facts.seconds);
       Set("samples_per_second", step, static_cast<double>(facts.samples) / facts.seconds);
       if (skipped_ > 0) Set("steps_skipped", step, static_cast<double>(skipped_));
+      if (facts.bad_samples > 0) Set("bad_samples", step, static_cast<double>(facts.bad_samples));
     }
     Set("rank/time/step", step, facts.seconds);
     Set("rank/time/data", step, facts.data_seconds);

@@ -26,7 +26,8 @@ struct StepFacts {
   double lr = 0, gradient_norm = 0;
   std::optional<double> loss_scale;
   double seconds = 0, data_seconds = 0, comm_seconds = 0, save_seconds = 0;
-  uint64_t samples = 0;  // of all ranks
+  uint64_t samples = 0;      // of all ranks
+  uint64_t bad_samples = 0;  // unreadable ones so far, each counted once, of all ranks
   bool skipped = false;
   std::optional<bool> recorded;  // on a GPU: it was a replayed graph
   uint64_t fallbacks = 0;        // steps so far that should have been and were not

@@ -108,7 +108,6 @@ nlohmann::json PositionJson(const Position& p) {
       {"step", p.step},
       {"sampler", {{"seed", p.sampler.seed}, {"epoch", p.sampler.epoch}, {"position", p.sampler.position}}},
       {"samples", p.samples},
-      {"bad_samples", p.bad_samples},
       {"bad_steps", p.bad_steps},
       {"best_step", p.best_step},
       {"stale_validations", p.stale_validations},
@@ -128,7 +127,6 @@ Position ReadPosition(const nlohmann::json& json) {
   const nlohmann::json sampler = json.value("sampler", nlohmann::json::object());
   p.sampler = {number(sampler, "seed"), number(sampler, "epoch"), number(sampler, "position")};
   p.samples = number(json, "samples");
-  p.bad_samples = number(json, "bad_samples");
   p.bad_steps = number(json, "bad_steps");
   p.best_step = number(json, "best_step");
   p.stale_validations = number(json, "stale_validations");

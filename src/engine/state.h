@@ -24,7 +24,7 @@ struct Position {
   uint64_t step = 0;  // optimizer steps done
   data::SamplerState sampler;
   uint64_t samples = 0;      // trained on so far, repeats included
-  uint64_t bad_samples = 0;  // left out so far, on all ranks
+  uint64_t bad_samples = 0;  // unreadable ones, each counted once; of this process, not kept in a checkpoint
   uint64_t bad_steps = 0;    // in a row
   std::optional<double> best;
   uint64_t best_step = 0;

@@ -80,6 +80,7 @@ Status Trainer::Validate() {
   learner_->average().Swap();
   if (!result.ok()) return result.status();
   for (const data::BadSample& bad : result->bad) {
+    if (!named_bad_validation_.insert(bad.id.index).second) continue;
     LogWarn("rank {}: unreadable validation sample {} ({}), left out", ranks_->rank(), bad.name, bad.status.message());
   }
   const auto [wanted, more_is_better] = recipe_->Best();

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,7 @@ class Trainer {
                                      Status* failure);
   Status Update(Learner& learner, double weight, bool averages);
   Status Judge(const Totals& totals, const Status& failure);
+  Status LeaveOutBadSamples();
   std::optional<std::vector<double>> OldestNumbers();
   // `sums` over all ranks, `numbers` of this one.
   Status SettleOldest(const std::vector<double>& sums, const std::vector<double>& numbers);
@@ -149,9 +151,11 @@ class Trainer {
   Saving saving_;
   TrainingState state_;
   std::vector<std::string> part_names_;
-  std::vector<data::BadSample> bad_;  // of this rank in this step
-  std::vector<data::SampleId> used_;  // likewise
-  std::vector<FeedItem> kept_;        // with a companion: the batches of this step
+  std::vector<data::BadSample> bad_;         // of this rank in this step
+  std::set<uint64_t> known_bad_;             // indices of samples that some rank could not read; alike on all ranks
+  std::set<uint64_t> named_bad_validation_;  // of this rank
+  std::vector<data::SampleId> used_;         // likewise
+  std::vector<FeedItem> kept_;               // with a companion: the batches of this step
   std::unique_ptr<Readback> readback_;
   std::deque<Pending> pending_;  // as many as the readback holds
   std::optional<double> last_loss_;

@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "base/log.h"
 #include "base/process.h"
@@ -109,6 +110,7 @@ Status Trainer::Step() {
   facts.step = at.step;
   facts.samples = static_cast<uint64_t>(totals.samples);
   facts.data_seconds = totals.data_seconds;
+  facts.bad_samples = at.bad_samples;
   facts.traffic = ranks_->tensors().traffic();
   if (device_.is_cuda()) {
     facts.recorded = recorded_steps_ > recorded_before;
@@ -328,21 +330,7 @@ Status Trainer::Judge(const Totals& totals, const Status& failure) {
         fmt::format("{} of {} ranks ran out of memory in step {}", totals.out_of_memory, ranks_->size(), at.step + 1),
         "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
   }
-  for (const data::BadSample& bad : bad_) {
-    LogWarn("rank {}: unreadable sample {} ({}), left out", ranks_->rank(), bad.name, bad.status.message());
-  }
-  at.bad_samples += static_cast<uint64_t>(totals.bad_samples);
-  if (at.bad_samples > config_.data.bad_samples && totals.bad_samples > 0) {
-    Status mine;
-    if (!bad_.empty()) {
-      mine = Status(Code::kEnvironment,
-                    fmt::format("{} unreadable sample{} in this run, {} allowed; the last: {}: {}", at.bad_samples,
-                                at.bad_samples == 1 ? "" : "s", config_.data.bad_samples, bad_.back().name,
-                                bad_.back().status.message()),
-                    "repair or remove the file, or raise data.bad_samples");
-    }
-    return ranks_->Agree(mine);
-  }
+  if (totals.bad_samples > 0) LOCKSTEP_RETURN_IF_ERROR(LeaveOutBadSamples());
   if (totals.stop > 0 || totals.time_up > 0) {
     if (!stop_now_) {
       report_->Say(totals.stop > 0
@@ -353,6 +341,41 @@ Status Trainer::Judge(const Totals& totals, const Status& failure) {
     stop_now_ = true;
   }
   return Status::Ok();
+}
+
+// Every rank learns which samples could not be read, so that each counts once and none is read again, whoever's share
+// it falls into. Rare, so it may take two small sums of its own.
+Status Trainer::LeaveOutBadSamples() {
+  const auto me = static_cast<size_t>(ranks_->rank());
+  std::vector<double> counts(static_cast<size_t>(ranks_->size()), 0);
+  counts[me] = static_cast<double>(bad_.size());
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&counts));
+  const auto begin = counts.begin();
+  const auto before = static_cast<size_t>(std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(me), 0.0));
+  std::vector<double> indices(static_cast<size_t>(std::accumulate(begin, counts.end(), 0.0)), 0);
+  for (size_t i = 0; i < bad_.size(); ++i) indices[before + i] = static_cast<double>(bad_[i].id.index);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&indices));
+
+  Position& at = state_.position;
+  const data::BadSample* last = nullptr;
+  const uint64_t known = known_bad_.size();
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto index = static_cast<uint64_t>(indices[i]);
+    if (!known_bad_.insert(index).second) continue;
+    feed_->LeaveOut(index);
+    if (i < before || i - before >= bad_.size()) continue;
+    last = &bad_[i - before];
+    LogWarn("rank {}: unreadable sample {} ({}), left out from now on", ranks_->rank(), last->name,
+            last->status.message());
+  }
+  at.bad_samples = known_bad_.size();
+  if (at.bad_samples == known || at.bad_samples <= config_.data.bad_samples) return Status::Ok();
+  if (last == nullptr) return ranks_->Agree(Status::Ok());
+  return ranks_->Agree(
+      Status(Code::kEnvironment,
+             fmt::format("{} unreadable sample{} in this run, {} allowed; the last: {}: {}", at.bad_samples,
+                         at.bad_samples == 1 ? "" : "s", config_.data.bad_samples, last->name, last->status.message()),
+             "repair or remove the file, or raise data.bad_samples"));
 }
 
 // The optimizer step, or none: a function of the reduced gradients, which every rank has alike.

@@ -83,6 +83,29 @@ TEST_P(LoaderThreadsTest, LeavesOutBadSamplesAndNamesThem) {
   EXPECT_EQ(loader.stats().samples_bad, 5);
 }
 
+TEST_P(LoaderThreadsTest, ASampleToBeLeftOutIsInNoLaterBatchAndIsNotReadAgain) {
+  auto source = std::make_shared<NumberSource>(8);
+  source->bad_ = {3};
+  const auto plan = [](uint64_t number) {
+    std::vector<SampleId> ids;
+    for (uint64_t index : {1, 3, 5}) ids.push_back({.epoch = number, .index = index});
+    return ids;
+  };
+  Loader loader(source, plan, 0, 6, {.threads = GetParam(), .prefetch = 2});
+  ASSERT_EQ(loader.Next()->bad.size(), 1);
+  loader.LeaveOut(3);
+  loader.LeaveOut(5);  // also one that was read well, ahead of this call
+  for (int i = 0; i < 5; ++i) {
+    Result<Batch> batch = loader.Next();
+    ASSERT_TRUE(batch.ok());
+    EXPECT_TRUE(batch->bad.empty());
+    ASSERT_EQ(batch->count(), 1);
+    EXPECT_EQ(batch->ids[0].index, 1);
+    ExpectContent(*batch, 0, false);
+  }
+  EXPECT_LE(loader.stats().samples_bad, 3) << "those that were under way, no more";
+}
+
 TEST_P(LoaderThreadsTest, AnEmptyPlanIsAnEmptyBatch) {
   Loader loader(std::make_shared<NumberSource>(5),
                 [](uint64_t number) {

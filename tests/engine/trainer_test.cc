@@ -293,17 +293,47 @@ TEST(Agreement, AnExceptionOnOneRankIsToldByAll) {
 TEST(Agreement, UnreadableSamplesAreLeftOutUpToTheBudget) {
   Job job;
   job.prepare = [](Toy& toy, int) { toy.points->unreadable = {3, 40}; };
-  job.config.data.bad_samples = 10;
+  job.config.train.steps = 40;  // five epochs: each of them is met five times, on this rank or that
+  job.config.data.bad_samples = 2;
   const Outcome one = TrainOn(1, job)[0];
   ASSERT_TRUE(one.status.ok()) << one.status.ToString();
-  EXPECT_GT(one.position.bad_samples, 0u);
-  EXPECT_EQ(one.position.samples + one.position.bad_samples, 96u);
-  for (const Outcome& outcome : TrainOn(2, job)) EXPECT_LT(Difference(outcome.weights, one.weights), kTolerance);
+  EXPECT_EQ(one.position.bad_samples, 2u) << "each counts once";
+  EXPECT_LE(one.position.samples, 40 * 8 - 2 * 5u) << "and is left out again in every epoch";
+  for (const int world : {2, 3}) {
+    for (const Outcome& outcome : TrainOn(world, job)) {
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+      EXPECT_EQ(outcome.position.bad_samples, 2u) << "also where two ranks met it";
+      EXPECT_LT(Difference(outcome.weights, one.weights), kTolerance);
+    }
+  }
+  job.config.data.bad_samples = 1;
+  for (const Outcome& outcome : TrainOn(2, job)) {
+    EXPECT_EQ(outcome.status.code(), Code::kEnvironment);
+    EXPECT_NE(outcome.status.message().find("2 unreadable samples in this run, 1 allowed"), std::string::npos)
+        << outcome.status.message();
+  }
   job.config.data.bad_samples = 0;
   for (const Outcome& outcome : TrainOn(2, job)) {
     EXPECT_EQ(outcome.status.code(), Code::kEnvironment);
     EXPECT_NE(outcome.status.message().find("is damaged"), std::string::npos) << outcome.status.message();
   }
+}
+
+TEST(Agreement, UnreadableSamplesAreCountedOnceAfterAResumeToo) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.prepare = [](Toy& toy, int) { toy.points->unreadable = {3, 40}; };
+  job.config.train.steps = 40;
+  job.config.data.bad_samples = 2;
+  const at::Tensor whole = TrainOn(2, job)[0].weights;
+  job.options.run_dir = dir->path();
+  job.options.stop_at = 16;
+  ASSERT_TRUE(TrainOn(2, job)[0].status.ok());
+  job.options.stop_at.reset();
+  const Outcome resumed = TrainOn(2, job)[0];
+  ASSERT_TRUE(resumed.status.ok()) << resumed.status.ToString();
+  EXPECT_EQ(resumed.position.bad_samples, 2u);
+  EXPECT_TRUE(at::equal(resumed.weights, whole));
 }
 
 TEST(Agreement, DifferentDataOnTwoRanksIsRefused) {
