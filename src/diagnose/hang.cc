@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::diagnose {
@@ -288,7 +289,38 @@ nlohmann::json HangVerdict::ToJson() const {
                     {"at", place.at},
                     {"step", place.step ? nlohmann::json(*place.step) : nlohmann::json()}});
   }
-  return {{"summary", summary}, {"ranks", odd}, {"advice", advice}, {"confidence", confidence}, {"places", rows}};
+  return {{"summary", summary},       {"ranks", odd},       {"advice", advice},
+          {"confidence", confidence}, {"healthy", healthy}, {"places", rows}};
+}
+
+HangVerdict HangVerdict::FromJson(const nlohmann::json& json) {
+  HangVerdict verdict;
+  if (!json.is_object()) return verdict;
+  verdict.summary = GetString(json, "summary");
+  verdict.advice = GetString(json, "advice");
+  verdict.confidence = GetNumber(json, "confidence");
+  verdict.healthy = json.value("healthy", nlohmann::json()) == true;
+  for (const auto& rank : json.value("ranks", nlohmann::json::array())) {
+    if (rank.is_number_integer()) verdict.odd.push_back(rank.get<int>());
+  }
+  for (const auto& row : json.value("places", nlohmann::json::array())) {
+    if (!row.is_object()) continue;
+    Place place;
+    place.rank = static_cast<int>(GetInt(row, "rank", -1));
+    place.node = static_cast<int>(GetInt(row, "node", -1));
+    place.host = GetString(row, "host");
+    place.pid = GetInt(row, "pid");
+    place.operation = GetString(row, "operation");
+    place.words = GetString(row, "words");
+    place.at = GetString(row, "at");
+    const std::string where = GetString(row, "where");
+    for (int i = 0; i <= static_cast<int>(Where::kCode); ++i) {
+      if (where == Name(static_cast<Where>(i))) place.where = static_cast<Where>(i);
+    }
+    if (const auto step = row.find("step"); step != row.end() && step->is_number_unsigned()) place.step = *step;
+    verdict.places.push_back(std::move(place));
+  }
+  return verdict;
 }
 
 std::string HangVerdict::Text() const {

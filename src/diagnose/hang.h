@@ -61,10 +61,12 @@ struct HangVerdict {
   std::string summary;   // one line
   std::string advice;
   double confidence = 0;
+  bool healthy = false;       // it moves: nobody is to blame (movement.h)
   std::vector<Place> places;  // by rank
 
   nlohmann::json ToJson() const;
-  std::string Text() const;  // summary, one line per group of ranks, advice
+  static HangVerdict FromJson(const nlohmann::json& json);  // missing fields stay as they are in an empty verdict
+  std::string Text() const;                                 // summary, one line per group of ranks, advice
 };
 
 HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& facts);

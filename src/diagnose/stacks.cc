@@ -96,6 +96,11 @@ ThreadStack ReadThread(pid_t pid, pid_t tid) {
   thread.wchan = ReadSmall(folder + "wchan");
   if (thread.wchan == "0") thread.wchan.clear();
   thread.syscall = SyscallName(ReadSmall(folder + "syscall"));
+  const std::string status = ReadSmall(folder + "status");
+  static constexpr std::string_view kSwitches = "\nvoluntary_ctxt_switches:";
+  if (const size_t at = status.find(kSwitches); at != std::string::npos) {
+    thread.switches = std::atoll(status.c_str() + at + kSwitches.size());
+  }
   std::istringstream lines(ReadSmall(folder + "stack"));  // root only
   for (std::string line; std::getline(lines, line) && thread.kernel.size() < 24;) {
     const size_t space = line.find("] ");

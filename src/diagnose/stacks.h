@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ struct ThreadStack {
   std::string syscall;  // the call it sleeps in, by name where known
   std::vector<StackFrame> python, native;
   std::vector<std::string> kernel;
+  int64_t switches = -1;  // how often it has gone to sleep so far (voluntary context switches); -1: not known
   bool main = false;
 };
 

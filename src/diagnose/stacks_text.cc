@@ -112,6 +112,7 @@ json ToJson(const ProcessStacks& process) {
                        {"state", thread.state == 0 ? "" : std::string(1, thread.state)},
                        {"wchan", thread.wchan},
                        {"syscall", thread.syscall},
+                       {"switches", thread.switches},
                        {"python", FramesJson(thread.python)},
                        {"native", FramesJson(thread.native)},
                        {"kernel", thread.kernel}});
@@ -149,6 +150,9 @@ ProcessStacks StacksFromJson(const json& object) {
     thread.wchan = Text(row, "wchan");
     thread.syscall = Text(row, "syscall");
     if (auto it = row.find("main"); it != row.end() && it->is_boolean()) thread.main = it->get<bool>();
+    if (auto it = row.find("switches"); it != row.end() && it->is_number_integer()) {
+      thread.switches = it->get<int64_t>();
+    }
     thread.python = FramesFrom(row, "python");
     thread.native = FramesFrom(row, "native");
     each(row, "kernel", [&](const json& line) {

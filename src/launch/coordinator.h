@@ -71,7 +71,8 @@ class Coordinator {
   void FromLocalAgent(const Json& message);
 
   // Asks every node for the stacks of its ranks and answers with the verdict (docs/hang.md). Changes nothing.
-  void Inspect(bool pause, std::function<void(const Json&)> reply);
+  // keep: the stacks are kept in the run directory.
+  void Inspect(bool pause, bool keep, std::function<void(const Json&)> reply);
 
   int world() const { return world_; }
   int nnodes() const { return nnodes_; }
@@ -172,6 +173,7 @@ class Coordinator {
     int64_t id = 0;
     bool running = false;
     bool for_stall = false;
+    bool keep = false;
     TimePoint until{};
     std::set<int> missing;  // seats that have not answered
     std::vector<diagnose::ProcessStacks> found;

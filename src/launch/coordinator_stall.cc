@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "diagnose/movement.h"
 #include "launch/coordinator.h"
 
 namespace lockstep::launch {
@@ -46,11 +47,12 @@ void Coordinator::CheckStall() {
   BeginInspection(/*pause=*/stop);
 }
 
-void Coordinator::Inspect(bool pause, std::function<void(const Json&)> reply) {
+void Coordinator::Inspect(bool pause, bool keep, std::function<void(const Json&)> reply) {
   if (state_ != State::kRunning) {
     return reply({{"type", "hang"}, {"error", "no attempt is running now"}});
   }
   inspection_.replies.push_back(std::move(reply));
+  inspection_.keep = inspection_.keep || keep;
   if (!inspection_.running) BeginInspection(pause);
 }
 
@@ -103,6 +105,7 @@ void Coordinator::FinishInspection() {
   judge_.Asked(inspection_.until - kLook - kMargin, Now() + kEcho);
   const auto replies = std::exchange(inspection_.replies, {});
   const bool for_stall = std::exchange(inspection_.for_stall, false);
+  const bool keep = std::exchange(inspection_.keep, false) || for_stall;
   if (state_ != State::kRunning) {
     for (const auto& reply : replies) reply({{"type", "hang"}, {"error", "the attempt ended meanwhile"}});
     return;
@@ -131,9 +134,12 @@ void Coordinator::FinishInspection() {
   Json silent = Json::array();
   for (int index : inspection_.missing) silent.push_back(seats_[index].member.Who());
   hang["silent_nodes"] = silent;
-  const std::string folder = events_.keep ? events_.keep(hang, inspection_.found) : "";
+  hang["usual_seconds"] = judge_.usual() ? Json(*judge_.usual()) : Json();
+  const std::string folder = keep && events_.keep ? events_.keep(hang, inspection_.found) : "";
+  Json prints = Json::array();
+  for (const auto& process : inspection_.found) prints.push_back(diagnose::ToJson(diagnose::PrintOf(process)));
   for (const auto& reply : replies) {
-    reply({{"type", "hang"}, {"hang", hang}, {"text", verdict.Text()}, {"folder", folder}});
+    reply({{"type", "hang"}, {"hang", hang}, {"prints", prints}, {"folder", folder}});
   }
   if (!for_stall) return;
   if (!quiet.stalled) return;  // it moved while we looked: the next tick says so

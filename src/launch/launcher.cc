@@ -210,7 +210,9 @@ Status Launcher::Host() {
           [this](const Outcome& outcome) { OnFinished(outcome); },
           [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); }});
   inspect_ = std::make_unique<InspectServer>(loop_, [this](const Json& question, InspectServer::Reply reply) {
-    if (Text(question, "type") == "stacks") coordinator_->Inspect(Flag(question, "pause"), std::move(reply));
+    if (Text(question, "type") == "stacks") {
+      coordinator_->Inspect(Flag(question, "pause"), Flag(question, "keep"), std::move(reply));
+    }
   });
   if (listener_) coordinator_->Serve(std::move(listener_));
   coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });

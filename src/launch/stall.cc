@@ -87,12 +87,16 @@ void StallJudge::Asked(TimePoint from, TimePoint until) {
   asked_until_ = until;
 }
 
-Millis StallJudge::Base() const {
-  if (limit_.mode == StallLimit::Mode::kStop) return limit_.after;
+std::optional<double> StallJudge::usual() const {
+  if (intervals_.empty()) return std::nullopt;
   std::vector<double> sorted(intervals_.begin(), intervals_.end());
   std::sort(sorted.begin(), sorted.end());
-  const double p99 = sorted.empty() ? 0 : sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)];
-  return std::max(kAutoFloor, Millis(static_cast<int64_t>(p99 * 3000)));
+  return sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)];
+}
+
+Millis StallJudge::Base() const {
+  if (limit_.mode == StallLimit::Mode::kStop) return limit_.after;
+  return std::max(kAutoFloor, Millis(static_cast<int64_t>(usual().value_or(0) * 3000)));
 }
 
 StallJudge::Verdict StallJudge::Check(TimePoint now) const {

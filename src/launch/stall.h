@@ -49,6 +49,8 @@ class StallJudge {
   // Last step seen, by rank.
   const std::map<int, uint64_t>& steps() const { return steps_; }
   bool progressed() const { return last_progress_.has_value(); }
+  // The longest usual time between steps (99th percentile), in seconds; nothing before two steps.
+  std::optional<double> usual() const;
 
   // How often the agents should tell.
   static Millis PulseInterval(const StallLimit& limit);

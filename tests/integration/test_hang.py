@@ -136,6 +136,28 @@ class Plain(harness.Case):
         done = self.run_pauses("sleep", 60, "2s", "--name", "sleeps")
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertRegex(done.stderr, r"all 2 ranks sleep at pauses\.py:\d+ \(pause\)")
+        # It has ended, but where its ranks stood was kept.
+        done = harness.lockstep("doctor", "hang", "sleeps", "--stacks")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^run 'sleeps' is not running \(failed: .*\); its ranks stood so at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(")
+        self.assertRegex(done.stdout, r"(?m)^all 2 ranks sleep at pauses\.py:\d+ \(pause\)")
+        self.assertRegex(done.stdout, r"pause \(.*pauses\.py:\d+\)")
+        kept = json.loads(harness.lockstep("doctor", "hang", "sleeps", "--json").stdout)
+        self.assertTrue(kept["ended"])
+        self.assertEqual([place["rank"] for place in kept["places"]], [0, 1])
+
+    def test_job_whose_steps_advance_is_healthy_wherever_its_ranks_stand(self):
+        run = harness.spawn_lockstep("run", "--name", "slow", "--nproc-per-node", "2", *jobs.program("pauses.py", "slow", 90))
+        run.wait_for("/999")
+        done = harness.lockstep("doctor", "hang", "slow")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^healthy: steps advance \(\d+ -> \d+\) in ")
+        self.assertNotIn("do:", done.stdout)
+        answer = json.loads(harness.lockstep("doctor", "hang", "slow", "--json").stdout)
+        self.assertEqual((answer["healthy"], answer["ranks"]), (True, []))
+        self.assertEqual(list((self.tmp / "runs/slow").glob("hang-*")), [], "nothing to keep of a healthy job")
+        run.popen.terminate()
+        self.assertEqual(run.wait(), 143)
 
     def test_full_bar_before_the_first_step_is_no_step_and_buys_the_time_of_the_start(self):
         done = self.run_pauses("loaded", 6, "4s")

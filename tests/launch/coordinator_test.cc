@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "base/sockets.h"
+#include "diagnose/movement.h"
 #include "launch/link.h"
 
 namespace lockstep::launch {
@@ -611,8 +612,11 @@ TEST_F(CoordinatorTest, AQuestionForStacksChangesNothing) {
   bool answered = false;
   on_local_ = [&](const Json& message) {
     if (Text(message, "type") == "go") {
-      coordinator_->Inspect(false, [&](const Json& answer) {
+      coordinator_->Inspect(false, false, [&](const Json& answer) {
         EXPECT_THAT(answer["hang"]["summary"].get<std::string>(), HasSubstr("rank 0 sleeps"));
+        ASSERT_EQ(answer["prints"].size(), 1u) << "for comparing two looks";
+        EXPECT_NE(diagnose::PrintFromJson(answer["prints"][0]).frames, 0u);
+        EXPECT_EQ(answer["folder"], "");
         answered = true;
         coordinator_->FromLocalAgent(Exit(0, 0));
         coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
