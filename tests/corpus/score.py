@@ -63,6 +63,7 @@ SAME = {
     "pt-wd-timeout": {"nccl-timeout"}, "illegal-insn": {"exit-sigill"}, "preempted": {"signal-15", "exit-sigterm", "py-signal-exception"}, "interrupted": {"signal-2", "py-keyboard-interrupt", "py-signal-exception"},
     "py-memory": {"py-cpu-alloc", "py-memory-error", "py-array-memory-error", "enomem"}, "config": {"config-key", "ds-batch", "usage", "fsdp"}, "omp": {"omp-twice"}, "fortran": {"fortran-runtime"},
     "tokenizer": {"py-hf-load", "hf-load"}, "net": {"hub-auth", "hub-conn", "hub-offline", "hub-rate", "py-ssl", "pt-dns", "py-object-store"}, "hub-auth": {"py-object-store"}, "hub-conn": {"hub-offline"},
+    "pt-coll-mismatch": {"gloo-size"}, "nccl-trunc": {"gloo-size"},
     "data-error": {"py-collate", "py-index", "data-empty", "data-stack"}, "data-stack": {"py-collate"}, "k8s-oom": {"k8s-state"}, "k8s-image": {"k8s-state"}, "k8s-evict": {"k8s-state"}, "oom-kernel": {"mem-usage-limit"}, "oom-cgroup": {"mem-usage-limit"},
 }
 

@@ -25,7 +25,7 @@ import register  # noqa: E402
 import stage as stages  # noqa: E402
 import undiagnosed  # noqa: E402
 
-for module in ("real_python", "real_process", "real_network", "real_data", "real_slurm", "real_shapes", "form_gpu", "form_cluster",
+for module in ("real_python", "real_process", "real_network", "real_data", "real_slurm", "real_shapes", "real_gloo", "form_gpu", "form_cluster",
                "form_software", "form_shapes", "form_wide", "healthy"):
     if (HERE / f"{module}.py").exists():
         __import__(module)
