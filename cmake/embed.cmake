@@ -1,27 +1,30 @@
-# lockstep_embed(target file symbol): the file's bytes become `extern const unsigned char symbol[]` and
-# `extern const size_t symbol_size` of namespace lockstep. Made at build time; this file is also the script that does it.
-if(CMAKE_SCRIPT_MODE_FILE)
-  file(READ ${FILE} hex HEX)
-  string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
-  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
-  file(WRITE ${OUT} "#include <cstddef>
-namespace lockstep {
-extern const unsigned char ${SYMBOL}[];
-extern const size_t ${SYMBOL}_size;
-const unsigned char ${SYMBOL}[] = {
-${bytes}0};
-const size_t ${SYMBOL}_size = sizeof ${SYMBOL} - 1;
-}  // namespace lockstep
-")
-  return()
-endif()
-
-set(LOCKSTEP_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
+# lockstep_embed(target file symbol): the file's bytes become `extern const unsigned char symbol[]`, a zero behind them, and
+# `extern const size_t symbol_size` of namespace lockstep. The assembler copies the bytes, which takes no time even for a
+# font; it is told the names as C++ mangles them.
 function(lockstep_embed target file symbol)
+  foreach(name ${symbol} ${symbol}_size)
+    string(LENGTH ${name} length)
+    set(mangled_${name} _ZN8lockstep${length}${name}E)
+  endforeach()
+  set(bytes ${mangled_${symbol}})
+  set(size ${mangled_${symbol}_size})
   set(out ${CMAKE_BINARY_DIR}/embedded/${symbol}.cc)
-  add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DFILE=${file} -DOUT=${out} -DSYMBOL=${symbol} -P ${LOCKSTEP_EMBED_SCRIPT}
-    DEPENDS ${file} ${LOCKSTEP_EMBED_SCRIPT} VERBATIM)
-  target_sources(${target} PRIVATE ${out})
-  set_source_files_properties(${out} TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  file(CONFIGURE OUTPUT ${out} CONTENT [[
+asm(R"(
+  .section .rodata
+  .balign 16
+  .global @bytes@
+@bytes@:
+  .incbin "@file@"
+@bytes@_end:
+  .byte 0
+  .balign 8
+  .global @size@
+@size@:
+  .quad @bytes@_end - @bytes@
+  .previous
+)");
+]] @ONLY)
+  target_sources(${target} PRIVATE ${out} ${file})  # the file may be made by a rule of its own
+  set_source_files_properties(${out} TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON OBJECT_DEPENDS ${file})
 endfunction()

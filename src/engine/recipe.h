@@ -18,11 +18,11 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "data/image.h"
 #include "data/sampler.h"
 #include "data/source.h"
 #include "engine/config.h"
 #include "engine/ranks.h"
+#include "track/sheet.h"
 
 namespace lockstep::engine {
 
@@ -64,8 +64,6 @@ struct Score {
   std::string name;  // "psnr"
   double sum = 0;
 };
-
-using Picture = data::Image;
 
 struct Sources {
   std::shared_ptr<const data::Source> train;
@@ -132,8 +130,9 @@ class Recipe {
   virtual std::vector<std::string> Scores() const { return {}; }
   // The score that decides which checkpoint is best, and whether more is better.
   virtual std::pair<std::string, bool> Best() const { return {"loss", false}; }
-  // Something to look at, made from a validation batch by the main rank.
-  virtual std::optional<Picture> Show(const TensorBatch& /*batch*/) { return std::nullopt; }
+  // Something to look at: adds a row for each sample of a (small) validation batch, in their order, and names the
+  // columns. Title, subtitle and rows without a title are named by the engine. Main rank only.
+  virtual void Show(const TensorBatch& /*batch*/, track::Sheet* /*sheet*/) {}
 
   // All ranks together, before rank 0 calls Save: brings what lies on several ranks to rank 0.
   virtual Status Gather() { return Status::Ok(); }

@@ -9,9 +9,6 @@
 #include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "data/image.h"
-#include "record/metrics.h"
-#include "track/curve.h"
 
 #ifdef LOCKSTEP_CUDA
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -63,21 +60,6 @@ void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* 
   }
 }
 
-// Values of one name over steps; a later attempt replaces what an earlier one wrote for the same step.
-track::CurvePoints ReadSeries(const std::string& path, const std::string& name) {
-  std::map<uint64_t, double> by_step;
-  record::MetricFollower lines(path);
-  const auto take = [&](const record::MetricLine& line) {
-    const std::optional<double> value = line.Find(name);
-    if (line.step && value) by_step[*line.step] = *value;
-  };
-  while (lines.Read(take)) {
-  }
-  track::CurvePoints points;
-  for (const auto& [step, value] : by_step) points.emplace_back(static_cast<double>(step), value);
-  return points;
-}
-
 }  // namespace
 
 Report::Report(const Options& options) : options_(options) {}
@@ -101,6 +83,15 @@ Result<std::unique_ptr<Report>> Report::Start(const Options& options) {
     progress.first_step = options.first_step;
     report->progress_ = std::make_unique<track::ProgressLine>(progress);
   }
+  if (options.rank == 0 && !options.run_dir.empty()) {
+    report->pictures_ = std::make_unique<Pictures>(PicturesOptions{.run_dir = options.run_dir,
+                                                                   .metrics_path = options.metrics_path,
+                                                                   .recipe = options.recipe,
+                                                                   .score = options.score,
+                                                                   .more_is_better = options.more_is_better,
+                                                                   .steps = options.steps},
+                                                   report->metrics_.get());
+  }
   return report;
 }
 
@@ -112,7 +103,7 @@ void Report::Set(const char* name, uint64_t step, double value) {
 
 void Report::Step(const StepFacts& facts) {
   if (facts.skipped) ++skipped_;
-  const uint64_t step = facts.step;
+  const uint64_t step = last_step_ = facts.step;
   if (step % options_.track.every == 0 || step == options_.steps) {
     if (options_.rank == 0) {
       Set("loss", step, facts.loss);
@@ -124,6 +115,7 @@ void Report::Step(const StepFacts& facts) {
       Set("samples_per_second", step, static_cast<double>(facts.samples) / facts.seconds);
       if (skipped_ > 0) Set("steps_skipped", step, static_cast<double>(skipped_));
       if (facts.bad_samples > 0) Set("bad_samples", step, static_cast<double>(facts.bad_samples));
+      SetMissing(step);
     }
     Set("rank/time/step", step, facts.seconds);
     Set("rank/time/data", step, facts.data_seconds);
@@ -152,14 +144,26 @@ void Report::Step(const StepFacts& facts) {
   }
 }
 
-void Report::Validation(uint64_t step, const std::vector<std::pair<std::string, double>>& scores) {
+// How many pictures a reader will look for in vain.
+void Report::SetMissing(uint64_t step) {
+  const uint64_t missing = pictures_ ? pictures_->missing() : 0;
+  if (missing > 0) Set("pictures_missing", step, static_cast<double>(missing));
+}
+
+void Report::Validation(uint64_t step, ValidationResult result) {
   std::string text = fmt::format("validation at step {}:", step);
-  for (const auto& [name, value] : scores) {
+  for (const auto& [name, value] : result.means) {
     Set(("val/" + name).c_str(), step, value);
     text += fmt::format(" {} {:.4f}", name, value);
   }
   metrics_->EndStep(step);
   Say(text);
+  if (!pictures_) return;
+  if (!result.shown.ok()) pictures_->Fail(fmt::format("reconstruction-{}.png", step), result.shown);
+  if (!result.sheet.rows.empty()) {
+    pictures_->Show("reconstruction", step, result.means, result.samples, std::move(result.sheet));
+  }
+  pictures_->DrawCurve();
 }
 
 void Report::Say(const std::string& line) {
@@ -177,18 +181,6 @@ void Report::Hyperparameters(const std::string& effective_config) {
   metrics_->HParams(std::move(values));
 }
 
-Result<std::string> Report::Show(const std::string& name, uint64_t step, const engine::Picture& picture) {
-  Result<std::string> png = data::EncodePng(picture.rgb, picture.width, picture.height);
-  if (!png.ok()) return png.status();
-  metrics_->Image(name, step, *png, picture.width, picture.height);
-  if (options_.run_dir.empty()) return std::string();
-  const std::string folder = options_.run_dir + "/pictures";
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder));
-  const std::string path = fmt::format("{}/{}-{}.png", folder, name, step);
-  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(path, *png, 0644, Durability::kProcess));
-  return path;
-}
-
 Status Report::Samples(uint64_t step, const std::vector<data::SampleId>& ids) {
   if (!options_.track.samples || options_.run_dir.empty()) return Status::Ok();
   const std::string folder = options_.run_dir + "/samples";
@@ -201,16 +193,13 @@ Status Report::Samples(uint64_t step, const std::vector<data::SampleId>& ids) {
 
 Result<std::string> Report::Finish() {
   if (progress_) progress_->Finish();
+  if (pictures_) pictures_->Wait();  // TensorBoard gets them too
+  SetMissing(last_step_);
   if (Status status = metrics_->Flush(); !status.ok()) return status;
-  if (options_.rank != 0 || options_.run_dir.empty() || options_.metrics_path.empty()) return std::string();
-  const track::CurvePoints loss = ReadSeries(options_.metrics_path, "loss");
-  if (loss.size() < 2) return std::string();
-  const track::Picture curve = track::DrawCurve(loss, "loss by step");
-  Result<std::string> png = data::EncodePng(curve.rgb, curve.width, curve.height);
-  if (!png.ok()) return png.status();
-  const std::string path = options_.run_dir + "/loss.png";
-  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(path, *png, 0644, Durability::kProcess));
-  return path;
+  if (!pictures_ || options_.metrics_path.empty()) return std::string();
+  pictures_->DrawCurve();
+  pictures_->Wait();
+  return pictures_->curve_path();
 }
 
 }  // namespace lockstep::engine

@@ -1,5 +1,5 @@
 // What people and programs see of a training: the metric stream of each rank, the progress line and sentences of the
-// main rank, pictures. No call here waits for other ranks, and none but Picture and Finish touches a disk on the
+// main rank, pictures. No call here waits for other ranks, and none but Samples and Finish touches a disk on the
 // training thread.
 #pragma once
 
@@ -13,7 +13,9 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "engine/config.h"
+#include "engine/pictures.h"
 #include "engine/recipe.h"
+#include "engine/validation.h"
 #include "track/metrics.h"
 #include "track/progress_line.h"
 
@@ -43,26 +45,28 @@ class Report {
     uint64_t steps = 0, first_step = 0;
     at::Device device = at::kCPU;
     TrackConfig track;
+    std::string recipe;
+    std::string score = "loss";  // of a validation, by which the best checkpoint is chosen
+    bool more_is_better = false;
   };
   static Result<std::unique_ptr<Report>> Start(const Options& options);
   ~Report();
 
   void Step(const StepFacts& facts);
-  // Means over all ranks, under "val/". Main rank.
-  void Validation(uint64_t step, const std::vector<std::pair<std::string, double>>& scores);
+  // Means over all ranks, under "val/"; the sheet as pictures/reconstruction-<step>.png. Main rank.
+  void Validation(uint64_t step, ValidationResult result);
   // A line on the main rank's console.
   void Say(const std::string& line);
   void Hyperparameters(const std::string& effective_config);
-  // Writes pictures/<name>-<step>.png and shows it in TensorBoard. Main rank; returns the path.
-  Result<std::string> Show(const std::string& name, uint64_t step, const engine::Picture& picture);
   // Which samples a step used on this rank (track.samples).
   Status Samples(uint64_t step, const std::vector<data::SampleId>& ids);
-  // Draws loss.png from the metric lines of all attempts; returns its path or "".
+  // Waits for the pictures, loss.png among them; returns its path or "".
   Result<std::string> Finish();
 
  private:
   explicit Report(const Options& options);
   void Set(const char* name, uint64_t step, double value);
+  void SetMissing(uint64_t step);
 
   Options options_;
   std::unique_ptr<track::Metrics> metrics_;
@@ -70,6 +74,8 @@ class Report {
   std::map<std::string, track::MetricId> ids_;
   comm::Traffic last_traffic_;
   uint64_t skipped_ = 0;
+  uint64_t last_step_ = 0;
+  std::unique_ptr<Pictures> pictures_;  // main rank, with a run directory
 };
 
 }  // namespace lockstep::engine

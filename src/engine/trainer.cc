@@ -59,6 +59,12 @@ Status Trainer::BroadcastBuffers() {
   return Status::Ok();
 }
 
+std::pair<std::string, bool> Trainer::BestScore() const {
+  const auto [wanted, more_is_better] = recipe_->Best();
+  const std::string metric = config_.data.validation.best.empty() ? wanted : config_.data.validation.best;
+  return {metric, metric == wanted ? more_is_better : metric != "loss"};
+}
+
 Status Trainer::Validate() {
   LOCKSTEP_RETURN_IF_ERROR(SettleAll());
   Position& at = state_.position;
@@ -83,9 +89,7 @@ Status Trainer::Validate() {
     if (!named_bad_validation_.insert(bad.id.index).second) continue;
     LogWarn("rank {}: unreadable validation sample {} ({}), left out", ranks_->rank(), bad.name, bad.status.message());
   }
-  const auto [wanted, more_is_better] = recipe_->Best();
-  const std::string metric = config_.data.validation.best.empty() ? wanted : config_.data.validation.best;
-  const bool up = metric == wanted ? more_is_better : metric != "loss";
+  const auto [metric, up] = BestScore();
   const double score = result->Find(metric);
   improved_ = std::isfinite(score) && (!at.best || (up ? score > *at.best : score < *at.best));
   at.stale_validations = improved_ ? 0 : at.stale_validations + 1;
@@ -94,11 +98,7 @@ Status Trainer::Validate() {
     at.best_step = at.step;
   }
   if (ranks_->is_main()) {
-    report_->Validation(at.step, result->means);
-    if (result->picture) {
-      const Result<std::string> path = report_->Show("reconstruction", at.step, *result->picture);
-      if (!path.ok()) LogWarn("{}", path.status().message());
-    }
+    report_->Validation(at.step, std::move(*result));
   }
   if (config_.data.validation.patience > 0 && at.best && at.stale_validations >= config_.data.validation.patience) {
     converged_ = true;

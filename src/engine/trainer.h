@@ -117,6 +117,8 @@ class Trainer {
   Status SettleAll();
   Status Save(bool now);
   Status Validate();
+  // Which score of a validation decides what is best, and whether more is better.
+  std::pair<std::string, bool> BestScore() const;
   Status BroadcastBuffers();
 
   // Recorded steps (trainer_recorded.cc). Until they are warm, libraries choose their algorithms and the allocator its

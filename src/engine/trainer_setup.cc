@@ -114,6 +114,8 @@ Status Trainer::Setup() {
   report.first_step = state_.position.step;
   report.device = device_;
   report.track = config_.track;
+  report.recipe = recipe_->name();
+  std::tie(report.score, report.more_is_better) = BestScore();
   Result<std::unique_ptr<Report>> started = Report::Start(report);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started.status()));
   report_ = std::move(*started);

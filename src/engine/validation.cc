@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,37 @@ nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
   sums.push_back({"loss", loss.mean.item<double>() * static_cast<double>(batch.count())});
   for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, score.sum});
   return {{"count", batch.count()}, {"sums", std::move(sums)}};
+}
+
+constexpr size_t kShown = 4;  // samples on the sheet
+
+// The first samples of a batch.
+TensorBatch First(const TensorBatch& batch, size_t count) {
+  TensorBatch first;
+  count = std::min(count, batch.ids.size());
+  for (const auto& [name, field] : batch.fields) first.fields[name] = field.narrow(0, 0, static_cast<int64_t>(count));
+  first.ids.assign(batch.ids.begin(), batch.ids.begin() + static_cast<ptrdiff_t>(count));
+  first.lanes.assign(batch.lanes.begin(),
+                     batch.lanes.begin() + static_cast<ptrdiff_t>(std::min(count, batch.lanes.size())));
+  return first;
+}
+
+// Adds rows until the sheet is full. A picture never ends a validation.
+void Show(Recipe& recipe, const TensorBatch& batch, const data::Source& source, ValidationResult* result) {
+  std::vector<track::SheetRow>& rows = result->sheet.rows;
+  const size_t before = rows.size();
+  if (before >= kShown || !result->shown.ok()) return;
+  const TensorBatch first = First(batch, kShown - before);
+  try {
+    recipe.Show(first, &result->sheet);
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    result->shown = Status(Code::kRankFailed, what.substr(0, what.find('\n')));
+    return;
+  }
+  for (size_t i = before; i < rows.size() && i - before < first.ids.size(); ++i) {
+    if (rows[i].title.empty()) rows[i].title = source.Name(first.ids[i - before].index);
+  }
 }
 
 }  // namespace
@@ -59,7 +91,7 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
       status = recipe.PrepareValidation(&item->batch);
       if (!status.ok()) break;
       told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
-      if (ranks.is_main() && !result.picture) result.picture = recipe.Show(item->batch);
+      if (ranks.is_main()) Show(recipe, item->batch, *plan.source, &result);
     }
   } catch (const std::exception& error) {
     status = Status(Code::kRankFailed, fmt::format("validation failed on rank {}: {}", ranks.rank(), error.what()));

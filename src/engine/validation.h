@@ -3,7 +3,6 @@
 // the same bits on any number of ranks. Collective.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +17,8 @@ struct ValidationResult {
   std::vector<std::pair<std::string, double>> means;  // "loss" first
   uint64_t samples = 0;
   std::vector<data::BadSample> bad;            // of this rank
-  std::optional<Picture> picture;              // main rank
+  track::Sheet sheet;                          // main rank: the first samples; without rows where nothing is shown
+  Status shown;                                // not ok: why the recipe could not show them
   double Find(const std::string& name) const;  // not-a-number when absent
 };
 

@@ -3,7 +3,9 @@
 #include <torch/nn/modules/conv.h>
 
 #include "models/weights.h"
+#include "recipes/tiles.h"
 #include "recipes/video_metrics.h"
+#include "track/score_text.h"
 
 namespace lockstep::recipes {
 namespace {
@@ -52,16 +54,33 @@ class Denoise : public engine::Recipe {
   }
   std::vector<engine::Score> Validate(const engine::TensorBatch& batch) override {
     const at::Tensor clean = Pictures(batch);
-    torch::manual_seed(batch.ids.front().index);  // the same noise at every validation
-    const at::Tensor denoised = net_->forward(clean + noise_ * at::randn_like(clean)).to(at::kFloat);
+    const at::Tensor denoised = net_->forward(Noisy(batch)).to(at::kFloat);
     return {{"psnr", Psnr(denoised.unsqueeze(1), clean.unsqueeze(1)).sum().item<double>()}};
   }
   std::vector<std::string> Scores() const override { return {"psnr"}; }
   std::pair<std::string, bool> Best() const override { return {"psnr", true}; }
+  void Show(const engine::TensorBatch& batch, track::Sheet* sheet) override {
+    const at::Tensor clean = Pictures(batch), noisy = Noisy(batch), denoised = net_->forward(noisy).to(at::kFloat);
+    const at::Tensor psnr = Psnr(denoised.unsqueeze(1), clean.unsqueeze(1));
+    sheet->columns = {"noisy", "denoised", "clean", "error"};
+    sheet->map_label = track::kAbsoluteError;
+    for (int64_t i = 0; i < batch.count(); ++i) {
+      sheet->rows.push_back({.score = track::ScoreText("psnr", psnr[i].item<double>()),
+                             .cells = {{ToPicture(noisy[i])},
+                                       {ToPicture(denoised[i])},
+                                       {ToPicture(clean[i])},
+                                       {ErrorMap(denoised[i], clean[i])}}});
+    }
+  }
 
  private:
   static at::Tensor Pictures(const engine::TensorBatch& batch) {  // [samples, 1 frame, 3, height, width], 0..255
     return batch["frames"].select(1, 0).to(at::kFloat).div(255);
+  }
+  at::Tensor Noisy(const engine::TensorBatch& batch) const {
+    torch::manual_seed(batch.ids.front().index);  // the same noise at every validation
+    const at::Tensor clean = Pictures(batch);
+    return clean + noise_ * at::randn_like(clean);
   }
 
   int width_ = 32;

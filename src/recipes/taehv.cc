@@ -10,7 +10,9 @@
 #include "engine/recompute.h"
 #include "engine/state.h"
 #include "models/taehv_file.h"
+#include "recipes/tiles.h"
 #include "recipes/video_metrics.h"
+#include "track/score_text.h"
 
 namespace lockstep::recipes {
 namespace {
@@ -330,26 +332,21 @@ std::vector<std::string> TaehvRecipe::Scores() const {
   return names;
 }
 
-// Per clip one row of input frames above one row of reconstructions.
-std::optional<engine::Picture> TaehvRecipe::Show(const engine::TensorBatch& batch) {
-  const at::NoGradGuard no_grad;
-  const int64_t clips = std::min<int64_t>(3, batch.count());
-  const at::Tensor target = model_->Target(Frames(batch)).narrow(0, 0, clips);
-  const int64_t shown = std::min<int64_t>(6, target.size(1));
-  const at::Tensor made = Reconstruct(batch).narrow(0, 0, clips);
-  const at::Tensor both = at::stack({target, made}, 1).narrow(2, 0, shown);  // [clip, 2, T, C, H, W]
-  const int64_t height = both.size(4);
-  const int64_t width = both.size(5);
-  at::Tensor sheet = both.permute({0, 1, 4, 2, 5, 3}).reshape({clips * 2 * height, shown * width, 3});
-  const int64_t zoom = std::max<int64_t>(1, 128 / std::max(height, width));
-  sheet = sheet.repeat_interleave(zoom, 0).repeat_interleave(zoom, 1);
-  const at::Tensor bytes = sheet.clamp(0, 1).mul(255).round().to(at::kByte).to(at::kCPU).contiguous();
-  engine::Picture picture;
-  picture.width = static_cast<int>(bytes.size(1));
-  picture.height = static_cast<int>(bytes.size(0));
-  const auto* first = static_cast<const uint8_t*>(bytes.const_data_ptr());
-  picture.rgb.assign(first, first + bytes.numel());
-  return picture;
+// The first and the last frame of each clip.
+void TaehvRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
+  const at::Tensor target = model_->Target(Frames(batch)), output = Reconstruct(batch);
+  const at::Tensor psnr = Psnr(output, target), ssim = Ssim(output, target);
+  sheet->columns = kClipColumns;
+  sheet->map_label = track::kAbsoluteError;
+  for (int64_t n = 0; n < batch.count(); ++n) {
+    std::vector<ShownFrame> frames = {ShowFrame(0, output[n][0], target[n][0])};
+    const int64_t last = target.size(1) - 1;
+    if (last > 0) frames.push_back(ShowFrame(last, output[n][last], target[n][last]));
+    track::SheetRow row = ClipRow(std::move(frames));
+    row.score =
+        track::ScoreText("psnr", psnr[n].item<double>()) + "   " + track::ScoreText("ssim", ssim[n].item<double>());
+    sheet->rows.push_back(std::move(row));
+  }
 }
 
 Status TaehvRecipe::Gather() { return replay_ ? replay_->Gather(train_, ranks_) : Status::Ok(); }

@@ -72,7 +72,7 @@ class TaehvRecipe : public engine::Recipe {
   std::vector<engine::Score> Validate(const engine::TensorBatch& batch) override;
   std::vector<std::string> Scores() const override;
   std::pair<std::string, bool> Best() const override { return {"psnr", true}; }
-  std::optional<engine::Picture> Show(const engine::TensorBatch& batch) override;
+  void Show(const engine::TensorBatch& batch, track::Sheet* sheet) override;
 
   Status Gather() override;
   engine::RecipeState Save() override;

@@ -3,273 +3,234 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string_view>
 
-#include "track/font.h"
+#include "track/axis.h"
+#include "track/points.h"
 
 namespace lockstep::track {
 namespace {
 
-using Colour = std::array<uint8_t, 3>;
+constexpr double kMargin = 24, kTitle = 20, kSmall = 12, kText = 13;  // pixels; sizes of letters
+constexpr double kHeader = 74, kLegend = 26, kGap = 16, kFooter = 56;
+constexpr size_t kSmoothedFrom = 60;   // points
+constexpr double kMarkLabelRoom = 70;  // pixels between two labels of marks
+constexpr double kPixelsPerTickX = 90, kPixelsPerTickY = 36;
 
-constexpr Colour kPaper = {255, 255, 255}, kGrid = {228, 228, 228}, kInk = {64, 64, 64};
-// Told apart by people who see red and green alike.
-constexpr Colour kLines[] = {{0, 90, 181}, {220, 110, 0}, {120, 60, 160}, {0, 130, 100}};
+constexpr Colour kMark = Colour::Hex(0x8c959f);
 
-// Everything is drawn at twice the size and averaged at the end, which smooths the edges.
-constexpr int kFine = 2;
+// A series as it is drawn.
+struct Drawn {
+  const CurveSeries* series;
+  ValueRange typical;
+  Points line;  // smoothed, or the points themselves
+  bool pale = false;
+};
 
-Colour Pale(Colour colour) {
-  for (uint8_t& part : colour) part = static_cast<uint8_t>(255 - (255 - part) * 3 / 10);
-  return colour;
+Drawn Prepare(const CurveSeries& series) {
+  Drawn drawn{&series, TypicalRange(series.points), series.points, false};
+  if (series.look == Look::kNoisy && series.points.size() >= kSmoothedFrom) {
+    const size_t count = series.points.size();
+    drawn.line = Smooth(series.points, drawn.typical, std::max(count / 100, std::min<size_t>(count / 30, 5)));
+    drawn.pale = true;
+  }
+  return drawn;
 }
 
-class Canvas {
+std::string Number(double value) { return fmt::format("{:.4g}", value); }
+
+// Maps values to pixels of one panel.
+struct Frame {
+  Box box;
+  Axis x, y;
+  Point At(Point point) const {
+    // Far outside is as good as further: Cairo's coordinates are limited.
+    const auto near = [](double part) { return std::clamp(part, -4.0, 5.0); };
+    return {box.x + box.width * near(x.Part(point.x)), box.bottom() - box.height * near(y.Part(point.y))};
+  }
+  Points At(Points points) const {
+    for (Point& point : points) {
+      if (std::isfinite(point.x) && std::isfinite(point.y)) point = At(point);
+    }
+    return points;
+  }
+};
+
+class Plot {
  public:
-  Canvas(int width, int height) : width_(width * kFine), height_(height * kFine) {
-    fine_.resize(static_cast<size_t>(width_) * static_cast<size_t>(height_), kPaper);
-  }
-
-  // In fine points; what is outside is left out.
-  void Dot(int x, int y, Colour colour) {
-    if (x < clip_[0] || y < clip_[1] || x >= std::min(clip_[2], width_) || y >= std::min(clip_[3], height_)) return;
-    fine_[static_cast<size_t>(y) * static_cast<size_t>(width_) + static_cast<size_t>(x)] = colour;
-  }
-  void Clip(int left, int top, int right, int bottom) { clip_ = {std::max(left, 0), std::max(top, 0), right, bottom}; }
-  void NoClip() { Clip(0, 0, width_, height_); }
-
-  void Fill(int left, int top, int right, int bottom, Colour colour) {
-    for (int y = top; y < bottom; ++y) {
-      for (int x = left; x < right; ++x) Dot(x, y, colour);
+  Plot(const Cairo& cairo, const Curve& curve)
+      : curve_(curve), width_(std::clamp(curve.width, 320, 8192)), canvas_(cairo, width_, Height(curve)) {
+    for (const CurvePanel& panel : curve.panels) {
+      panels_.emplace_back();
+      for (const CurveSeries& series : panel.series) panels_.back().push_back(Prepare(series));
     }
   }
 
-  void Line(double x0, double y0, double x1, double y1, int thick, Colour colour) {
-    const double length = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1.0});
-    const int points = static_cast<int>(std::min(length, 1e5));
-    for (int i = 0; i <= points; ++i) {
-      const double part = static_cast<double>(i) / points;
-      const int x = static_cast<int>(std::lround(x0 + (x1 - x0) * part));
-      const int y = static_cast<int>(std::lround(y0 + (y1 - y0) * part));
-      Fill(x - thick / 2, y - thick / 2, x - thick / 2 + thick, y - thick / 2 + thick, colour);
-    }
-  }
-
-  void Text(int x, int y, std::string_view text, int scale, Colour colour) {
-    for (char c : text) {
-      const auto rows = Glyph(c);
-      for (int row = 0; row < kGlyphHeight; ++row) {
-        for (int column = 0; column < kGlyphWidth; ++column) {
-          if ((rows[static_cast<size_t>(row)] >> (kGlyphWidth - 1 - column) & 1) == 0) continue;
-          const int left = x + column * scale, top = y + row * scale;
-          Fill(left, top, left + scale, top + scale, colour);
-        }
-      }
-      x += (kGlyphWidth + 1) * scale;
-    }
-  }
-  static int TextWidth(std::string_view text, int scale) {
-    return static_cast<int>(text.size()) * (kGlyphWidth + 1) * scale - scale;
-  }
-
-  Picture Finish() const {
-    Picture picture{width_ / kFine, height_ / kFine, {}};
-    picture.rgb.reserve(static_cast<size_t>(picture.width) * static_cast<size_t>(picture.height) * 3);
-    for (int y = 0; y < picture.height; ++y) {
-      for (int x = 0; x < picture.width; ++x) {
-        for (size_t part = 0; part < 3; ++part) {
-          int sum = 0;
-          for (int dy = 0; dy < kFine; ++dy) {
-            for (int dx = 0; dx < kFine; ++dx) {
-              sum += fine_[static_cast<size_t>(y * kFine + dy) * static_cast<size_t>(width_) +
-                           static_cast<size_t>(x * kFine + dx)][part];
-            }
-          }
-          picture.rgb.push_back(static_cast<uint8_t>(sum / (kFine * kFine)));
-        }
+  Result<Picture> Draw() {
+    ValueRange xs;
+    for (const CurvePanel& panel : curve_.panels) {
+      for (const CurveSeries& series : panel.series) {
+        for (const Point& point : series.points) xs.Add(point.x);
       }
     }
-    return picture;
+    const Axis x = MakeAxis(xs, 0.01, false);
+    std::vector<Axis> ys;
+    double numbers = 30;  // widest number beside a panel
+    for (size_t i = 0; i < panels_.size(); ++i) {
+      ys.push_back(ValueAxis(i));
+      for (const Tick& tick : Ticks(ys[i], WantedTicks(i))) {
+        numbers = std::max(numbers, canvas_.TextWidth(tick.text, kSmall));
+      }
+    }
+    const double left = kMargin + kText + 10 + numbers + 8, right = width_ - kMargin;
+    Title(right);
+    double y = kHeader;
+    for (size_t i = 0; i < panels_.size(); ++i) {
+      Legend(i, left, right, y + kLegend - 10);
+      y += kLegend;
+      const Frame frame{{left, y, right - left, static_cast<double>(curve_.panels[i].height)}, x, ys[i]};
+      Panel(i, frame);
+      y += frame.box.height + kGap;
+    }
+    canvas_.Text({(left + right) / 2, y - kGap + kFooter - 16}, curve_.x_label,
+                 {.size = kText, .colour = kFaint, .align = Align::kCentre});
+    return canvas_.Finish();
   }
-
-  int width() const { return width_; }
-  int height() const { return height_; }
 
  private:
-  int width_, height_;
-  std::vector<Colour> fine_;
-  std::array<int, 4> clip_ = {0, 0, 1 << 30, 1 << 30};
-};
-
-struct Range {
-  double low = INFINITY, high = -INFINITY;
-  void Add(double value) {
-    if (!std::isfinite(value)) return;
-    low = std::min(low, value);
-    high = std::max(high, value);
+  static int Height(const Curve& curve) {
+    double height = kHeader + kFooter - kGap;
+    for (const CurvePanel& panel : curve.panels) height += kLegend + panel.height + kGap;
+    return static_cast<int>(height);
   }
-  // Never empty, so that a flat line or nothing at all can be drawn.
-  void Widen(double margin) {
-    if (!(low <= high)) low = 0, high = 1;
-    double span = high - low;
-    // Neighbouring numbers of a large magnitude leave no room for ticks.
-    if (span <= std::abs(high) * 1e-12) span = std::max(std::abs(high) * 0.1, 1e-12), low -= span / 2, high += span / 2;
-    low -= span * margin;
-    high += span * margin;
-  }
-};
 
-// The range of the values without the few wildest, which would flatten everything else.
-Range Typical(const CurvePoints& points) {
-  std::vector<double> values;
-  for (const auto& [x, y] : points) {
-    if (std::isfinite(y)) values.push_back(y);
+  int WantedTicks(size_t panel) const {
+    return std::max(2, static_cast<int>(curve_.panels[panel].height / kPixelsPerTickY));
   }
-  Range range;
-  if (values.empty()) return range;
-  std::sort(values.begin(), values.end());
-  const size_t cut = values.size() / 50;
-  const double low = values[cut], high = values[values.size() - 1 - cut];
-  // Room beyond that for the first steps of a loss, which are few and belong to the picture.
-  range.Add(std::max(values.front(), low - (high - low) / 2));
-  range.Add(std::min(values.back(), high + (high - low) / 2));
-  return range;
-}
 
-// Wild values pull the line only as far as the edge of the picture.
-CurvePoints Smooth(const CurvePoints& points, const Range& typical, double weight) {
-  weight = std::clamp(std::min(weight, 1 - 50.0 / static_cast<double>(std::max<size_t>(points.size(), 1))), 0.0, 0.999);
-  CurvePoints out;
-  out.reserve(points.size());
-  double sum = 0, total = 0;
-  for (const auto& [x, y] : points) {
-    if (std::isfinite(y)) {
-      sum = weight * sum + (1 - weight) * std::clamp(y, typical.low, typical.high);
-      total = weight * total + (1 - weight);
-    }
-    out.emplace_back(x, std::isfinite(y) ? sum / total : y);
+  Axis ValueAxis(size_t panel) const {
+    ValueRange range;
+    for (const Drawn& drawn : panels_[panel]) range.Add(drawn.typical);
+    return MakeAxis(range, 0.04, curve_.panels[panel].log_allowed);
   }
-  return out;
-}
 
-// 1, 2 or 5 times a power of ten, about `wanted` of them.
-std::vector<double> Ticks(const Range& range, int wanted) {
-  const double raw = (range.high - range.low) / std::max(wanted, 1);
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  double step = power * 10;
-  for (double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw * 0.999) {
-      step = factor * power;
-      break;
+  void Title(double right) {
+    canvas_.Text({kMargin, 36}, canvas_.Fit(curve_.title, kTitle, right - kMargin), {.size = kTitle});
+    canvas_.Text({kMargin, 60}, canvas_.Fit(curve_.subtitle, kText, right - kMargin),
+                 {.size = kText, .colour = kFaint});
+  }
+
+  // Names with their last value, from the left.
+  void Legend(size_t panel, double left, double right, double baseline) {
+    double x = left;
+    for (const Drawn& drawn : panels_[panel]) {
+      const CurveSeries& series = *drawn.series;
+      std::string text = series.name;
+      for (size_t i = drawn.line.size(); i-- > 0;) {
+        if (!std::isfinite(drawn.line[i].y)) continue;
+        text += "  " + Number(drawn.line[i].y);
+        break;
+      }
+      if (!series.note.empty()) text += "  " + series.note;
+      const double room = right - x - 30;
+      if (room < 40) return;
+      const double middle = baseline - 4.5;
+      const Point sample[] = {{x, middle}, {x + 22, middle}};
+      if (drawn.pale) {
+        const Points zigzag = {
+            {x, middle + 3}, {x + 5, middle - 4}, {x + 10, middle + 4}, {x + 16, middle - 4}, {x + 22, middle + 3}};
+        canvas_.Line(zigzag, {.colour = Pale(series.colour), .width = 1});
+      }
+      canvas_.Line(sample, {.colour = series.colour, .width = 2});
+      if (series.look == Look::kMarkers) canvas_.Disc({x + 11, middle}, 3.5, kPaper, series.colour);
+      text = canvas_.Fit(text, kSmall, room);
+      canvas_.Text({x + 30, baseline}, text, {.size = kSmall});
+      x += 30 + canvas_.TextWidth(text, kSmall) + 28;
     }
   }
-  std::vector<double> ticks;
-  for (double at = std::ceil(range.low / step); at * step <= range.high + step * 1e-9 && ticks.size() < 100; ++at) {
-    ticks.push_back(at * step);
-  }
-  return ticks;
-}
 
-std::string TickText(double value, double step) {
-  if (std::abs(value) < step * 1e-6) return "0";
-  if (std::abs(value) >= 1e6 || std::abs(value) < 1e-4) return fmt::format("{:.3g}", value);
-  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 6);
-  return fmt::format("{:.{}f}", value, digits);
-}
+  static Colour Pale(Colour colour) {
+    colour.alpha = 0.35;
+    return colour;
+  }
+
+  void Panel(size_t index, const Frame& frame) {
+    const Box& box = frame.box;
+    Grid(index, frame);
+    Marks(index, frame);
+    bool any = false;
+    {
+      const Canvas::Clip clip = canvas_.Inside({box.x, box.y - 1, box.width + 5, box.height + 2});
+      const auto columns = static_cast<size_t>(box.width);
+      for (const Drawn& drawn : panels_[index]) {
+        if (drawn.pale) {
+          canvas_.Line(frame.At(Thin(drawn.series->points, columns)),
+                       {.colour = Pale(drawn.series->colour), .width = 1});
+        }
+      }
+      for (const Drawn& drawn : panels_[index]) {
+        any = any || !drawn.typical.empty();
+        canvas_.Line(frame.At(Thin(drawn.line, columns)), {.colour = drawn.series->colour, .width = 2});
+        if (drawn.series->look != Look::kMarkers && drawn.line.size() > 1) continue;
+        // Discs side by side would hide the line.
+        if (static_cast<double>(drawn.line.size()) > box.width / 10) continue;
+        for (const Point& point : drawn.line) {
+          if (std::isfinite(point.y)) canvas_.Disc(frame.At(point), 3.5, kPaper, drawn.series->colour);
+        }
+      }
+    }
+    if (!any) {
+      canvas_.Text({box.x + box.width / 2, box.y + box.height / 2}, "no values yet",
+                   {.size = kText, .colour = kFaint, .align = Align::kCentre});
+    }
+  }
+
+  void Grid(size_t index, const Frame& frame) {
+    const Box& box = frame.box;
+    const bool last = index + 1 == panels_.size();
+    for (const Tick& tick : Ticks(frame.x, std::max(2, static_cast<int>(box.width / kPixelsPerTickX)))) {
+      const double x = Sharp(frame.At(Point{tick.value, 0}).x);
+      const Point line[] = {{x, box.y}, {x, box.bottom()}};
+      canvas_.Line(line, {.colour = kGrid});
+      if (last) {
+        canvas_.Text({x, box.bottom() + 18}, tick.text, {.size = kSmall, .colour = kFaint, .align = Align::kCentre});
+      }
+    }
+    for (const Tick& tick : Ticks(frame.y, WantedTicks(index))) {
+      const double y = Sharp(frame.At(Point{0, tick.value}).y);
+      const Point line[] = {{box.x, y}, {tick.text.empty() ? box.x + 5 : box.right(), y}};
+      canvas_.Line(line, {.colour = tick.text.empty() ? kEdge : kGrid});
+      canvas_.Text({box.x - 8, y + 4}, tick.text, {.size = kSmall, .colour = kFaint, .align = Align::kRight});
+    }
+    canvas_.Frame({Sharp(box.x), Sharp(box.y), std::floor(box.width), box.height}, {.colour = kEdge});
+    const std::string label = curve_.panels[index].label + (frame.y.log ? ", log scale" : "");
+    canvas_.Text({kMargin + kText - 3, box.y + box.height / 2}, canvas_.Fit(label, kText, box.height),
+                 {.size = kText, .colour = kInk, .align = Align::kCentre, .upward = true});
+  }
+
+  void Marks(size_t index, const Frame& frame) {
+    double free = -INFINITY;  // where the next label may begin
+    for (const CurveMark& mark : curve_.marks) {
+      const double x = Sharp(frame.At(Point{mark.x, 0}).x);
+      const Point line[] = {{x, frame.box.y}, {x, frame.box.bottom()}};
+      canvas_.Line(line, {.colour = kMark, .width = 1, .dash = 4});
+      if (index > 0 || x < free || x + kMarkLabelRoom > frame.box.right()) continue;
+      canvas_.Text({x + 5, frame.box.y + 15}, mark.text, {.size = kSmall - 1, .colour = kFaint});
+      free = x + kMarkLabelRoom;
+    }
+  }
+
+  // One pixel, not two halves.
+  static double Sharp(double at) { return std::floor(at) + 0.5; }
+
+  const Curve& curve_;
+  int width_;
+  Canvas canvas_;
+  std::vector<std::vector<Drawn>> panels_;
+};
 
 }  // namespace
 
-Picture DrawCurve(const Curve& curve) {
-  const int width = std::clamp(curve.width, 160, 8192), height = std::clamp(curve.height, 120, 8192);
-  Canvas canvas(width, height);
-  const int scale = kFine * (width >= 480 ? 2 : 1);
-  const int em = (kGlyphWidth + 1) * scale, line = (kGlyphHeight + 3) * scale;
-
-  std::vector<CurvePoints> smooth;
-  Range xs, ys;
-  for (const CurveSeries& series : curve.series) {
-    const Range typical = Typical(series.points);
-    smooth.push_back(Smooth(series.points, typical, curve.smoothing));
-    for (const auto& [x, y] : series.points) xs.Add(x);
-    ys.Add(typical.low);
-    ys.Add(typical.high);
-  }
-  const bool nothing = !(ys.low <= ys.high);
-  xs.Widen(0);
-  ys.Widen(0.05);
-
-  const int left = 8 * em, right = canvas.width() - 2 * em, top = line * 2, bottom = canvas.height() - line * 3;
-  auto x_at = [&](double x) { return left + (x - xs.low) / (xs.high - xs.low) * (right - left); };
-  auto y_at = [&](double y) { return bottom - (y - ys.low) / (ys.high - ys.low) * (bottom - top); };
-
-  const std::vector<double> x_ticks = Ticks(xs, std::max(2, (right - left) / (10 * em)));
-  const std::vector<double> y_ticks = Ticks(ys, std::max(2, (bottom - top) / (3 * line)));
-  const double x_step = x_ticks.size() > 1 ? x_ticks[1] - x_ticks[0] : 1;
-  const double y_step = y_ticks.size() > 1 ? y_ticks[1] - y_ticks[0] : 1;
-  for (double x : x_ticks) {
-    const int at = static_cast<int>(x_at(x));
-    canvas.Fill(at, top, at + kFine / 2, bottom, kGrid);
-    const std::string text = TickText(x, x_step);
-    const int from = std::clamp(at - Canvas::TextWidth(text, scale) / 2, 0,
-                                std::max(0, canvas.width() - Canvas::TextWidth(text, scale)));
-    canvas.Text(from, bottom + line / 2, text, scale, kInk);
-  }
-  for (double y : y_ticks) {
-    const int at = static_cast<int>(y_at(y));
-    canvas.Fill(left, at, right, at + kFine / 2, kGrid);
-    const std::string text = TickText(y, y_step);
-    canvas.Text(std::max(0, left - em / 2 - Canvas::TextWidth(text, scale)), at - kGlyphHeight * scale / 2, text, scale,
-                kInk);
-  }
-  canvas.Fill(left - kFine, top, left, bottom + kFine, kInk);
-  canvas.Fill(left - kFine, bottom, right, bottom + kFine, kInk);
-  canvas.Text((left + right - Canvas::TextWidth("step", scale)) / 2, bottom + line * 7 / 4, "step", scale, kInk);
-  canvas.Text(left, line / 2, curve.title, scale, kInk);
-
-  canvas.Clip(left, top, right, bottom);
-  auto draw = [&](const CurvePoints& points, int thick, Colour colour) {
-    for (size_t i = 0; i < points.size(); ++i) {
-      const auto& [x, y] = points[i];
-      if (!std::isfinite(y) || !std::isfinite(x)) continue;
-      // A point between two gaps is a dot.
-      const bool joined = i > 0 && std::isfinite(points[i - 1].second) && std::isfinite(points[i - 1].first);
-      const auto& [x0, y0] = joined ? points[i - 1] : points[i];
-      const double limit = 4.0 * canvas.height();
-      canvas.Line(x_at(x0), std::clamp(y_at(y0), -limit, limit), x_at(x), std::clamp(y_at(y), -limit, limit), thick,
-                  colour);
-    }
-  };
-  for (size_t i = 0; i < curve.series.size(); ++i) {
-    draw(curve.series[i].points, kFine, Pale(kLines[i % std::size(kLines)]));
-  }
-  for (size_t i = 0; i < curve.series.size(); ++i) draw(smooth[i], 2 * kFine, kLines[i % std::size(kLines)]);
-  canvas.NoClip();
-
-  if (nothing) canvas.Text(left + em, (top + bottom) / 2, "no values", scale, kInk);
-  // Names with the last value, from the right.
-  int at = right;
-  for (size_t i = curve.series.size(); i-- > 0;) {
-    std::string text = curve.series[i].name;
-    for (size_t j = smooth[i].size(); j-- > 0;) {
-      if (!std::isfinite(smooth[i][j].second)) continue;
-      text += fmt::format("{}{:.4g}", text.empty() ? "" : " ", smooth[i][j].second);
-      break;
-    }
-    at -= Canvas::TextWidth(text, scale);
-    canvas.Text(at, line / 2, text, scale, kLines[i % std::size(kLines)]);
-    at -= 2 * em;
-  }
-  return canvas.Finish();
-}
-
-Picture DrawCurve(const CurvePoints& points, const std::string& title, const CurvePoints* second) {
-  Curve curve;
-  curve.title = title;
-  curve.series.push_back({second != nullptr ? "train" : "", points});
-  if (second != nullptr) curve.series.push_back({"validation", *second});
-  return DrawCurve(curve);
-}
+Result<Picture> DrawCurve(const Cairo& cairo, const Curve& curve) { return Plot(cairo, curve).Draw(); }
 
 }  // namespace lockstep::track

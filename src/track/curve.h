@@ -1,40 +1,53 @@
-// A curve as a picture: axes, numbered ticks, the raw values pale and a smoothed line over them. Draws into plain RGB
-// bytes with its own small font; the caller encodes (PNG lives elsewhere). Pure functions, any thread.
+// Curves over steps as a picture: one or more panels under each other that share the x axis, with title, legend,
+// numbered axes and vertical marks. Knows series and labels, not what they mean (run_curve.h does). Pure function, any
+// thread.
 //
-//   Picture picture = DrawCurve({.title = "loss", .series = {{"train", points}, {"validation", other}}});
+//   Curve curve{.title = "night-1", .panels = {{.label = "loss", .series = {{.name = "training", .points = points}}}}};
+//   Result<Picture> picture = DrawCurve(*cairo, curve);
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "track/canvas.h"
 
 namespace lockstep::track {
 
-struct Picture {
-  int width = 0;
-  int height = 0;
-  std::vector<uint8_t> rgb;  // width * height * 3, rows from the top
+enum class Look {
+  kNoisy,    // the values pale, a smoothed line over them
+  kMarkers,  // few values: a line with a disc at each
+  kLine,
 };
-
-using CurvePoints = std::vector<std::pair<double, double>>;  // (step, value); values that are not finite are gaps
 
 struct CurveSeries {
   std::string name;
-  CurvePoints points;
+  Points points;  // in ascending x
+  Look look = Look::kNoisy;
+  Colour colour = kBlue;
+  std::string note;  // after name and last value in the legend
+};
+
+struct CurvePanel {
+  std::string label;  // of the value axis
+  std::vector<CurveSeries> series;
+  int height = 300;
+  bool log_allowed = true;
+};
+
+// Something that happened at a step: a vertical line through all panels.
+struct CurveMark {
+  double x = 0;
+  std::string text;
 };
 
 struct Curve {
-  std::string title;
-  std::vector<CurveSeries> series;  // one or two, more are allowed
-  int width = 960;                  // at least 160 x 120
-  int height = 540;
-  double smoothing = 0.9;  // weight of the past, 0: none; short series are smoothed less
+  std::string title, subtitle;
+  std::vector<CurvePanel> panels;
+  std::vector<CurveMark> marks;
+  std::string x_label = "step";
+  int width = 1120;  // at least 320
 };
 
-Picture DrawCurve(const Curve& curve);
-
-// One series, optionally a second.
-Picture DrawCurve(const CurvePoints& points, const std::string& title, const CurvePoints* second = nullptr);
+Result<Picture> DrawCurve(const Cairo& cairo, const Curve& curve);
 
 }  // namespace lockstep::track

@@ -28,6 +28,11 @@ class DynamicSection(harness.Case):
         names = {pathlib.Path(line.split()[0]).name for line in listed.splitlines()} - {"linux-vdso.so.1"}
         self.assertLessEqual(names, elf_needs.ALLOWED_LIBRARIES)
 
+    def test_lockstep_train_needs_no_library_that_only_pictures_use(self):
+        libraries = elf_needs.Needs(harness.BIN / "lockstep-train").libraries
+        self.assertIn("libtorch.so", libraries)
+        self.assertEqual([name for name in libraries if name.startswith(("libcairo", "libfreetype", "libfontconfig"))], [])
+
     def test_symbols_of_glibc_2_36_are_refused(self):
         control = CONTROLS / "needs_new_glibc"
         if not control.exists():

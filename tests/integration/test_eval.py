@@ -38,8 +38,9 @@ def weights(path, options=None, seed=3):
     return model
 
 
-def evaluate(*flags, code=0, variant="taehv-small"):
-    done = harness.lockstep("eval", "taehv", "--variant", variant, "--device", "cpu", *map(str, flags), timeout=100, env=train.ONE_THREAD)
+def evaluate(*flags, code=0, variant="taehv-small", env=None):
+    done = harness.lockstep("eval", "taehv", "--variant", variant, "--device", "cpu", *map(str, flags), timeout=100,
+                            env={**train.ONE_THREAD, **(env or {})})
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 
@@ -122,10 +123,15 @@ class Eval(harness.Case):
             self.assertIn(text, table.stdout)
         self.assertRegex(table.stderr, r"clip 4/4")
         with Image.open(picture) as image:
-            self.assertGreater(image.width, 4 * 200)
-            self.assertGreater(image.height, 2 * 3 * 200)
+            # Two clips: input, reconstruction and error of two frames each, 32 pixels shown as 160.
+            self.assertGreater(image.width, 6 * 160)
+            self.assertLess(image.width, 1200)
+            self.assertGreater(image.height, 2 * 160)
             # Some frames in it, not one colour.
             self.assertGreater(len(set(image.convert("RGB").resize((64, 64)).getdata())), 200)
+        done = evaluate("--weights", run, "--picture", picture, code=3, env={"LOCKSTEP_CAIRO": "/nowhere/libcairo.so.2"})
+        self.assertIn("--picture: /nowhere/libcairo.so.2 cannot be loaded", done.stderr)
+        self.assertIn("apt-get install libcairo2", done.stderr)
         for folder in (run / "checkpoints" / "latest", run / "checkpoints" / "step-4"):
             again = json.loads(harness.lockstep("eval", "taehv", "--weights", str(folder), "--baseline", "--json",
                                                 env=train.ONE_THREAD).stdout)

@@ -20,6 +20,8 @@
 #include "engine/trainer.h"
 #include "recipes/evaluation.h"
 #include "track/progress_line.h"
+#include "track/score_text.h"
+#include "track/sheet.h"
 
 namespace lockstep::cli {
 namespace {
@@ -131,6 +133,11 @@ class Evaluation {
 
  private:
   Status Prepare() {
+    if (!asked_.picture.empty()) {
+      Result<const track::Cairo*> cairo = track::LoadCairo();
+      if (!cairo.ok()) return cairo.status().Context("--picture");
+      cairo_ = *cairo;
+    }
     Result<LoadedTaehv> loaded = LoadTaehv(asked_.weights, asked_.variant);
     if (!loaded.ok()) return loaded.status();
     loaded_ = std::move(*loaded);
@@ -267,16 +274,30 @@ class Evaluation {
   }
 
   Status WritePicture() {
-    std::vector<ShownClip> shown;
-    for (const Measured* clip : Worst(static_cast<size_t>(asked_.worst))) {
-      std::string title = fmt::format("{}: PSNR {:.2f} SSIM {:.4f}", clip->name, clip->scores.psnr, clip->scores.ssim);
-      if (lpips_) title += fmt::format(" LPIPS {:.4f}", clip->scores.lpips);
-      shown.push_back({std::move(title), clip->strip});
+    const std::vector<const Measured*> worst = Worst(static_cast<size_t>(asked_.worst));
+    track::Sheet sheet{.title = loaded_.path, .columns = recipes::kClipColumns, .map_label = track::kAbsoluteError};
+    sheet.subtitle = loaded_.model->config().name + (loaded_.step ? fmt::format("  ·  step {}", *loaded_.step) : "");
+    sheet.subtitle += fmt::format("  ·  the {} worst of {} clips by PSNR  ·  mean of all: {}, {}", worst.size(),
+                                  measured_.size(), MeanText("psnr"), MeanText("ssim"));
+    for (const Measured* clip : worst) {
+      track::SheetRow row = clip->strip.Row();
+      row.title = clip->name;
+      row.score = track::ScoreText("psnr", clip->scores.psnr) + "   " + track::ScoreText("ssim", clip->scores.ssim);
+      if (lpips_) row.score += "   " + track::ScoreText("lpips", clip->scores.lpips);
+      sheet.rows.push_back(std::move(row));
     }
-    const data::Image image = DrawClips(shown);
-    Result<std::string> png = data::EncodePng(image.rgb, image.width, image.height);
+    const Result<track::Picture> picture = track::DrawSheet(*cairo_, sheet);
+    if (!picture.ok()) return picture.status();
+    Result<std::string> png = data::EncodePng(picture->rgb, picture->width, picture->height);
     if (!png.ok()) return png.status();
     return WriteFileAtomic(asked_.picture, *png);
+  }
+
+  std::string MeanText(std::string_view name) const {
+    for (const Metric& metric : recipes::Metrics()) {
+      if (metric.name == name) return track::ScoreText(name, recipes::Summarize(Values(metric, OfModel)).mean);
+    }
+    return "";
   }
 
   // Whose scores are summed up.
@@ -419,6 +440,7 @@ class Evaluation {
   }
 
   const Asked& asked_;
+  const track::Cairo* cairo_ = nullptr;  // with --picture
   LoadedTaehv loaded_;
   at::Device device_ = at::kCPU;
   engine::Precision precision_ = engine::Precision::kFp32;
@@ -456,7 +478,7 @@ int EvalMain(int argc, char** argv) {
   args.Option("--lpips", &asked.lpips, "AlexNet's and LPIPS' weights, one file or two").Repeated();
   args.Flag("--baseline", &asked.baseline,
             "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
-  args.Option("--picture", &asked.picture, "PNG of the worst clips: input, output, error")
+  args.Option("--picture", &asked.picture, "PNG of the worst clips: input, reconstruction, error")
       .Check([](const std::string& path) { return path.ends_with(".png") ? "" : "expected NAME.png, found " + path; });
   args.Option("--worst", &asked.worst, "how many clips are worst (default 5)").Between(1, 1000);
   args.Option("--device", &asked.device).OneOf({"auto", "cpu", "cuda"});

@@ -1,36 +1,28 @@
-// The worst clips as one picture: for each its name and scores, then rows of frames: input, output, and the error made
-// visible. Frames are thinned out while a clip runs, so that memory does not grow with it. One thread.
+// The worst clips as one sheet (track/sheet.h): input, reconstruction and error of two frames each, the worst of the
+// clip among them. Frames are chosen while a clip runs, so that memory does not grow with it. One thread.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <optional>
 
-#include "data/image.h"
+#include "recipes/tiles.h"
+#include "track/sheet.h"
 
 namespace lockstep::cli {
 
-// A few frames of a clip, evenly spread over what was added.
+// The frames of a clip that are worth looking at.
 class Strip {
  public:
   void Add(const at::Tensor& output, const at::Tensor& target);  // (frames, 3, height, width) in [0, 1]
-  struct Pair {
-    at::Tensor target, output;  // bytes (3, height, width) on the CPU, small enough to look at
-  };
-  std::vector<Pair> Choose(size_t count) const;
+  // The first frame and the one with the largest mean error; the first and the last where these are the same.
+  track::SheetRow Row() const;
 
  private:
-  int64_t seen_ = 0, every_ = 1;
-  std::vector<Pair> kept_;
+  int64_t seen_ = 0;
+  double worst_error_ = -1;
+  std::optional<recipes::ShownFrame> first_, worst_, last_;
 };
-
-struct ShownClip {
-  std::string title;
-  Strip strip;
-};
-
-data::Image DrawClips(const std::vector<ShownClip>& clips);
 
 }  // namespace lockstep::cli
