@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -28,6 +29,24 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 11> kEntries = {"lock",        "run.json",    "config.yaml", "events.jsonl",
                                                        "report.json", "nodes",       "logs",        "metrics",
                                                        "checkpoints", "tensorboard", "wandb"};
+
+// Of these, what a launcher writes itself.
+constexpr std::array<std::string_view, 8> kOfLauncher = {"lock",        "run.json", "config.yaml", "events.jsonl",
+                                                         "report.json", "nodes",    "logs",        "metrics"};
+
+// Whether a run directory holds more than a launcher writes before its ranks have started.
+bool HoldsWork(const std::string& path) {
+  const Result<std::vector<std::string>> names = ListDir(path);
+  if (!names.ok()) return true;
+  for (const std::string& name : *names) {
+    if (std::find(kOfLauncher.begin(), kOfLauncher.end(), name) == kOfLauncher.end()) return true;
+  }
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(path + "/metrics", none)) {
+    if (!entry.is_regular_file(none) || entry.file_size(none) > 0) return true;
+  }
+  return false;
+}
 
 Status CheckIsRun(const std::string& path) {
   Result<std::vector<std::string>> names = ListDir(path);
@@ -114,7 +133,9 @@ Result<RunDir> RunDir::Create(const std::string& root, const std::string& name, 
 
 Status RunDir::Prepare() {
   const std::string& dir = identity_.path;
-  bool existed = ::access(dir.c_str(), F_OK) == 0;
+  const bool existed = ::access(dir.c_str(), F_OK) == 0;
+  found_.run = existed;
+  found_.root = existed || ::access(std::filesystem::path(dir).parent_path().c_str(), F_OK) == 0;
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir).Context("run directory"));
   if (existed) LOCKSTEP_RETURN_IF_ERROR(CheckIsRun(dir));
 
@@ -137,6 +158,8 @@ Status RunDir::Prepare() {
   }
 
   if (existed) {
+    if (Result<std::string> text = ReadFile(dir + "/run.json"); text.ok()) found_.run_json = *std::move(text);
+    if (Result<std::string> text = ReadFile(ConfigPath()); text.ok()) found_.config = *std::move(text);
     std::optional<json> old = ReadRunJson(dir);
     if (old) created_ = GetNumber(*old, "created", created_);
     // A launch that dies without a report must not be taken for the earlier one's success.
@@ -144,6 +167,7 @@ Status RunDir::Prepare() {
     if (::access(report.c_str(), F_OK) == 0) {
       std::string kept = fmt::format("{}/report-attempt-{}.json", dir, std::max(0, highest));
       if (::rename(report.c_str(), kept.c_str()) != 0) return FileError("move", report, errno);
+      found_.report = kept;
     }
     if (highest >= 0) {
       notices_.push_back(fmt::format("run '{}' exists: continuing it with attempt {}", identity_.name, highest + 1));
@@ -165,9 +189,15 @@ Status RunDir::Prepare() {
   return Status::Ok();
 }
 
+std::string RunDir::EventsPath() const {
+  return identity_.authority ? identity_.path + "/events.jsonl"
+                             : fmt::format("{}/nodes/node-{}.jsonl", identity_.path, identity_.node);
+}
+
 Status RunDir::OpenEvents() {
-  std::string file = identity_.authority ? identity_.path + "/events.jsonl"
-                                         : fmt::format("{}/nodes/node-{}.jsonl", identity_.path, identity_.node);
+  const std::string file = EventsPath();
+  struct stat before{};
+  if (::stat(file.c_str(), &before) == 0) found_.events = before.st_size;
   events_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!events_) return FileError("open", file, errno).Context("run directory");
   struct stat info{};
@@ -237,6 +267,7 @@ Status RunDir::WriteReport(json report) {
 }
 
 void RunDir::AppendEvent(std::string_view type, json fields) {
+  if (!events_) return;  // discarded
   if (!fields.is_object()) fields = {{"value", std::move(fields)}};
   fields["t"] = UnixSeconds();
   fields["type"] = type;
@@ -258,6 +289,45 @@ void RunDir::AppendEvent(std::string_view type, json fields) {
 Status RunDir::TouchLock() {
   LOCKSTEP_RETURN_IF_ERROR(RequireAuthority("the lock"));
   return lock_.Touch();
+}
+
+bool RunDir::Discard(int attempt) {
+  const std::string& dir = identity_.path;
+  if (!found_.run && HoldsWork(dir)) return false;
+  std::error_code none;
+  for (const int number : LogAttempts(dir)) {
+    if (number < attempt) continue;
+    const std::string folder = fmt::format("{}/logs/attempt-{}", dir, number);
+    std::filesystem::remove_all(identity_.authority ? folder : LogDir(number, identity_.node), none);
+    ::rmdir(folder.c_str());
+  }
+  if (identity_.authority) {
+    const auto put_back = [](const std::string& path, const std::optional<std::string>& text) {
+      if (text) {
+        (void)WriteFileAtomic(path, *text, 0644, Durability::kProcess);
+      } else {
+        ::unlink(path.c_str());
+      }
+    };
+    put_back(dir + "/run.json", found_.run_json);
+    put_back(ConfigPath(), found_.config);
+    if (!found_.report.empty()) ::rename(found_.report.c_str(), (dir + "/report.json").c_str());
+  }
+  if (found_.events) {
+    (void)!::ftruncate(events_.get(), *found_.events);
+  } else {
+    ::unlink(EventsPath().c_str());
+  }
+  events_.reset();
+  ::rmdir((dir + "/nodes").c_str());  // like every rmdir here: only if it is empty
+  if (!found_.run) {
+    std::filesystem::remove_all(dir + "/metrics", none);
+    ::rmdir((dir + "/logs").c_str());
+  }
+  lock_.Release();
+  if (!found_.run) ::rmdir(dir.c_str());
+  if (!found_.root) ::rmdir(std::filesystem::path(dir).parent_path().c_str());
+  return true;
 }
 
 }  // namespace lockstep::record

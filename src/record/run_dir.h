@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,13 +76,28 @@ class RunDir {
   Status TouchLock();
   void Release() { lock_.Release(); }
 
+  // For a launch whose ranks never started: takes back what it wrote, from log folder `attempt` on, and lets go of the
+  // lock. A new directory is gone afterwards, one that existed is as it was found. False, and nothing is done, when a
+  // new directory holds something that no launcher writes: then work was begun, and its record stays.
+  bool Discard(int attempt);
+
  private:
   RunDir() = default;
   Status Prepare();
   Status RequireAuthority(std::string_view what) const;
   Status OpenEvents();
 
+  // What this launch found, for Discard.
+  struct Found {
+    bool root = false, run = false;  // existed
+    std::optional<std::string> run_json, config;
+    std::string report;             // where the report of before was moved to; empty: there was none
+    std::optional<int64_t> events;  // bytes of the events file; none: it did not exist
+  };
+  std::string EventsPath() const;
+
   RunIdentity identity_;
+  Found found_;
   RunLock lock_;
   std::vector<std::string> notices_;
   UniqueFd events_;

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <map>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -256,6 +258,83 @@ TEST_F(RunDirTest, TheEndOfTheObjectReleasesTheName) {
   RunDir moved = std::move(again);
   EXPECT_TRUE(moved.TouchLock().ok());
   EXPECT_TRUE(Exists(root_ + "/a/lock"));
+}
+
+TEST_F(RunDirTest, ADiscardedLaunchOfANewNameLeavesNothingNotEvenTheRoot) {
+  RunDir run = Make("a");
+  ASSERT_TRUE(run.WriteRunJson({{"nnodes", 1}}).ok());
+  ASSERT_TRUE(run.WriteConfig("run:\n").ok());
+  ASSERT_TRUE(run.MakeAttemptDirs(0, 0).ok());
+  ASSERT_TRUE(WriteFileAtomic(run.LogPath(0, 0, 0), "words\n").ok());
+  ASSERT_TRUE(WriteFileAtomic(run.MetricsPath(0), "").ok());
+  run.AppendEvent("run_started");
+  EXPECT_TRUE(run.Discard(0));
+  EXPECT_FALSE(Exists(root_));
+  run.AppendEvent("run_ended");
+  EXPECT_EQ(run.events_lost(), 0u);
+}
+
+TEST_F(RunDirTest, ADiscardedLaunchLeavesOtherRunsAlone) {
+  RunDir other = Make("other");
+  EXPECT_TRUE(Make("a").Discard(0));
+  EXPECT_FALSE(Exists(root_ + "/a"));
+  EXPECT_TRUE(Exists(other.path() + "/lock"));
+}
+
+TEST_F(RunDirTest, WhereWorkWasBegunTheRecordStays) {
+  for (const char* file : {"train.yaml", "metrics/rank-0.jsonl", "checkpoints"}) {
+    RunDir run = Make("a");
+    ASSERT_TRUE(WriteFileAtomic(run.path() + "/" + file, "x").ok());
+    EXPECT_FALSE(run.Discard(0)) << file;
+    EXPECT_TRUE(Exists(run.path() + "/lock")) << file;
+    run.Release();
+    std::filesystem::remove_all(run.path());
+  }
+}
+
+TEST_F(RunDirTest, ADiscardedLaunchOfAnOldNameLeavesItAsItWas) {
+  const std::string path = root_ + "/a";
+  {
+    RunDir run = Make("a");
+    ASSERT_TRUE(run.WriteRunJson({{"nnodes", 1}}).ok());
+    ASSERT_TRUE(run.WriteConfig("run: 1\n").ok());
+    ASSERT_TRUE(run.MakeAttemptDirs(0, 0).ok());
+    ASSERT_TRUE(WriteFileAtomic(run.LogPath(0, 0, 0), "words\n").ok());
+    ASSERT_TRUE(WriteFileAtomic(path + "/train.yaml", "steps: 3\n").ok());
+    run.AppendEvent("run_started");
+    ASSERT_TRUE(run.WriteReport({{"outcome", "succeeded"}, {"exit_code", 0}}).ok());
+  }
+  const auto everything = [&] {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      all[entry.path().string()] = entry.is_regular_file() ? Text(entry.path().string()) : "";
+    }
+    return all;
+  };
+  const auto before = everything();
+  RunDir again = Make("a");
+  ASSERT_TRUE(again.WriteRunJson({{"nnodes", 7}}).ok());
+  ASSERT_TRUE(again.WriteConfig("run: 2\n").ok());
+  ASSERT_TRUE(again.MakeAttemptDirs(again.first_attempt(), 0).ok());
+  again.AppendEvent("run_started");
+  EXPECT_NE(everything(), before);
+  EXPECT_TRUE(again.Discard(again.first_attempt()));
+  EXPECT_EQ(everything(), before);
+  EXPECT_EQ(Summarise(path).state, RunState::kSucceeded);
+}
+
+TEST_F(RunDirTest, AnotherNodeDiscardsItsOwnFilesOnly) {
+  RunDir first = Make("a");
+  ASSERT_TRUE(first.MakeAttemptDirs(0, 0).ok());
+  RunDir second = Make("a", /*authority=*/false, 1);
+  ASSERT_TRUE(second.MakeAttemptDirs(0, 1).ok());
+  second.AppendEvent("rank_started");
+  EXPECT_TRUE(second.Discard(0));
+  EXPECT_FALSE(Exists(root_ + "/a/logs/attempt-0/node-1"));
+  EXPECT_FALSE(Exists(root_ + "/a/nodes"));
+  EXPECT_TRUE(Exists(root_ + "/a/logs/attempt-0/node-0"));
+  EXPECT_TRUE(first.Discard(0));
+  EXPECT_FALSE(Exists(root_));
 }
 
 }  // namespace
