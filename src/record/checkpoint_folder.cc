@@ -9,6 +9,7 @@
 #include <set>
 
 #include "record/checkpoint.h"
+#include "record/reader.h"
 
 namespace lockstep::record {
 namespace {
@@ -49,7 +50,55 @@ std::vector<bool> Stay(const std::vector<Candidate>& good, const Keep& keep, std
   return stay;
 }
 
+// The newest good checkpoint of a run directory or of a folder of checkpoints; empty: it has none.
+Result<std::string> NewestOf(const std::string& path) {
+  for (const std::string& folder : {path + "/checkpoints", path}) {
+    std::vector<Candidate> rejected;
+    Result<std::optional<std::string>> newest = NewestGood(folder, &rejected);
+    if (newest.ok() && *newest) return **newest;
+    for (const Candidate& candidate : rejected) {
+      if (!candidate.temporary) return candidate.status;
+    }
+  }
+  return std::string();
+}
+
+// Runs are seldom named like files of weights: then the missing file is the news.
+bool IsFileName(std::string_view word) {
+  static constexpr std::string_view kEnds[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".json"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return word.ends_with(end); });
+}
+
+Result<std::string> NewestRunWithCheckpoint(const std::string& root) {
+  Result<std::vector<RunSummary>> runs = ListRuns(root);
+  if (!runs.ok()) return runs.status();
+  for (const RunSummary& run : *runs) {
+    Result<std::string> found = NewestOf(run.path);
+    if (!found.ok() || !found->empty()) return found;
+  }
+  return Status(Code::kUsage, fmt::format("no run under '{}' has a checkpoint", root),
+                "give the path of a run directory or of a checkpoint");
+}
+
 }  // namespace
+
+Result<std::string> FindCheckpoint(const std::string& word) {
+  if (::access((word + "/manifest.json").c_str(), F_OK) == 0) return word;
+  if (::access(word.c_str(), F_OK) == 0) return NewestOf(word);
+  if (word == "latest") return NewestRunWithCheckpoint(RunsRoot());
+  if (word.ends_with("/latest") && IsFolder(word.substr(0, word.rfind('/')))) {
+    return NewestRunWithCheckpoint(word.substr(0, word.rfind('/')));
+  }
+  if (word.find('/') != std::string::npos || IsFileName(word)) return std::string();
+  Result<std::string> run = FindRun(RunsRoot(), word);
+  if (!run.ok()) {
+    return Status(Code::kUsage, fmt::format("'{}' is neither a file nor a run: {}", word, run.status().message()),
+                  "give a file, the path of a run directory, or a name of `lockstep runs`");
+  }
+  Result<std::string> found = NewestOf(*run);
+  if (found.ok() && found->empty()) return Status(Code::kUsage, fmt::format("run '{}' has no checkpoint", *run));
+  return found;
+}
 
 Result<std::vector<Candidate>> ScanCheckpoints(const std::string& folder) {
   std::vector<Candidate> candidates;

@@ -28,6 +28,11 @@ Result<std::vector<Candidate>> ScanCheckpoints(const std::string& folder);
 // `rejected` (may be null), temporaries too.
 Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected);
 
+// The checkpoint that a user's word means: a step folder or a link to one, a folder of checkpoints, a run directory, or
+// a run by its name, by a unique beginning of it, or "latest" (here the newest run that has a checkpoint). Of several
+// checkpoints the newest good one. Empty: it is a file or folder without a checkpoint, or a path that is not there.
+Result<std::string> FindCheckpoint(const std::string& word);
+
 struct Keep {
   int last = 3;        // newest ones; at least one is always kept
   uint64_t every = 0;  // steps that are multiples of this are kept for good; 0: none

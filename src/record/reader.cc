@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "record/run_dir.h"
 
 namespace lockstep::record {
 namespace {
@@ -177,12 +179,20 @@ Result<std::vector<RunSummary>> ListRuns(const std::string& root) {
   return runs;
 }
 
+std::string RunsRoot() {
+  const char* run = std::getenv("LOCKSTEP_RUN_DIR");
+  if (run == nullptr || *run == '\0') return kDefaultRoot;
+  return std::filesystem::path(run).parent_path().string();
+}
+
 Result<std::string> FindRun(const std::string& root, const std::string& which) {
   if (which.empty()) return Status(Code::kUsage, "expected the name of a run, found nothing", "see `lockstep runs`");
   if (which.find('/') != std::string::npos) {
     std::string path = which;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     if (IsDir(path) && IsRun(path)) return path;
+    const size_t slash = path.rfind('/');
+    if (path.substr(slash + 1) == "latest" && !Exists(path)) return FindRun(path.substr(0, slash), "latest");
     return Status(Code::kUsage, fmt::format("'{}' is not a run directory", Printable(which)), "see `lockstep runs`");
   }
   Result<std::vector<std::string>> names = Exists(root) ? ListDir(root) : std::vector<std::string>{};

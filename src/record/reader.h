@@ -42,7 +42,10 @@ std::optional<nlohmann::json> ReadRunJson(const std::string& run_path);
 // Empty when there is no file.
 JsonLines ReadEvents(const std::string& run_path);
 
-// The path of a run given by name, unique prefix, "latest", or as a path that contains a '/'.
+// The folder that holds the runs: of the run that this process is a rank of, else `runs` of the working directory.
+std::string RunsRoot();
+
+// The path of a run given by name, unique prefix, "latest", or as a path that contains a '/' ("runs/latest", too).
 Result<std::string> FindRun(const std::string& root, const std::string& which);
 
 // Attempt numbers that have a log folder, ascending.

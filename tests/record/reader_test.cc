@@ -148,6 +148,7 @@ TEST_F(ReaderTest, ARunIsFoundByNamePrefixPathOrAsLatest) {
   EXPECT_EQ(*FindRun(root_, "ta"), root_ + "/taehv");
   EXPECT_EQ(*FindRun(root_, "latest"), root_ + "/vrt-12");
   EXPECT_EQ(*FindRun("elsewhere", root_ + "/taehv/"), root_ + "/taehv");
+  EXPECT_EQ(*FindRun("elsewhere", root_ + "/latest"), root_ + "/vrt-12");
 }
 
 TEST_F(ReaderTest, AnAmbiguousOrUnknownRunIsAnErrorThatHelps) {
