@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -29,8 +30,10 @@ Argument Argument::NonNegative() {
 }
 
 Argument Argument::OneOf(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
-  return *this;
+  return Check([words](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    return fmt::format("expected {}, found '{}'{}", Join(words, ", "), Printable(text), DidYouMean(text, words));
+  });
 }
 
 Argument Argument::Check(std::function<std::string(const std::string&)> why_wrong) {
@@ -80,6 +83,16 @@ Argument Argument::Excludes(Argument other) {
 
 bool Argument::given() const { return option_->count() > 0; }
 
+std::string MeantFlag(const std::string& word, const std::vector<std::string>& flags) {
+  const auto has = [&](const char* flag) { return std::find(flags.begin(), flags.end(), flag) != flags.end(); };
+  const bool file = word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+  if (file && has("--config")) return "--config " + Printable(word);
+  const size_t equals = word.find('=');
+  if (equals != std::string::npos && equals > 0 && word.front() != '-' && has("--set"))
+    return "--set " + Printable(word);
+  return "";
+}
+
 Arguments::Arguments(const std::string& about, const std::string& name)
     : app_(std::make_unique<CLI::App>(about, name)) {}
 
@@ -128,12 +141,14 @@ Argument Arguments::Flag(const std::string& names, bool* value, const std::strin
 void Arguments::Footer(const std::string& text) { app_->footer(text); }
 
 std::optional<int> Arguments::Parse(int argc, char** argv) {
-  try {
-    app_->parse(argc, argv);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? 0 : 2;
+  const Result<bool> go_on = Read(argc, argv);
+  if (go_on.ok() && *go_on) return std::nullopt;
+  if (go_on.ok()) {
+    fmt::print("{}", Help(""));
+    return 0;
   }
+  fmt::print(stderr, "{}: {}\n", name(), go_on.status().WithHint(fmt::format("see `{} --help`", name())).ToString());
+  return 2;
 }
 
 Result<bool> Arguments::Read(int argc, char** argv) {
@@ -143,16 +158,20 @@ Result<bool> Arguments::Read(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     return false;
   } catch (const CLI::ParseError& error) {
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || app_->remaining_size() == 0) {
-      return Status(Code::kUsage, Printable(error.what(), 500));
-    }
-    const std::string word = app_->remaining().front();
-    if (word.empty() || word.front() != '-') {
-      return Status(Code::kUsage, fmt::format("unexpected argument '{}'", Printable(word)));
-    }
+    // A misspelt flag is often what makes another one missing.
+    const std::vector<std::string> left = app_->remaining();
+    const auto flag = std::find_if(left.begin(), left.end(), [](const std::string& w) { return w.starts_with('-'); });
+    const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty();
+    if (!extra && flag == left.end()) return Status(Code::kUsage, Printable(error.what(), 500));
+    const std::string word = flag != left.end() ? *flag : left.front();
     std::vector<std::string> flags;
     for (const CLI::Option* option : app_->get_options()) {
       for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    }
+    if (word.empty() || word.front() != '-') {
+      const std::string meant = MeantFlag(word, flags);
+      return Status(Code::kUsage, fmt::format("unexpected argument '{}'{}", Printable(word),
+                                              meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
     }
     return Status(Code::kUsage, fmt::format("unknown flag '{}'{}", Printable(word), DidYouMean(word, flags)));
   }

@@ -54,6 +54,10 @@ class Argument {
   bool unsigned_;
 };
 
+// What a word that no argument takes was probably meant as, of the flags there are: "--config taehv.yaml" for a
+// configuration file, "--set train.steps=3" for an assignment; empty: no idea.
+std::string MeantFlag(const std::string& word, const std::vector<std::string>& flags);
+
 class Arguments {
  public:
   // The name stands in the usage line; an empty one becomes the program's.
@@ -75,7 +79,7 @@ class Arguments {
   Argument Flag(const std::string& names, bool* value, const std::string& help = "");
   void Footer(const std::string& text);
 
-  // Parses and says what is to be said; nothing when the command should go on, else the exit code to leave with
+  // Read, and says what is to be said; nothing when the command should go on, else the exit code to leave with
   // (0 after --help, 2 after a mistake).
   std::optional<int> Parse(int argc, char** argv);
 

@@ -106,6 +106,11 @@ std::string Join(const std::vector<std::string>& parts, std::string_view separat
   return joined;
 }
 
+std::string Count(int64_t number, std::string_view noun, std::string_view many) {
+  if (number == 1) return fmt::format("1 {}", noun);
+  return many.empty() ? fmt::format("{} {}s", number, noun) : fmt::format("{} {}", number, many);
+}
+
 std::string ShellQuote(std::string_view word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);

@@ -2,6 +2,7 @@
 // Pure functions, any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& ca
 std::vector<std::string> Split(std::string_view text, char separator);
 std::string_view Trim(std::string_view text);
 std::string Join(const std::vector<std::string>& parts, std::string_view separator);
+
+// "1 rank", "3 ranks"; `many` where the plural is no plain s.
+std::string Count(int64_t number, std::string_view noun, std::string_view many = "");
 
 // The word as a POSIX shell reads it back: plain where possible, else in single quotes.
 std::string ShellQuote(std::string_view word);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "base/columns.h"
 #include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -179,7 +180,7 @@ class LogShow {
     record::RunSummary run = record::Summarise(request_.run);
     std::fflush(stdout);
     fmt::print(stderr, "lockstep logs: run '{}' has ended: {}{}{}\n", Printable(run.name), ToString(run.state),
-               run.reason.empty() ? "" : ", ", Printable(run.reason, 400));
+               run.reason.empty() ? "" : ", ", OneLine(run.reason, 400));
     return Status::Ok();
   }
 

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/columns.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command_line.h"
@@ -22,6 +23,9 @@ using record::RunState;
 using record::RunSummary;
 
 using Row = std::array<std::string, 8>;
+
+constexpr size_t kIndent = 4;
+constexpr size_t kLeastReason = 24;
 
 std::string StartText(double seconds) {
   if (seconds <= 0) return "-";
@@ -65,29 +69,35 @@ void PrintTable(const std::vector<RunSummary>& runs) {
   for (const RunSummary& run : runs) {
     rows.push_back({Printable(run.name), ToString(run.state), StartText(run.started), DurationText(run), RanksText(run),
                     fmt::format("{}", run.attempts), run.exit_code ? fmt::format("{}", *run.exit_code) : "-",
-                    Printable(run.reason, 400)});
+                    OneLine(run.reason, 400)});
   }
   std::array<size_t, 7> widths{};
   size_t before_reason = 0;
   for (size_t column = 0; column < widths.size(); ++column) {
-    for (const Row& row : rows) widths[column] = std::max(widths[column], row[column].size());
+    for (const Row& row : rows) widths[column] = std::max(widths[column], TextWidth(row[column]));
     before_reason += widths[column] + 2;
   }
+  // Only a terminal wraps lines. Where a long name leaves no room, the reason has a line of its own.
   winsize window{};
-  size_t room = std::string::npos;  // only a terminal wraps lines
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > before_reason + 10) {
-    room = window.ws_col - before_reason;
+  size_t room = std::string::npos;
+  bool below = false;
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
+    below = window.ws_col < before_reason + kLeastReason;
+    room = window.ws_col - std::min<size_t>(window.ws_col, below ? kIndent : before_reason);
   }
   bool colour = UseColour(STDOUT_FILENO);
   for (size_t i = 0; i < rows.size(); ++i) {
     std::string line;
     for (size_t column = 0; column < widths.size(); ++column) {
-      std::string cell = fmt::format("{:<{}}  ", rows[i][column], widths[column]);
+      std::string cell = PadToWidth(rows[i][column], widths[column]) + "  ";
       line += colour && i > 0 && column == 1 ? Colour(runs[i - 1].state) + cell + "\x1b[0m" : cell;
     }
-    line += rows[i].back().size() > room ? rows[i].back().substr(0, room - 3) + "..." : rows[i].back();
+    if (!below) line += CutToWidth(rows[i].back(), room);
     line.erase(line.find_last_not_of(' ') + 1);
     fmt::print("{}\n", line);
+    if (below && i > 0 && !rows[i].back().empty()) {
+      fmt::print("{:{}}{}\n", "", kIndent, CutToWidth(rows[i].back(), room));
+    }
   }
 }
 

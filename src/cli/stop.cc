@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "base/clock.h"
+#include "base/columns.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -74,8 +75,7 @@ Status NotRunning(const std::string& path, const LockView& lock) {
   std::string how = lock.state == LockState::kStale
                         ? fmt::format("it ended without a report: {}", lock.why)
                         : fmt::format("it is {}{}{}", ToString(run.state), run.reason.empty() ? "" : ": ", run.reason);
-  return Status(Code::kEnvironment,
-                fmt::format("run '{}' is not running; {}", Printable(run.name), Printable(how, 400)));
+  return Status(Code::kEnvironment, fmt::format("run '{}' is not running; {}", Printable(run.name), OneLine(how, 400)));
 }
 
 Status CheckReachable(const std::string& name, const LockView& lock) {
@@ -159,7 +159,7 @@ int StopMain(int argc, char** argv) {
   }
   record::RunSummary run = record::Summarise(*path);
   fmt::print("run '{}' has ended: {}{}{}\n", name, ToString(run.state), run.reason.empty() ? "" : ", ",
-             Printable(run.reason, 400));
+             OneLine(run.reason, 400));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/columns.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "watch/plot.h"
@@ -116,7 +117,8 @@ std::string RestText(const RunView& view, size_t shown) {
     fast = std::min(fast, *rank.seconds_per_step);
     if (*rank.seconds_per_step > slow) slow = *rank.seconds_per_step, slowest = rank.rank;
   }
-  std::string text = fmt::format("... and {} more ranks", view.ranks.size() - shown);
+  std::string text =
+      fmt::format("... and {} more rank{}", view.ranks.size() - shown, view.ranks.size() - shown == 1 ? "" : "s");
   if (low <= high) text += fmt::format(", steps {} to {}", low, high);
   if (slowest >= 0) text += fmt::format(", {:.3f} to {:.3f} s/it, slowest rank {}", fast, slow, slowest);
   return text;
@@ -131,7 +133,8 @@ std::string MissingText(const RunView& view) {
     if (!here) missing.push_back(rank);
   }
   if (missing.empty()) return "";
-  if (view.ranks.empty()) return fmt::format("no step yet of any of the {} ranks", view.world);
+  if (view.ranks.empty())
+    return view.world == 1 ? "no step yet" : fmt::format("no step yet of any of the {} ranks", view.world);
   return fmt::format("no step yet of rank{} {}", missing.size() > 1 ? "s" : "", Ranges(missing));
 }
 
@@ -213,7 +216,7 @@ std::vector<std::string> Render(const RunView& view, double now, const TableStyl
 
 std::string EndText(const RunView& view) {
   return fmt::format("{} '{}' has ended: {}{}{}", view.log ? "log" : "run", Printable(view.name), view.state,
-                     view.reason.empty() ? "" : ", ", Printable(view.reason, 400));
+                     view.reason.empty() ? "" : ", ", OneLine(view.reason, 400));
 }
 
 }  // namespace lockstep::watch

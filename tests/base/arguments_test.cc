@@ -106,7 +106,7 @@ TEST(ArgumentsTest, AValueOutsideItsBoundsIsAMistake) {
             "--count: Value 1099511627777 not in range 1 to 1099511627776");
   EXPECT_THAT(Mistake(arguments, {"--count", "-1"}), HasSubstr("--count: Value -1 not in range"));
   EXPECT_THAT(Mistake(arguments, {"--large", "-1"}), HasSubstr("--large: Value -1 not in range"));
-  EXPECT_EQ(Mistake(arguments, {"--word", "three"}), "--word: three not in {one,two}");
+  EXPECT_EQ(Mistake(arguments, {"--word", "three"}), "--word: expected one, two, found 'three'");
   EXPECT_EQ(Mistake(arguments, {"--even", "abc"}), "--even: odd: abc");
   EXPECT_EQ(Mistake(arguments,
                     {"--number", "100", "--count", "1099511627776", "--large", "0", "--word", "two", "--even", "ab"}),
@@ -202,6 +202,46 @@ TEST(ArgumentsTest, ParseSaysItAndGivesTheExitCode) {
   CaptureStderr();
   EXPECT_EQ(arguments.Parse(bad.argc(), bad.argv()), 2);
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("--steps = x"));
+}
+
+TEST(ArgumentsTest, AStrayWordIsNamedWithTheFlagThatWasMeant) {
+  std::string config, place;
+  std::vector<std::string> sets;
+  const struct {
+    const char* word;
+    const char* expected;
+  } rows[] = {{"a.yaml", "unexpected argument 'a.yaml' (did you mean '--config a.yaml'?)"},
+              {"a.json", "unexpected argument 'a.json' (did you mean '--config a.json'?)"},
+              {"train.steps=3", "unexpected argument 'train.steps=3' (did you mean '--set train.steps=3'?)"},
+              {"more", "unexpected argument 'more'"}};
+  for (const auto& row : rows) {
+    Arguments arguments("about", "test");
+    arguments.Option("PLACE", &place);
+    arguments.Option("--config", &config);
+    arguments.Option("--set", &sets).Repeated();
+    EXPECT_EQ(Mistake(arguments, {"here", row.word}), row.expected);
+  }
+  Arguments without("about", "test");
+  without.Option("PLACE", &place);
+  EXPECT_EQ(Mistake(without, {"here", "a.yaml"}), "unexpected argument 'a.yaml'");
+}
+
+TEST(ArgumentsTest, AMistakeIsSaidWithTheNearestFlagOrWord) {
+  std::string weights, device;
+  const auto said = [&](std::vector<std::string> words) {
+    Arguments arguments("about", "lockstep export");
+    arguments.Option("--weights", &weights);
+    arguments.Option("--device", &device).OneOf({"auto", "cpu", "cuda"});
+    Words line(std::move(words));
+    CaptureStderr();
+    EXPECT_EQ(arguments.Parse(line.argc(), line.argv()), 2);
+    return GetCapturedStderr();
+  };
+  EXPECT_EQ(
+      said({"--weigths", "x"}),
+      "lockstep export: unknown flag '--weigths' (did you mean '--weights'?)\n  do: see `lockstep export --help`\n");
+  EXPECT_THAT(said({"--device", "cdua"}),
+              HasSubstr("--device: expected auto, cpu, cuda, found 'cdua' (did you mean 'cuda'?)"));
 }
 
 }  // namespace
