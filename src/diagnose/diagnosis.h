@@ -52,6 +52,7 @@ struct Diagnosis {
   double confidence = 0;      // 0..1
   int rank = -1;              // where it began, -1: not known
   std::string node;
+  std::vector<int> alike;            // other ranks that failed of the same
   std::optional<int64_t> last_step;  // of that rank, from its progress lines
   std::vector<EvidenceLine> evidence;
   std::vector<Consequence> consequences;

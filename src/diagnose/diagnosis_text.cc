@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -54,6 +55,11 @@ std::string Where(const Diagnosis& d) {
   std::string where = d.rank >= 0 ? fmt::format("rank {}", d.rank) : "";
   if (!d.node.empty()) where += fmt::format("{}{}", where.empty() ? "" : " on ", Printable(d.node, 80));
   if (d.last_step) where += fmt::format("{}last step {}", where.empty() ? "" : ", ", *d.last_step);
+  if (!d.alike.empty()) {
+    const std::vector<int> shown(d.alike.begin(), d.alike.begin() + std::min<std::ptrdiff_t>(d.alike.size(), 8));
+    where += fmt::format("; the same on rank{} {}{}", d.alike.size() == 1 ? "" : "s", fmt::join(shown, ", "),
+                         d.alike.size() > 8 ? fmt::format(" and {} more", d.alike.size() - 8) : "");
+  }
   return where;
 }
 
@@ -85,6 +91,7 @@ nlohmann::json ToJson(const Diagnosis& d) {
       {"confidence", Rounded(d.confidence)},
       {"rank", Number(d.rank)},
       {"node", d.node.empty() ? nlohmann::json(nullptr) : nlohmann::json(d.node)},
+      {"alike", d.alike},
       {"last_step", d.last_step ? nlohmann::json(*d.last_step) : nlohmann::json(nullptr)},
       {"evidence", nlohmann::json::array()},
       {"consequences", nlohmann::json::array()},

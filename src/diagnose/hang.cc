@@ -330,12 +330,13 @@ std::string HangVerdict::Text() const {
     std::vector<std::string> pids;
     for (const Place& place : places) {
       if (std::find(group.ranks.begin(), group.ranks.end(), place.rank) == group.ranks.end()) continue;
-      if (pids.size() < 8)
+      if (pids.size() < 8 && place.pid > 0)  // 0: the rank is gone, or its node did not answer
         pids.push_back(fmt::format("{}{}", place.pid, place.host.empty() ? "" : " on " + place.host));
     }
     const std::string who = first.rank < 0 ? "process" : Ranks(group.ranks);
-    text += fmt::format("\n  {}: {}{}{} [pid {}]", who, first.words, first.at.empty() ? "" : " at " + first.at,
-                        first.step ? fmt::format(", step {}", *first.step) : "", Join(pids, ", "));
+    text += fmt::format("\n  {}: {}{}{}{}", who, first.words, first.at.empty() ? "" : " at " + first.at,
+                        first.step ? fmt::format(", step {}", *first.step) : "",
+                        pids.empty() ? "" : fmt::format(" [pid {}]", Join(pids, ", ")));
   }
   if (!advice.empty()) text += "\n  do: " + advice;
   return text;

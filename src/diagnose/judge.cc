@@ -10,6 +10,7 @@
 #include "diagnose/attempts.h"
 #include "diagnose/exceptions.h"
 #include "diagnose/rank_ends.h"
+#include "diagnose/restart_advice.h"
 #include "diagnose/waiting.h"
 #include "diagnose/witness.h"
 
@@ -22,16 +23,19 @@ constexpr size_t kMaxEvidence = 8, kMaxConsequences = 12, kMaxAlternatives = 4;
 // A finding as the judge sees it.
 struct Candidate {
   const Finding* finding = nullptr;
-  bool soft = false;       // said as a warning, or the rank went on afterwards
-  bool recovered = false;  // the rank went on afterwards
-  bool from_end = false;   // made from how a rank ended: its place in the file says nothing about when
+  bool soft = false;             // said as a warning, or the rank went on afterwards
+  bool recovered = false;        // the rank went on afterwards
+  const RankEnd* end = nullptr;  // made from how a rank ended: its place in the file says nothing about when
+
+  bool from_end() const { return end != nullptr; }
 };
 
 bool IsCause(const Finding& finding) { return finding.role == Role::kRoot || finding.role == Role::kKernel; }
 
 // Whether a is known to have come before b. Within a file by place, else by time.
 bool KnownEarlier(const Candidate& a, const Candidate& b) {
-  if (a.finding->source == b.finding->source && !a.from_end && !b.from_end) return a.finding->line < b.finding->line;
+  if (a.finding->source == b.finding->source && !a.from_end() && !b.from_end())
+    return a.finding->line < b.finding->line;
   if (a.finding->time > 0 && b.finding->time > 0) return a.finding->time < b.finding->time;
   return false;
 }
@@ -98,47 +102,8 @@ class Court {
   void AddEndFindings() {
     for (const RankEnd& end : f_.ends) {
       if (!end.failed()) continue;
-      Finding finding;
-      finding.source = end.source;
-      finding.line = end.line;
-      finding.source_marks = end.source_marks;
-      finding.rank = end.rank;
-      finding.node = end.node;
-      finding.time = end.time;
-      finding.text = end.text;
-      finding.role = end.after_stop ? Role::kTrigger : Role::kRoot;
-      if (end.signal != 0) {
-        finding.cause =
-            fmt::format("rank {} was ended by {}: {}", end.rank, SignalName(end.signal), SignalMeaning(end.signal));
-        const SignalAdvice& advice = AdviceFor(end.signal);
-        finding.id = SignalId(end.signal);
-        finding.weight = advice.weight;
-        finding.policy = advice.policy;
-        finding.remedy = advice.remedy;
-        if (end.after_stop || ((end.signal == SIGTERM || end.signal == SIGINT) && end.line > 0)) {
-          finding.weight = 1;
-          finding.role = Role::kTrigger;  // in a log nobody knows who asked for the end
-        }
-        if (end.first && finding.weight == 3) finding.weight = kStrong;
-        // An abort is how a process ends that has just said why.
-        if (end.signal == SIGABRT && SaysSomething(end.rank)) finding.weight = 1;
-      } else {
-        finding.id = fmt::format("exit-{}", *end.code);
-        finding.cause = end.rank >= 0
-                            ? fmt::format("rank {} ended with code {} and does not say why", end.rank, *end.code)
-                            : fmt::format("a rank ended with code {} and does not say why", *end.code);
-        // A rank that only noticed the end of another has said so itself.
-        finding.weight = end.after_stop || end.rank < 0 || SaysSomething(end.rank) ? 1 : 2;
-        finding.policy = Policy::kOnce;
-        finding.remedy = "look at the whole output of that rank, stderr included";
-        if (*end.code == 127 || *end.code == 126) {
-          finding.policy = Policy::kStop;
-          finding.remedy =
-              "code 127: the program was not found; 126: it may not be executed. Check the command and the environment";
-        }
-      }
-      if (finding.text.empty()) finding.text = finding.cause;
-      made_.push_back(std::move(finding));
+      made_.push_back(EndFinding(end, SaysSomething(end.rank)));
+      made_of_.push_back(&end);
     }
   }
 
@@ -175,9 +140,10 @@ class Court {
       }
       candidates_.push_back(candidate);
     }
-    for (const Finding& finding : made_) {
+    for (size_t i = 0; i < made_.size(); ++i) {
+      const Finding& finding = made_[i];
       const bool went_on = finding.line > 0 && WentOn(finding.source, finding.source_marks);
-      candidates_.push_back({.finding = &finding, .soft = went_on, .recovered = went_on, .from_end = true});
+      candidates_.push_back({.finding = &finding, .soft = went_on, .recovered = went_on, .end = made_of_[i]});
     }
   }
 
@@ -238,7 +204,7 @@ class Court {
       if (strong == nullptr) return decisive;
       // A cause that is known to have come first stands; so does a program's own error against a scheduler that only
       // cleared up afterwards.
-      const bool program = strong->finding->weight >= 5 && !strong->from_end;
+      const bool program = strong->finding->weight >= 5 && !strong->from_end();
       if (program && KnownEarlier(*strong, *decisive)) return strong;
       const bool cleared_up = decisive->finding->policy == Policy::kSame;
       return program && cleared_up && strong->finding->traceback && !KnownEarlier(*decisive, *strong) ? strong
@@ -259,7 +225,7 @@ class Court {
       // An abort is how a process ends that has just said why.
       if (first_end != nullptr && first_end->signal != 0 && first_end->signal != SIGABRT && !first_end->after_stop) {
         for (const Candidate& candidate : candidates_) {
-          if (candidate.from_end && candidate.finding->rank == first_end->rank && candidate.finding->weight >= 2)
+          if (candidate.from_end() && candidate.finding->rank == first_end->rank && candidate.finding->weight >= 2)
             weak = &candidate;
         }
       }
@@ -268,13 +234,13 @@ class Court {
       if (weak->finding->id != "error-line") return weak;
       // Words that nobody knows explain less than any that are known.
       if (const Candidate* named = Earliest([](const Candidate& c) {
-            return !c.soft && !c.from_end && IsCause(*c.finding) && c.finding->weight == 3 &&
+            return !c.soft && !c.from_end() && IsCause(*c.finding) && c.finding->weight == 3 &&
                    c.finding->id != "error-line";
           })) {
         return named;
       }
       const Candidate* known = BestLeft();
-      return known != nullptr && known->finding->weight > 1 && !known->from_end ? known : weak;
+      return known != nullptr && known->finding->weight > 1 && !known->from_end() ? known : weak;
     }
     if (const Candidate* left = BestLeft()) return left;
     // Something failed although everything that was found had been got over.
@@ -284,7 +250,7 @@ class Court {
 
   // An exit code that nobody explains is explained by the last exception, even one that seemed to be dealt with.
   const Candidate* Unexplained(const Candidate& end) const {
-    if (!end.from_end || end.finding->weight > 2) return nullptr;
+    if (!end.from_end() || end.finding->weight > 2) return nullptr;
     const Candidate* last = nullptr;
     for (const Candidate& candidate : candidates_) {
       const Finding& finding = *candidate.finding;
@@ -348,7 +314,7 @@ class Court {
       if (candidate.soft) return false;
       // A bar that is full may be one of many: any sign of an end that is not the program's own speaks against it.
       if (!said) return finding.source != stream.source || finding.line > done || finding.traceback;
-      const bool cause = IsCause(finding) && finding.weight >= 3 && !candidate.from_end;
+      const bool cause = IsCause(finding) && finding.weight >= 3 && !candidate.from_end();
       return cause && (finding.source != stream.source || finding.line > done);
     });
   }
@@ -384,7 +350,7 @@ class Court {
     std::set<std::string> seen;
     for (const Candidate& candidate : candidates_) {
       if (out->consequences.size() >= 4) break;
-      if (candidate.from_end || candidate.finding->weight < 2 || !seen.insert(candidate.finding->id).second) continue;
+      if (candidate.from_end() || candidate.finding->weight < 2 || !seen.insert(candidate.finding->id).second) continue;
       out->consequences.push_back(
           {.what = candidate.finding->cause,
            .signature = candidate.finding->id,
@@ -433,6 +399,8 @@ class Court {
         if (end.rank == out->rank && !end.node.empty()) out->node = end.node;
       }
     }
+    if (chosen.from_end() && chosen.end->signal == 0) out->cause += LastLine(out->rank);
+    NameAlike(chosen, out);
     SetRestart(finding, out);
     SetConfidence(chosen, out);
     AddEvidence(chosen, out);
@@ -450,33 +418,35 @@ class Court {
     }
   }
 
-  void SetRestart(const Finding& finding, Diagnosis* out) const {
-    Policy policy = finding.policy;
-    // Exceptions that only the general rules know. Before the first step they repeat themselves; later the data or the
-    // moment may have been the reason, so nothing is ruled out.
-    if (!finding.exception.empty() && finding.id == ExceptionId(finding.exception)) {
-      if (policy == Policy::kStop && finding.marks > 0) policy = Policy::kFix;
-      if (policy == Policy::kOnce && finding.marks == 0 && IsProgramError(finding.exception)) policy = Policy::kFix;
+  const SourceInfo* SourceOf(int rank) const {
+    const auto found = std::find_if(f_.sources.begin(), f_.sources.end(), [&](const SourceInfo& source) {
+      return rank >= 0 && source.rank == rank && !source.last_words.empty();
+    });
+    return found == f_.sources.end() ? nullptr : &*found;
+  }
+
+  // What a rank that only its exit code speaks for wrote last: often the reason, in words that no rule knows.
+  std::string LastLine(int rank) const {
+    const SourceInfo* source = SourceOf(rank);
+    return source == nullptr ? "" : "; its last line: " + Printable(source->last_words, 200);
+  }
+
+  // The other ranks that failed of the same. An exit code alone is the same end if the last lines are the same, too.
+  void NameAlike(const Candidate& chosen, Diagnosis* out) const {
+    const SourceInfo* mine = SourceOf(out->rank);
+    std::set<int> ranks;
+    for (const Candidate& candidate : candidates_) {
+      const Finding& finding = *candidate.finding;
+      if (candidate.soft || finding.rank < 0 || finding.rank == out->rank || out->rank < 0) continue;
+      if (finding.id != chosen.finding->id || chosen.from_end() != candidate.from_end()) continue;
+      const SourceInfo* other = SourceOf(finding.rank);
+      const bool same = chosen.from_end()
+                            ? (mine == nullptr ? other == nullptr && !candidate.end->after_stop
+                                               : other != nullptr && other->last_words == mine->last_words)
+                            : finding.cause == chosen.finding->cause;
+      if (same) ranks.insert(finding.rank);
     }
-    switch (policy) {
-      case Policy::kSame:
-      case Policy::kOnce:
-      case Policy::kWait:
-        out->restart = Restart::kYes;
-        break;
-      case Policy::kExclude:
-        out->restart = Restart::kYes;
-        out->exclude_node = true;
-        break;
-      case Policy::kFix:
-        out->restart = Restart::kAfterFix;
-        break;
-      case Policy::kStop:
-        out->restart = Restart::kNo;
-        break;
-      case Policy::kNone:
-        out->restart = Restart::kUndecided;
-    }
+    out->alike.assign(ranks.begin(), ranks.end());
   }
 
   void SetConfidence(const Candidate& chosen, Diagnosis* out) const {
@@ -486,7 +456,7 @@ class Court {
       value = 0.95;
     } else if (finding.weight >= kStrong) {
       value = finding.traceback ? 0.9 : 0.85;
-      if (chosen.from_end) value = 0.6;
+      if (chosen.from_end()) value = 0.6;
     } else if (IsCause(finding)) {
       value = finding.weight >= 2 ? 0.5 : 0.3;
     }
@@ -514,14 +484,14 @@ class Court {
                                                frame.source.empty() ? "" : fmt::format(": {}", frame.source))));
     }
     for (const auto& [line, text] : finding.more) out->evidence.push_back(Line(finding, line, text));
-    // Who ends silently: what it said last.
-    for (const SourceInfo& source : f_.sources) {
-      if (!chosen.from_end || source.rank != out->rank || source.rank < 0 || source.last_words.empty()) continue;
-      out->evidence.push_back({.file = source.path,
-                               .line = source.last_words_line,
-                               .text = Printable(source.last_words, 300),
-                               .rank = source.rank,
-                               .node = source.node});
+    // Who leaves or aborts by himself often says why in his last line; who is killed does not know.
+    const bool speaks = chosen.from_end() && (chosen.end->signal == 0 || chosen.end->signal == SIGABRT);
+    if (const SourceInfo* source = speaks ? SourceOf(out->rank) : nullptr) {
+      out->evidence.push_back({.file = source->path,
+                               .line = source->last_words_line,
+                               .text = Printable(source->last_words, 300),
+                               .rank = source->rank,
+                               .node = source->node});
     }
     for (const Candidate& candidate : candidates_) {
       if (out->evidence.size() >= kMaxEvidence) break;
@@ -531,7 +501,7 @@ class Court {
       const bool near =
           other.source == finding.source && other.line + 2 >= finding.line && other.line <= finding.line + 2;
       const bool supports =
-          other.id == finding.id || (near && other.role == Role::kTrigger) || (candidate.from_end && same_rank) ||
+          other.id == finding.id || (near && other.role == Role::kTrigger) || (candidate.from_end() && same_rank) ||
           (same_rank && IsCause(other) && other.weight >= 3 && other.id != finding.id && !candidate.soft);
       if (supports) out->evidence.push_back(Line(other, other.line, other.text));
     }
@@ -542,7 +512,7 @@ class Court {
     for (const Candidate& candidate : candidates_) {
       const Finding& finding = *candidate.finding;
       if (out->consequences.size() >= kMaxConsequences) break;
-      if (candidate.from_end && finding.rank == out->rank) continue;
+      if (candidate.from_end() && !IsNews(candidate, *out)) continue;
       const bool later = KnownEarlier(chosen, candidate);
       const char* why = nullptr;
       if (candidate.recovered) {
@@ -559,9 +529,27 @@ class Court {
         why = "came later";
       }
       if (why == nullptr || !seen.insert(finding.id).second) continue;
-      out->consequences.push_back(
-          {.what = finding.cause, .signature = finding.id, .ranks = RanksOf(finding.id), .why = why});
+      out->consequences.push_back({.what = candidate.from_end() ? EndWords(*candidate.end) : finding.cause,
+                                   .signature = finding.id,
+                                   .ranks = candidate.from_end() ? NewsOf(finding.id, *out) : RanksOf(finding.id),
+                                   .why = why});
     }
+  }
+
+  // The end of a rank is worth a line when nothing else explains it: not of the one to blame, nor of those that failed
+  // alike or said themselves what ended them.
+  bool IsNews(const Candidate& end, const Diagnosis& out) const {
+    const int rank = end.finding->rank;
+    const bool alike = std::find(out.alike.begin(), out.alike.end(), rank) != out.alike.end();
+    return rank != out.rank && !alike && !SaysSomething(rank);
+  }
+  std::vector<int> NewsOf(const std::string& id, const Diagnosis& out) const {
+    std::set<int> ranks;
+    for (const Candidate& candidate : candidates_) {
+      if (!candidate.from_end() || candidate.finding->id != id || candidate.finding->rank < 0) continue;
+      if (IsNews(candidate, out)) ranks.insert(candidate.finding->rank);
+    }
+    return {ranks.begin(), ranks.end()};
   }
 
   void AddAlternatives(const Candidate& chosen, Diagnosis* out) const {
@@ -590,7 +578,8 @@ class Court {
   }
 
   Findings f_;
-  std::vector<Finding> made_;  // from how ranks ended
+  std::vector<Finding> made_;            // from how ranks ended
+  std::vector<const RankEnd*> made_of_;  // which ends
   std::vector<Candidate> candidates_;
 };
 

@@ -17,6 +17,8 @@ const char* const kEndLines =
 
 namespace {
 
+constexpr int kStrongEnd = 4;  // as the judge's own errors weigh
+
 struct SignalRow {
   int number;
   const char* name;
@@ -85,6 +87,50 @@ std::string SignalId(int signal) {
   if (name == "?") return fmt::format("signal-{}", signal);
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   return "exit-" + name;
+}
+
+std::string EndWords(const RankEnd& end) {
+  if (end.signal != 0) return fmt::format("was ended by {}: {}", SignalName(end.signal), SignalMeaning(end.signal));
+  return fmt::format("ended with code {}", end.code.value_or(0));
+}
+
+Finding EndFinding(const RankEnd& end, bool explained) {
+  Finding finding;
+  finding.source = end.source;
+  finding.line = end.line;
+  finding.source_marks = end.source_marks;
+  finding.rank = end.rank;
+  finding.node = end.node;
+  finding.time = end.time;
+  finding.role = end.after_stop ? Role::kTrigger : Role::kRoot;
+  finding.cause = fmt::format("{} {}", end.rank >= 0 ? fmt::format("rank {}", end.rank) : "a rank", EndWords(end));
+  if (end.signal != 0) {
+    const SignalAdvice& advice = AdviceFor(end.signal);
+    finding.id = SignalId(end.signal);
+    finding.weight = advice.weight;
+    finding.policy = advice.policy;
+    finding.remedy = advice.remedy;
+    if (end.after_stop || ((end.signal == SIGTERM || end.signal == SIGINT) && end.line > 0)) {
+      finding.weight = 1;
+      finding.role = Role::kTrigger;  // in a log nobody knows who asked for the end
+    }
+    if (end.first && finding.weight == 3) finding.weight = kStrongEnd;
+    // An abort is how a process ends that has just said why.
+    if (end.signal == SIGABRT && explained) finding.weight = 1;
+  } else {
+    finding.id = fmt::format("exit-{}", *end.code);
+    // A rank that only noticed the end of another has said so itself.
+    finding.weight = end.after_stop || end.rank < 0 || explained ? 1 : 2;
+    finding.policy = Policy::kOnce;
+    finding.remedy = "look at the whole output of that rank, stderr included";
+    if (*end.code == 127 || *end.code == 126) {
+      finding.policy = Policy::kStop;
+      finding.remedy =
+          "code 127: the program was not found; 126: it may not be executed. Check the command and the environment";
+    }
+  }
+  finding.text = end.text.empty() ? finding.cause : end.text;
+  return finding;
 }
 
 int SignalOfText(std::string_view text) {

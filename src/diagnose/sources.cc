@@ -77,7 +77,13 @@ class Collector {
       const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
       Result<std::string> run =
           error == ENOENT ? record::FindRun(root, name) : Result<std::string>(FileError("read", path, error));
-      if (!run.ok()) return FileError("read", path, error);
+      if (!run.ok()) {
+        const Status missing = FileError("read", path, error);
+        if (error != ENOENT || slash != std::string::npos || path.find('.') != std::string::npos) return missing;
+        return Status(missing.code(),
+                      fmt::format("'{}' is neither a file nor a run: {}", Printable(path), run.status().message()),
+                      "give logs, a run directory, or a name of `lockstep runs`");
+      }
       real = *run;
       if (stat(real.c_str(), &info) != 0) return FileError("read", real, errno);
     }

@@ -53,6 +53,14 @@ TEST(Hang, NamesTheRankInTheDataLoaderWhileTheOthersWait) {
   EXPECT_GE(verdict.confidence, 0.8);
 }
 
+TEST(Hang, AProcessWithoutAPidIsShownWithoutOne) {
+  ProcessStacks gone = InAllReduce(1);
+  gone.pid = 0;
+  const std::string text = JudgeHang({InDataset(0), gone}, {}).Text();
+  EXPECT_THAT(text, HasSubstr("[pid 100]"));
+  EXPECT_EQ(text.find("pid 0"), std::string::npos) << text;
+}
+
 TEST(Hang, OfTwoRanksTheOneThatDoesNotWaitIsNamed) {
   const auto verdict =
       JudgeHang({Rank(0, {{"barrier", kTorch + "distributed/distributed_c10d.py", 5356}, {"<module>", "/h/b.py", 8}}),

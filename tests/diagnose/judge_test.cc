@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "diagnose/diagnosis.h"
 
 namespace lockstep::diagnose {
@@ -278,6 +280,64 @@ TEST(Cause, ASchedulerThatNamesNobodyIsHelpedByOneThatDoes) {
   EXPECT_EQ(
       Of(Steps(1, 5) + killed + "srun: error: a: task 6: Out Of Memory\nsrun: error: b: task 7: Out Of Memory\n").rank,
       -1);
+}
+
+// Three ranks that fail of the same within a moment: only the first end was not asked for.
+DiagnoseOptions Ends(int code) {
+  DiagnoseOptions options;
+  options.exits = {{.rank = 1, .code = code, .time = 10},
+                   {.rank = 0, .code = code, .after_stop = true, .time = 10.1},
+                   {.rank = 2, .code = code, .after_stop = true, .time = 10.2}};
+  return options;
+}
+std::vector<LogText> Logs(const std::string& text) {
+  return {{.name = "a", .rank = 0, .text = text},
+          {.name = "b", .rank = 1, .text = text},
+          {.name = "c", .rank = 2, .text = text}};
+}
+
+TEST(Alike, RanksThatFailOfTheSameAreNamedTogetherAndNoneIsSaidToBeSilent) {
+  const Diagnosis d = Of(Logs(Trace("", "ValueError: bad shape")), Ends(1));
+  EXPECT_EQ(d.rank, 1);
+  EXPECT_EQ(d.alike, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(d.consequences.empty()) << d.consequences[0].what;
+  EXPECT_THAT(DiagnosisText(d, true, false), HasSubstr("rank 1; the same on ranks 0, 2\n"));
+}
+
+TEST(Alike, AnExitCodeComesWithTheLastLine) {
+  const Diagnosis d = Of(Logs("usage: --foo is not known\n"), Ends(2));
+  EXPECT_EQ(d.cause, "rank 1 ended with code 2; its last line: usage: --foo is not known");
+  EXPECT_EQ(d.alike, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(d.consequences.empty());
+  ASSERT_EQ(d.evidence.size(), 1u);
+  EXPECT_EQ(d.evidence[0].file, "b");
+}
+
+TEST(Alike, AnotherErrorIsNotTheSame) {
+  std::vector<LogText> logs = Logs("ready\n" + Trace("", "KeyError: 'a'"));
+  logs[0].text = Trace("", "KeyError: 'b'");
+  const Diagnosis d = Of(logs, Ends(1));
+  EXPECT_EQ(d.rank, 1);
+  EXPECT_EQ(d.alike, (std::vector<int>{2}));
+}
+
+TEST(Alike, WhoEndsOtherwiseIsToldWithoutTheOneToBlame) {
+  DiagnoseOptions options = Ends(1);
+  options.exits[2] = {.rank = 2, .code = 9, .after_stop = true, .time = 10.2};
+  std::vector<LogText> logs = Logs(Trace("", "ValueError: bad shape"));
+  logs[2].text = "leaving\n";
+  const Diagnosis d = Of(logs, options);
+  ASSERT_EQ(d.consequences.size(), 1u);
+  EXPECT_EQ(d.consequences[0].what, "ended with code 9");
+  EXPECT_EQ(d.consequences[0].ranks, (std::vector<int>{2}));
+}
+
+TEST(Alike, TheLastLineOfAKilledRankIsNoEvidence) {
+  DiagnoseOptions options;
+  options.exits = {{.rank = 0, .signal = SIGKILL, .time = 10}};
+  const Diagnosis d = Of({{.name = "a", .rank = 0, .text = Steps(1, 3) + "checkpoint saved\n"}}, options);
+  EXPECT_EQ(d.signature, "exit-sigkill");
+  EXPECT_TRUE(d.evidence.empty()) << d.evidence[0].text;
 }
 
 }  // namespace
