@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "place/facts.h"
 
 namespace lockstep::place {
@@ -162,8 +163,8 @@ std::optional<Said<int>> WorldAsNodes(Scene& scene) {
     in.Decides(world->source, fmt::format("counts nodes: {} GPU{} visible here", gpus, gpus == 1 ? " is" : "s are"));
     return world;
   }
-  in.Fail(fmt::format("{} can be read in two ways: {} nodes x {} = {} ranks, or {} nodes x {} = {} ranks",
-                      world->source, world->value, gpus, static_cast<int64_t>(world->value) * gpus, world->value / gpus,
+  in.Fail(fmt::format("{} can be read in two ways: {} nodes x {} = {} ranks, or {} x {} = {} ranks", world->source,
+                      world->value, gpus, static_cast<int64_t>(world->value) * gpus, Count(world->value / gpus, "node"),
                       gpus, world->value),
           "pass --nnodes");
   return std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "place/facts.h"
 
 namespace lockstep::place {
@@ -77,30 +78,31 @@ void Check(Scene& scene, const Facts& facts) {
   constexpr const char* kTwoJobs =
       "the variables are corrupt or belong to two jobs: correct them, or pass --level, --nnodes and --node-rank";
   auto below = [&](const char* what, std::optional<int> index, std::optional<int> count, const char* of,
-                   const char* hint) {
+                   const char* many, const char* hint) {
     if (index && count && *index >= *count)
-      in.Fail(fmt::format("{} {} does not exist in a job of {} {}", what, *index, *count, of), hint);
+      in.Fail(fmt::format("{} {} does not exist in a job of {}", what, *index, Count(*count, of, many)), hint);
   };
   if (facts.world && facts.rank && facts.rank->value >= facts.world->value)
-    in.Fail(fmt::format("rank {} does not exist in a job of {} ranks: {} is not below {}", facts.rank->value,
-                        facts.world->value, facts.rank->source, facts.world->source),
+    in.Fail(fmt::format("rank {} does not exist in a job of {}: {} is not below {}", facts.rank->value,
+                        Count(facts.world->value, "rank"), facts.rank->source, facts.world->source),
             kTwoJobs);
-  below("rank", out.rank, out.world_size, "ranks", kTwoJobs);
-  below("node", out.node_rank, out.nnodes, "nodes",
+  below("rank", out.rank, out.world_size, "rank", "ranks", kTwoJobs);
+  below("node", out.node_rank, out.nnodes, "node", "nodes",
         "correct --node-rank or --nnodes, or the variables they come from (evidence below)");
-  below("local rank", out.local_rank, out.nproc_per_node, "ranks per node",
+  below("local rank", out.local_rank, out.nproc_per_node, "rank per node", "ranks per node",
         "correct LOCAL_RANK or --nproc-per-node, or the variables they come from");
-  below("local rank", out.local_rank, out.world_size, "ranks", kTwoJobs);
+  below("local rank", out.local_rank, out.world_size, "rank", "ranks", kTwoJobs);
   if (out.level != Level::kProcess || !out.world_size) return;
   const int nnodes = out.nnodes.value_or(1), nproc = out.nproc_per_node.value_or(1), world = *out.world_size;
   if (nproc > world || nnodes > world)
-    in.Fail(fmt::format("{} nodes and {} ranks on this node do not fit in a world of {}", nnodes, nproc, world),
+    in.Fail(fmt::format("{} and {} on this node do not fit in a world of {}", Count(nnodes, "node"),
+                        Count(nproc, "rank"), world),
             kTwoJobs);
   else if (out.nnodes && out.nproc_per_node && out.nproc_by_node.empty() &&
            static_cast<int64_t>(nnodes) * nproc != world)
-    in.Warn(fmt::format(
-        "{} nodes x {} ranks on this node is {}, the world is {}: nodes of different size, or variables of two jobs",
-        nnodes, nproc, static_cast<int64_t>(nnodes) * nproc, world));
+    in.Warn(
+        fmt::format("{} x {} on this node is {}, the world is {}: nodes of different size, or variables of two jobs",
+                    Count(nnodes, "node"), Count(nproc, "rank"), static_cast<int64_t>(nnodes) * nproc, world));
 }
 
 }  // namespace lockstep::place

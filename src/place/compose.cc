@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/text.h"
 #include "place/facts.h"
 
 namespace lockstep::place {
@@ -127,7 +128,7 @@ void NodeCounts(Scene& scene, Facts* facts) {
     SetRanksPerNode(scene, facts->nproc, true);
     const int gpus = scene.machine.gpus;
     if (!elsewhere && ((gpus > 1 && facts->nproc->value != gpus) || (gpus > 0 && facts->nproc->value > gpus)))
-      in.Warn(fmt::format("{}: {} ranks on this node, beside {}", facts->nproc->source, facts->nproc->value,
+      in.Warn(fmt::format("{}: {} on this node, beside {}", facts->nproc->source, Count(facts->nproc->value, "rank"),
                           VisibleGpus(scene.machine)));
   } else if (elsewhere) {
     in.Supports("no node of the allocation", "each node counts its own GPUs");
@@ -163,7 +164,7 @@ std::optional<Said<int>> DeriveLocalSize(Scene& scene) {
   const int world = *out.world_size, gpus = scene.machine.gpus;
   if (world == 1) return Said<int>{1, "a world of one"};
   if (out.nnodes && world % *out.nnodes == 0)
-    return Said<int>{world / *out.nnodes, fmt::format("{} ranks on {} nodes", world, *out.nnodes)};
+    return Said<int>{world / *out.nnodes, fmt::format("{} ranks on {}", world, Count(*out.nnodes, "node"))};
   std::optional<std::string> master = scene.in.Text("MASTER_ADDR");
   if (master && IsLoopback(*master))
     return Said<int>{world, scene.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
