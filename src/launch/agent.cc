@@ -15,6 +15,7 @@
 #include "launch/log_excerpt.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
+#include "record/metrics.h"
 
 namespace lockstep::launch {
 namespace {
@@ -25,7 +26,8 @@ constexpr Millis kUnreachable{2000};    // node 0 silent for so long is not wait
 constexpr Millis kFinishMargin{30000};  // beyond the grace, for node 0 to say how the job ended
 constexpr Millis kLook{200};
 constexpr Millis kTuningPatience{5000};
-constexpr size_t kExcerpt = 128 << 10;    // of one rank's log
+constexpr size_t kExcerpt = 128 << 10;  // of one rank's log
+constexpr size_t kMetricsEnd = 64 << 10;
 constexpr size_t kExcerpts = 4 << 20;     // of all ranks of this node
 constexpr double kUptimeIsProgress = 60;  // contract: failing every other sign, a minute of life
 
@@ -73,6 +75,8 @@ void ReadErrorFile(const std::string& path, RankExit* exit) {
     exit->error_message = Text(message, "message");
     if (auto extra = message.find("extraInfo"); extra != message.end() && extra->is_object()) {
       exit->error_detail = Text(*extra, "py_callstack");
+      exit->error_hint = Text(*extra, "hint");
+      exit->refused = Flag(*extra, "refused");
       exit->error_time = std::strtod(Text(*extra, "timestamp").c_str(), nullptr);
     }
   }
@@ -88,7 +92,7 @@ Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<re
       events_(std::move(events)),
       supervisor_(loop, pump,
                   {[this](const Supervisor::Ended& ended) { OnEnded(ended); },
-                   [this](std::vector<pid_t> stuck) { OnGone(std::move(stuck)); },
+                   [this](Supervisor::Gone gone) { OnGone(std::move(gone)); },
                    [this](const std::vector<int>& ranks) {
                      if (ranks.empty()) return;
                      events_.say(fmt::format("{} {} did not end within {} (--grace): killed",
@@ -114,6 +118,7 @@ void Agent::OnMessage(const Json& message) {
   } else if (type == "stacks") {
     watch_.Collect(message);
   } else if (type == "finish") {
+    if (Flag(message, "discard") && own_ && options_.run.log_dir.empty()) own_->Discard(attempt_);
     events_.finished(static_cast<int>(Number(message, "exit_code", 3)), Text(message, "reason"), Text(message, "hint"));
   }
 }
@@ -343,7 +348,7 @@ void Agent::OnEnded(const Supervisor::Ended& ended) {
 void Agent::FlushHeld() {
   for (const auto& ended : held_) SendExit(ended, ended.after_stop || stop_signal_ != 0);
   held_.clear();
-  if (std::exchange(gone_held_, false)) SendStopped(stuck_);
+  if (std::exchange(gone_held_, false)) SendStopped(gone_);
 }
 
 void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
@@ -362,13 +367,13 @@ void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
   events_.send(message);
 }
 
-void Agent::OnGone(std::vector<pid_t> stuck) {
-  stuck_ = std::move(stuck);
+void Agent::OnGone(Supervisor::Gone gone) {
+  gone_ = std::move(gone);
   if (!held_.empty()) {
     gone_held_ = true;
     return;
   }
-  SendStopped(stuck_);
+  SendStopped(gone_);
 }
 
 RankExit Agent::Details(const Supervisor::Ended& ended) const {
@@ -376,12 +381,17 @@ RankExit Agent::Details(const Supervisor::Ended& ended) const {
   exit.rank = ended.rank;
   exit.tail = pump_.Tail(ended.rank);
   exit.log = dir_->LogPath(attempt_, node_, ended.rank);
+  record::MetricFollower metrics(dir_->MetricsPath(ended.rank));
+  metrics.SkipToLast(kMetricsEnd);
+  metrics.Read([&](const record::MetricLine& line) {
+    if (line.attempt == attempt_ && line.step) exit.step = static_cast<int64_t>(*line.step);
+  });
   ReadErrorFile(dir_->ErrorFilePath(attempt_, node_, ended.rank), &exit);
   if (ended.status.signal == SIGKILL && !ended.after_stop) exit.evidence = oom_.Evidence(ended.pid);
   return exit;
 }
 
-void Agent::SendStopped(const std::vector<pid_t>& stuck) {
+void Agent::SendStopped(const Supervisor::Gone& gone) {
   active_ = false;
   watch_.Stop();
   pipes_.reset();
@@ -413,12 +423,16 @@ void Agent::SendStopped(const std::vector<pid_t>& stuck) {
     }
   }
   std::string words;
-  for (pid_t pid : stuck) {
+  for (pid_t pid : gone.stuck) {
     words += fmt::format("{}pid {} does not die (state {}): {}", words.empty() ? "" : "; ", pid, ProcessState(pid),
                          ProcessCommand(pid));
   }
   if (!lost_.empty()) return FinishAlone();
-  events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}});
+  Json left = Json::array();
+  for (const auto& process : gone.left) {
+    left.push_back({{"rank", process.rank}, {"pid", process.pid}, {"command", process.command}});
+  }
+  events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}, {"left", std::move(left)}});
 }
 
 void Agent::TellProgress() {

@@ -65,13 +65,13 @@ class Agent {
   void ApplyTuning(const Json& message);
   void Stop(int signal, Millis grace);
   void OnEnded(const Supervisor::Ended& ended);
-  void OnGone(std::vector<pid_t> stuck);
+  void OnGone(Supervisor::Gone gone);
   void SayStopping(int signal);
   void AwaitFinish();
   void FinishAlone();
   void FlushHeld();
   void SendExit(const Supervisor::Ended& ended, bool after_stop);
-  void SendStopped(const std::vector<pid_t>& stuck);
+  void SendStopped(const Supervisor::Gone& gone);
   RankExit Details(const Supervisor::Ended& ended) const;
   void TellProgress();
   void RecordProgress();
@@ -99,7 +99,7 @@ class Agent {
   bool gone_held_ = false;
   bool stop_said_ = false;
   Millis grace_{0};  // of the stop under way
-  std::vector<pid_t> stuck_;
+  Supervisor::Gone gone_;
   bool told_progress_ = false;
   int stop_signal_ = 0;
   TimePoint stop_time_{};

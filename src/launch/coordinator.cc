@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/process.h"
+#include "base/text.h"
 
 namespace lockstep::launch {
 namespace {
@@ -137,7 +138,7 @@ void Coordinator::OnMessage(int index, const Json& message) {
   const std::string type = Text(message, "type");
   if (state_ == State::kFinished || type == "ping") return;
   if (type == "started") {
-    seat.started = true;
+    seat.started = ran_ = true;
   } else if (type == "progress") {
     if (!progressed_) {
       progressed_ = true;
@@ -185,6 +186,7 @@ void Coordinator::OnMessage(int index, const Json& message) {
 
 void Coordinator::OnExit(Seat& seat, const Json& message) {
   RankExit exit = RankExit::FromJson(message);
+  ran_ = true;
   exit.node = seat.node;
   exit.host = seat.member.host;
   exit.time = UnixSeconds();
@@ -200,9 +202,12 @@ void Coordinator::OnExit(Seat& seat, const Json& message) {
                   {"after_stop", exit.after_stop}});
   const bool failed = !exit.success();
   if (failed && state_ == State::kRunning) {
-    if (exit.code != kResumeMe) {
-      events_.say(fmt::format("rank {} (node {}, {}, pid {}) ended with {} after {:.1f} s; stopping the other ranks",
-                              exit.rank, exit.node, exit.host, exit.pid, exit.Describe(), exit.uptime));
+    // The end of a single rank is told by the summary that follows; what our engine refuses, too.
+    const bool refused = options_.engine && exit.signal == 0 && (exit.code == 2 || exit.code == 3);
+    if (exit.code != kResumeMe && world_ > 1 && !refused) {
+      events_.say(fmt::format("rank {} (node {}, {}, pid {}) ended with {} after {:.1f} s; stopping the other {}",
+                              exit.rank, exit.node, exit.host, exit.pid, exit.Describe(), exit.uptime,
+                              world_ == 2 ? "rank" : "ranks"));
     }
     exits_.push_back(std::move(exit));
     return BeginStop(SIGTERM, "a rank failed");
@@ -223,6 +228,9 @@ void Coordinator::OnStopped(Seat& seat, const Json& message) {
         if (exit.rank != more.rank) continue;
         exit.error_message = more.error_message;
         exit.error_detail = more.error_detail;
+        exit.error_hint = more.error_hint;
+        exit.step = more.step;
+        exit.refused = more.refused;
         exit.error_time = more.error_time;
         exit.evidence = more.evidence;
         exit.tail = more.tail;
@@ -233,8 +241,29 @@ void Coordinator::OnStopped(Seat& seat, const Json& message) {
   if (const std::string stuck = Text(message, "stuck"); !stuck.empty()) {
     events_.say(fmt::format("warning: {}: {}", seat.member.Who(), stuck));
   }
+  TellLeftRunning(seat, message);
   seat.stopped = true;
   CheckStopped();
+}
+
+// Processes that outlived ranks that succeeded: their owner may have counted on them.
+void Coordinator::TellLeftRunning(const Seat& seat, const Json& message) {
+  const auto left = message.find("left");
+  if (left == message.end() || !left->is_array() || left->empty()) return;
+  std::map<int64_t, std::vector<std::string>> by_rank;
+  for (const auto& process : *left) {
+    by_rank[Number(process, "rank", -1)].push_back(
+        fmt::format("{} (pid {})", Printable(Text(process, "command"), 120), Number(process, "pid")));
+  }
+  for (auto& [rank, processes] : by_rank) {
+    const size_t count = processes.size();
+    if (count > 4) processes.resize(4);
+    events_.say(fmt::format("{} succeeded and left {} running, which {} ended: {}{}",
+                            rank < 0 ? fmt::format("a rank of node {}", seat.node) : fmt::format("rank {}", rank),
+                            Count(static_cast<int64_t>(count), "process", "processes"), count == 1 ? "was" : "were",
+                            fmt::join(processes, ", "), count > 4 ? fmt::format(" and {} more", count - 4) : ""));
+  }
+  events_.record("left_running", {{"attempt", attempt_}, {"node", seat.node}, {"processes", *left}});
 }
 
 void Coordinator::BeginStop(int signal, const std::string& why) {
@@ -390,11 +419,11 @@ void Coordinator::Decide() {
     const RankExit& first = failures.front();
     outcome.end = End::kFailed;
     outcome.exit_code = 5;
-    outcome.reason =
-        fmt::format("rank {} on node {} ({}) failed first: {}", first.rank, first.node, first.host, first.Describe());
+    outcome.reason = FailureReason(first, world_);
+    outcome.hint = first.error_hint;
     signature = FailureSignature(first);
     if (options_.engine && first.signal == 0 && (first.code == 2 || first.code == 3)) {
-      outcome.end = progressed_ ? End::kFailed : End::kEnvironment;
+      outcome.end = first.refused && !progressed_ ? End::kEnvironment : End::kFailed;
       outcome.exit_code = first.code;
       if (!first.error_message.empty()) outcome.reason = first.error_message;
       return Examine(std::move(outcome), signature, /*final=*/true);
@@ -406,7 +435,7 @@ void Coordinator::Decide() {
     outcome.failures.clear();
     return Finish(std::move(outcome));
   } else {
-    outcome.reason = fmt::format("all {} ranks succeeded", world_);
+    outcome.reason = world_ == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", world_);
     return Finish(std::move(outcome));
   }
   Examine(std::move(outcome), signature, /*final=*/false);
@@ -427,6 +456,8 @@ void Coordinator::Finish(Outcome outcome) {
     if (exit.killed) outcome.killed.push_back(exit.rank);
   }
   std::sort(outcome.killed.begin(), outcome.killed.end());
+  const bool refused = outcome.end == End::kEnvironment && start_failure_.ok() && attempt_ == options_.first_attempt;
+  outcome.started = ran_ && !refused;
   bool remote = false;
   for (auto& [index, seat] : seats_) {
     if (!seat.connection) continue;
@@ -435,8 +466,11 @@ void Coordinator::Finish(Outcome outcome) {
       continue;
     }
     remote = true;
-    Send(seat,
-         {{"type", "finish"}, {"exit_code", outcome.exit_code}, {"reason", outcome.reason}, {"hint", outcome.hint}});
+    Send(seat, {{"type", "finish"},
+                {"exit_code", outcome.exit_code},
+                {"reason", outcome.reason},
+                {"hint", outcome.hint},
+                {"discard", !outcome.started}});
     seat.connection->CloseAfterFlush(kGoodbye);
   }
   if (!remote) return events_.finished(outcome);

@@ -99,6 +99,7 @@ class Coordinator {
   void OnClosed(int index, const std::string& why);
   void OnExit(Seat& seat, const Json& message);
   void OnStopped(Seat& seat, const Json& message);
+  void TellLeftRunning(const Seat& seat, const Json& message);
   void OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict);
 
   void CheckGathered();
@@ -165,6 +166,7 @@ class Coordinator {
   std::string unreached_;  // members that went away while it was
   Status start_failure_;
   bool progressed_ = false;
+  bool ran_ = false;  // ranks were started, in any attempt of this launch
   TransportCensus transports_;
   TimePoint stop_sent_{};
   RestartPolicy policy_;

@@ -48,6 +48,22 @@ void AddAlternative(const std::optional<Diagnosis>& found, Diagnosis* seen) {
       {found->signature, found->cause, found->remedy, found->confidence, found->rank, found->node});
 }
 
+// Who ended first need not be where it began: the headline and the diagnosis must name the same rank.
+void NameTheSameRank(const Diagnosis& diagnosis, int world, Outcome* outcome) {
+  std::vector<RankExit>& failures = outcome->failures;
+  if (outcome->end != End::kFailed || diagnosis.verdict != diagnose::Verdict::kFailure || diagnosis.rank < 0) return;
+  if (failures.empty() || failures.front().rank == diagnosis.rank) return;
+  const auto found =
+      std::find_if(failures.begin(), failures.end(), [&](const RankExit& exit) { return exit.rank == diagnosis.rank; });
+  if (found == failures.end()) {
+    outcome->reason += fmt::format("; it began at rank {}", diagnosis.rank);
+    return;
+  }
+  const std::string before = FailureReason(failures.front(), world);
+  std::rotate(failures.begin(), found, found + 1);
+  if (outcome->reason == before) outcome->reason = FailureReason(failures.front(), world);
+}
+
 // Before a restart nobody reads more.
 std::string Short(const Diagnosis& diagnosis) {
   std::string line;  // of the program
@@ -212,6 +228,7 @@ std::optional<Diagnosis> Coordinator::EngineDiagnosis(const Outcome& outcome) co
   found.verdict = diagnose::Verdict::kFailure;
   found.signature = first.code == 2 ? "config" : "environment";
   found.cause = first.error_message;
+  found.remedy = first.error_hint;
   found.restart = diagnose::Restart::kAfterFix;
   found.confidence = 1;
   found.rank = first.rank;
@@ -233,6 +250,11 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
     diagnosis = std::move(seen);
   }
   if (diagnosis) {
+    // What the program itself says about the remedy is nearer to the matter than what is known in general.
+    if (!outcome.failures.empty() && !outcome.failures.front().error_hint.empty()) {
+      diagnosis->remedy = outcome.failures.front().error_hint;
+    }
+    NameTheSameRank(*diagnosis, world_, &outcome);
     outcome.diagnosis = diagnose::ToJson(*diagnosis);
     // What the launcher saw itself and the engine's own words stand in the reason already.
     if (diagnosis->verdict == diagnose::Verdict::kFailure && !stalled && !lost && !EngineDiagnosis(outcome)) {
@@ -243,8 +265,10 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
     events_.record("diagnosis", {{"attempt", attempt_}, {"diagnosis", outcome.diagnosis}});
   }
   if (final) return Finish(std::move(outcome));
-  const auto verdict = stop_signal_ != 0 ? RestartPolicy::Verdict{}
-                                         : policy_.Judge(signature, progressed_, diagnosis ? &*diagnosis : nullptr);
+  const auto verdict = stop_signal_ != 0
+                           ? RestartPolicy::Verdict{}
+                           : policy_.Judge(signature, progressed_, diagnosis ? &*diagnosis : nullptr,
+                                           outcome.failures.empty() ? std::nullopt : outcome.failures.front().step);
   if (!verdict.restart) {
     if (policy_.budget() > 0 && stop_signal_ == 0) outcome.reason += fmt::format(" ({})", verdict.why);
     return Finish(std::move(outcome));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "launch/coordinator.h"
 #include "launch/seat.h"
 
@@ -107,8 +108,8 @@ Status Coordinator::AssignSeats() {
     for (auto& [index, seat] : seats_) {
       if (seat.member.world > 0 && seat.member.world != world_) {
         return Status(Code::kRendezvous,
-                      fmt::format("the numbers of ranks do not add up: the nodes bring {} ranks, {} expects {}", world_,
-                                  seat.member.Who(), seat.member.world),
+                      fmt::format("the numbers of ranks do not add up: the nodes bring {}, {} expects {}",
+                                  Count(world_, "rank"), seat.member.Who(), seat.member.world),
                       "give every node the same --nproc-per-node, or correct what `lockstep explain` shows there");
       }
     }

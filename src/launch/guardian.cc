@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/text.h"
 
 namespace lockstep::launch {
 namespace {
@@ -32,7 +33,8 @@ sigset_t Handled() {
 void EndOrphans(std::chrono::milliseconds grace) {
   if (ReapAll()) return;
   const auto orphans = Descendants(getpid());
-  fmt::print(stderr, "lockstep: stopping {} processes it left\n", orphans.size());
+  fmt::print(stderr, "lockstep: stopping {} it left\n",
+             Count(static_cast<int64_t>(orphans.size()), "process", "processes"));
   for (pid_t pid : orphans) kill(pid, SIGTERM);
   const double patience = std::min(5.0, grace.count() / 1000.0);
   const TimePoint start = Now();

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "base/sockets.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
@@ -69,10 +70,19 @@ class Launcher {
     }
   }
   int Fail(const Status& status) {
+    if (run_dir_ && !KeepsRecord()) run_dir_->Discard(run_dir_->first_attempt());
     fmt::print(stderr, "lockstep: {}\n", status.ToString());
+    if (plan_.options.json) Print(RefusalJson(status));
     return ExitCode(status);
   }
+  static void Print(const Json& document) {
+    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    fflush(stdout);
+  }
+  // A launch that never started leaves nothing, unless its user named a place for records.
+  bool KeepsRecord() const { return !plan_.options.log_dir.empty(); }
   std::string FirstLine() const;
+  std::string NameLine() const;
   std::string worker_master() const;
 
   LaunchPlan plan_;
@@ -107,8 +117,16 @@ std::string Launcher::FirstLine() const {
     return fmt::format("rank {} of {} on {} ({}, one launcher per rank)", self_.index, self_.count, self_.host,
                        p.platform);
   }
-  return fmt::format("{} rank{} on this node, {} node{} ({}); nproc-per-node from {}", self_.nproc,
-                     self_.nproc == 1 ? "" : "s", self_.count, self_.count == 1 ? "" : "s", p.platform, p.nproc_source);
+  return fmt::format("{} on this node, {}{} (nproc-per-node: {})", Count(self_.nproc, "rank"),
+                     Count(self_.count, "node"), p.platform == "local" ? "" : ", " + p.platform, p.nproc_source);
+}
+
+// What the commands that look at a run have to be given.
+std::string Launcher::NameLine() const {
+  const std::string root = plan_.options.log_dir.empty() ? record::kDefaultRoot : plan_.options.log_dir;
+  const std::string where = plan_.options.log_dir.empty() ? "" : " --log-dir " + ShellQuote(root);
+  return fmt::format("run {} in {}/{} (lockstep watch {}{})", run_dir_->name(), root, run_dir_->name(),
+                     ShellQuote(run_dir_->name()), where);
 }
 
 Status Launcher::Prepare() {
@@ -128,9 +146,8 @@ Status Launcher::Prepare() {
       if (!listener.ok()) return listener.status();
       listener_ = std::move(*listener);
     }
-    const std::vector<std::string>& args = plan_.options.args;
-    const std::string stem = plan_.options.runs_engine() && args.size() > 1 ? args[1] : plan_.options.program;
-    const std::string name = plan_.options.name.empty() ? record::DefaultName(stem) : plan_.options.name;
+    const std::string name =
+        plan_.options.name.empty() ? record::DefaultName(NameStem(plan_.options)) : plan_.options.name;
     auto dir = record::RunDir::Create(plan_.options.log_dir, name, /*authority=*/true, 0);
     if (!dir.ok()) return dir.status();
     run_dir_ = std::make_unique<record::RunDir>(std::move(*dir));
@@ -344,19 +361,21 @@ void Launcher::OnFinished(const Outcome& outcome) {
     context.warnings.push_back(fmt::format("the console was slow: {} lines were not shown; they are in the logs",
                                            stats.console_lines_skipped));
   }
-  run_dir_->AppendEvent("run_ended", {{"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+  const bool kept = outcome.started || KeepsRecord() || !run_dir_->Discard(run_dir_->first_attempt());
   Json report = ReportJson(outcome, context);
-  const Status written = run_dir_->WriteReport(report);
-  if (!written.ok()) context.warnings.push_back("the report could not be written: " + written.message());
+  if (kept) {
+    run_dir_->AppendEvent("run_ended", {{"exit_code", outcome.exit_code}, {"reason", outcome.reason}});
+    const Status written = run_dir_->WriteReport(report);
+    if (!written.ok()) context.warnings.push_back("the report could not be written: " + written.message());
+  }
   for (const std::string& warning : context.warnings) Say("warning: " + warning);
   Say(ReportText(outcome, context));
-  Say(fmt::format("run directory: {}", run_dir_->path()));
+  if (kept) Say(fmt::format("run directory: {}", run_dir_->path()));
   if (plan_.options.json) {
-    report["run_dir"] = run_dir_->path();
-    report["name"] = run_dir_->name();
+    report["run_dir"] = kept ? Json(run_dir_->path()) : Json();
+    report["name"] = kept ? Json(run_dir_->name()) : Json();
     pump_->FlushConsole(Now() + Millis(2000));
-    fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
-    fflush(stdout);
+    Print(report);
   }
   Exit(outcome.exit_code);
 }
@@ -365,6 +384,7 @@ int Launcher::Run() {
   const Status prepared = Prepare();
   if (!prepared.ok()) return Fail(prepared);
   if (!plan_.options.quiet) Say(FirstLine());
+  if (!plan_.options.quiet && run_dir_) Say(NameLine());
   for (const std::string& warning : plan_.placement.warnings) Say("warning: " + warning);
   AgentOptions agent_options;
   agent_options.run = plan_.options;

@@ -1,10 +1,17 @@
 #include "launch/outcome.h"
 
+#include <fmt/format.h>
+
 #include "base/process.h"
 
 namespace lockstep::launch {
 
 std::string RankExit::Describe() const { return DescribeExit(ExitStatus{code, signal, core_dumped}); }
+
+std::string FailureReason(const RankExit& exit, int world) {
+  return fmt::format("rank {} on node {} ({}) failed{}: {}", exit.rank, exit.node, exit.host, world > 1 ? " first" : "",
+                     exit.Describe());
+}
 
 Json RankExit::ToJson() const {
   return Json{{"rank", rank},
@@ -21,6 +28,9 @@ Json RankExit::ToJson() const {
               {"error_time", error_time},
               {"error_message", error_message},
               {"error_detail", error_detail},
+              {"error_hint", error_hint},
+              {"step", step ? Json(*step) : Json()},
+              {"refused", refused},
               {"evidence", evidence},
               {"tail", tail},
               {"log", log}};
@@ -47,6 +57,9 @@ RankExit RankExit::FromJson(const Json& json) {
   exit.error_time = real("error_time");
   exit.error_message = Text(json, "error_message");
   exit.error_detail = Text(json, "error_detail");
+  exit.error_hint = Text(json, "error_hint");
+  if (auto it = json.find("step"); it != json.end() && it->is_number_integer()) exit.step = it->get<int64_t>();
+  exit.refused = Flag(json, "refused");
   exit.evidence = Text(json, "evidence");
   exit.tail = Text(json, "tail");
   exit.log = Text(json, "log");

@@ -2,6 +2,7 @@
 // words by report.h. Plain values.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,17 +27,23 @@ struct RankExit {
   double time = 0;        // when the coordinator heard of it, seconds since 1970
   double error_time = 0;  // time stamp inside its error file, 0: none
   // Filled when its node has stopped:
-  std::string error_message;  // of TORCHELASTIC_ERROR_FILE
-  std::string error_detail;   // its traceback
-  std::string evidence;       // kernel's or cgroup's word on an OOM kill
-  std::string tail;           // last log lines
-  std::string log;            // path on its node
+  std::string error_message;    // of TORCHELASTIC_ERROR_FILE
+  std::string error_detail;     // its traceback
+  std::string error_hint;       // what to do, where the program says it (our engine does)
+  std::optional<int64_t> step;  // last one in its metric lines of this attempt
+  bool refused = false;         // our engine: its configuration or this machine was refused before training began
+  std::string evidence;         // kernel's or cgroup's word on an OOM kill
+  std::string tail;             // last log lines
+  std::string log;              // path on its node
 
   bool success() const { return code == 0 && signal == 0; }
   std::string Describe() const;  // "exit code 1", "SIGKILL (signal 9)"
   Json ToJson() const;
   static RankExit FromJson(const Json& json);
 };
+
+// "rank 3 on node 1 (gpu-1) failed first: exit code 1"; of a job of one rank it says no "first".
+std::string FailureReason(const RankExit& exit, int world);
 
 enum class End { kSucceeded, kFailed, kNodeLost, kStalled, kStopped, kSaved, kRendezvous, kEnvironment };
 
@@ -50,8 +57,9 @@ struct Outcome {
   int attempts = 0;                // of this launch
   int attempt = 0;                 // number of the last one
   int restarts = 0;
-  Json stall;      // of an attempt that stalled: what was found (docs/hang.md); null: none
-  Json diagnosis;  // of the last failed attempt, as diagnose::ToJson writes it; null: none
+  bool started = true;  // false: refused before any rank did its work, and nothing has to be kept
+  Json stall;           // of an attempt that stalled: what was found (docs/hang.md); null: none
+  Json diagnosis;       // of the last failed attempt, as diagnose::ToJson writes it; null: none
   std::string diagnosis_text;
   bool sure = false;  // of the diagnosis: it says what the last lines would
 };

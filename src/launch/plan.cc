@@ -91,6 +91,21 @@ int LauncherPort(const LaunchPlan& plan) {
   return ProcessLevel(plan) ? master + 1 : master;
 }
 
+std::string NameStem(const RunOptions& options) {
+  if (options.runs_engine() && options.args.size() > 1) return options.args[1];
+  std::string program = options.program;
+  while (program.size() > 1 && program.ends_with('/')) program.pop_back();
+  // The last part that is no __main__: "pkg.train", "pkg.train.__main__" and "pkg/train.py" are all "train".
+  const auto take_last = [&](char separator, std::string_view main) {
+    if (program.size() > main.size() + 1 && program.ends_with(main) &&
+        program[program.size() - main.size() - 1] == separator) {
+      program.resize(program.size() - main.size() - 1);
+    }
+    return program.substr(program.rfind(separator) + 1);
+  };
+  return options.module ? take_last('.', "__main__") : take_last('/', "__main__.py");
+}
+
 std::string EffectiveConfig(const LaunchPlan& plan) {
   const RunOptions& o = plan.options;
   const place::Placement& p = plan.placement;
@@ -141,8 +156,9 @@ std::string DescribePlan(const LaunchPlan& plan, bool json) {
   if (json) return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::vector<std::string> quoted;
   for (const std::string& word : plan.program.argv) quoted.push_back(ShellQuote(word));
-  std::string text = fmt::format("would start {} rank(s) on this node, {} node(s), platform {} (nproc-per-node: {})\n",
-                                 p.nproc_per_node.value_or(1), p.nnodes.value_or(1), p.platform, p.nproc_source);
+  std::string text = fmt::format("would start {} on this node, {}, platform {} (nproc-per-node: {})\n",
+                                 Count(p.nproc_per_node.value_or(1), "rank"), Count(p.nnodes.value_or(1), "node"),
+                                 p.platform, p.nproc_source);
   text += fmt::format("program:    {}\n", plan.program.description);
   text += fmt::format("command:    {}\n", fmt::join(quoted, " "));
   if (several) text += fmt::format("rendezvous: {}:{}\n", LauncherHost(plan), LauncherPort(plan));

@@ -27,6 +27,9 @@ struct LaunchPlan {
 // What would happen, for --dry-run: human text, or one JSON document.
 std::string DescribePlan(const LaunchPlan& plan, bool json);
 
+// What a run is named after when it is given no name: the script, the module without its packages, the recipe.
+std::string NameStem(const RunOptions& options);
+
 // config.yaml of the run directory: the settings in force, whoever set them.
 std::string EffectiveConfig(const LaunchPlan& plan);
 

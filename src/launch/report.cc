@@ -142,8 +142,17 @@ Json ReportJson(const Outcome& outcome, const ReportContext& context) {
   return report;
 }
 
+Json RefusalJson(const Status& status) {
+  return {{"outcome", "failed"},
+          {"exit_code", ExitCode(status)},
+          {"reason", status.message()},
+          {"do", status.hint()},
+          {"first_failure", nullptr}};
+}
+
 std::string ReportText(const Outcome& outcome, const ReportContext& context) {
-  std::string text = fmt::format("{} after {} (exit code {}): {}", Name(outcome.end),
+  const char* heading = outcome.end == End::kEnvironment ? "not started" : Name(outcome.end);
+  std::string text = fmt::format("{} after {} (exit code {}): {}", heading,
                                  FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))),
                                  outcome.exit_code, outcome.reason);
   if (!outcome.killed.empty()) {
@@ -153,10 +162,11 @@ std::string ReportText(const Outcome& outcome, const ReportContext& context) {
   }
   if (outcome.end == End::kFailed && !outcome.failures.empty()) {
     const RankExit& first = outcome.failures[0];
-    text += fmt::format("\n  rank {} (local rank {} on node {}, host {}, pid {}): {} after {:.1f} s", first.rank,
-                        first.local_rank, first.node, first.host, first.pid, first.Describe(), first.uptime);
+    text +=
+        fmt::format("\n  local rank {}, pid {}, {:.1f} s after its start", first.local_rank, first.pid, first.uptime);
     if (!first.evidence.empty()) text += "\n  evidence: " + first.evidence;
-    if (!first.error_message.empty()) text += "\n  error: " + first.error_message;
+    const bool said = outcome.sure || outcome.reason.find(first.error_message) != std::string::npos;
+    if (!first.error_message.empty() && !said) text += "\n  error: " + first.error_message;
     if (!first.tail.empty() && !outcome.sure) {
       std::string lines = LastLines(first.tail, outcome.diagnosis_text.empty() ? kShownLines : kShownLines / 3);
       lines.pop_back();

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/status.h"
 #include "launch/outcome.h"
 
 namespace lockstep::launch {
@@ -18,6 +19,9 @@ struct ReportContext {
 };
 
 Json ReportJson(const Outcome& outcome, const ReportContext& context);
+
+// The document of --json when nothing could be started.
+Json RefusalJson(const Status& status);
 
 // The end as a person wants to read it: what happened, the first failing rank with its last words, what to do, where
 // the logs are. Several lines, no trailing newline.

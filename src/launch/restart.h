@@ -1,7 +1,7 @@
 // Whether a failed attempt is tried again: one budget for the whole job, a pause that doubles, no second chance for a
-// failure before first progress that repeats itself to the letter, and none at all for an error that a diagnosis knows
-// to be the program's own. A wrong "no" costs a night, a wrong "yes" a minute: only a sure diagnosis stops a job, and
-// after progress only one that came twice and no further. Pure; owned by the coordinator.
+// failure that repeats itself before first progress or at the very same step, and none at all for an error that a
+// diagnosis knows to be the program's own. A wrong "no" costs a night, a wrong "yes" a minute: what was done from
+// outside (kill, preemption) and what came further than before is always tried again. Pure; owned by the coordinator.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,10 @@ class RestartPolicy {
   };
 
   // `failure` is what ended the attempt, `progressed` whether any rank had made progress in it, `diagnosis` what was
-  // found in the logs (null: nothing).
-  Verdict Judge(const std::string& failure, bool progressed, const diagnose::Diagnosis* diagnosis = nullptr);
+  // found in the logs (null: nothing), `step` the last one in the metric lines of the rank that failed, if it writes
+  // any; otherwise the diagnosis may know it.
+  Verdict Judge(const std::string& failure, bool progressed, const diagnose::Diagnosis* diagnosis = nullptr,
+                std::optional<int64_t> step = std::nullopt);
 
   int used() const { return used_; }
   int budget() const { return budget_; }
@@ -37,7 +39,7 @@ class RestartPolicy {
   int used_ = 0;
   int free_ = 0;  // restarts after a preemption
   std::string last_failure_;
-  std::string last_cause_;            // of a sure diagnosis that does not say "restart"
+  std::string last_cause_;            // in the words of the diagnosis, else as last_failure_
   std::optional<int64_t> last_step_;  // and how far that attempt came
 };
 

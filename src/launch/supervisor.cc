@@ -6,12 +6,17 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+
+#include "base/files.h"
+#include "base/text.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr double kLeftoverSeconds = 5;
+constexpr double kFarewellSeconds = 0.3;  // helpers such as Python's resource tracker end by themselves in this time
 
 // A shell that runs the program as its child does not pass signals on; then the whole group must hear them.
 bool IsShell(pid_t pid) {
@@ -31,6 +36,16 @@ void Deliver(const Process& process, int signal) {
   } else {
     SignalProcess(process, signal);
   }
+}
+
+// The rank that a process belongs to, by the environment it inherited; -1: it cannot be read.
+int RankOf(pid_t pid) {
+  const Result<std::string> environment = ReadFile(fmt::format("/proc/{}/environ", pid), 4 << 20);
+  if (!environment.ok()) return -1;
+  for (const std::string& entry : Split(*environment, '\0')) {
+    if (entry.starts_with("RANK=")) return std::atoi(entry.c_str() + 5);
+  }
+  return -1;
 }
 
 struct Pipe {
@@ -124,6 +139,7 @@ void Supervisor::OnExit(size_t i) {
   const auto status = TryWait(rank.process.pid);
   if (!status) return;
   rank.alive = false;
+  rank.succeeded = status->success();
   --alive_;
   if (rank.process.pidfd) {
     loop_.Unwatch(rank.process.pidfd.get());
@@ -199,8 +215,27 @@ void Supervisor::KillAll() {
 
 void Supervisor::Finish() {
   if (kill_timer_ != 0) loop_.Cancel(std::exchange(kill_timer_, 0));
-  std::vector<pid_t> stuck = KillDescendants(kLeftoverSeconds);
-  events_.gone(std::move(stuck));
+  Gone gone;
+  gone.left = LeftBySuccess();
+  gone.stuck = KillDescendants(kLeftoverSeconds);
+  events_.gone(std::move(gone));
+}
+
+// What ranks that succeeded have left running. Of ranks that failed or were stopped it is no news.
+std::vector<Supervisor::LeftRunning> Supervisor::LeftBySuccess() {
+  std::vector<LeftRunning> left;
+  const auto succeeded = [](const Rank& rank) { return rank.succeeded; };
+  if (stopping_ || std::none_of(ranks_.begin(), ranks_.end(), succeeded)) return left;
+  const TimePoint start = Now();
+  std::vector<pid_t> pids;
+  while (!ReapAll() && !(pids = Descendants(getpid())).empty() && SecondsSince(start) < kFarewellSeconds) usleep(5000);
+  for (const pid_t pid : pids) {
+    const int number = RankOf(pid);
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.plan.rank == number; });
+    const bool news = rank != ranks_.end() ? rank->succeeded : std::all_of(ranks_.begin(), ranks_.end(), succeeded);
+    if (news && ProcessState(pid) != 0) left.push_back({number, pid, ProcessCommand(pid)});
+  }
+  return left;
 }
 
 std::vector<pid_t> Supervisor::pids() const {

@@ -35,10 +35,18 @@ class Supervisor {
     bool after_stop = false;
     bool killed = false;  // had not ended when the grace was over
   };
+  struct LeftRunning {  // a process that outlived its rank
+    int rank = -1;      // -1: not known
+    pid_t pid = 0;
+    std::string command;
+  };
+  struct Gone {
+    std::vector<pid_t> stuck;       // processes that do not die
+    std::vector<LeftRunning> left;  // ended by us although their ranks had succeeded
+  };
   struct Events {
     std::function<void(const Ended&)> ended;  // one rank
-    // All ranks and everything they left running are gone; `stuck` are processes that do not die.
-    std::function<void(std::vector<pid_t> stuck)> gone;
+    std::function<void(Gone)> gone;           // all ranks and everything they left running
     // The grace is over and these ranks have not ended: they are being killed. May be empty.
     std::function<void(const std::vector<int>& ranks)> overdue;
   };
@@ -67,12 +75,14 @@ class Supervisor {
     TimePoint started;
     bool alive = false;
     bool overdue = false;
+    bool succeeded = false;
   };
 
   void OnExit(size_t i);
   void OnGraceOver();
   void KillAll();
   void Finish();
+  std::vector<LeftRunning> LeftBySuccess();
 
   Loop& loop_;
   LogPump& pump_;

@@ -1,5 +1,6 @@
 """Bad input, one row each: one message that names the thing, an exit code by class, and nothing half-started."""
 
+import json
 import os
 import shutil
 import socket
@@ -138,8 +139,38 @@ class Table(harness.Case):
             done = harness.lockstep("run", "--nproc-per-node", "2", "--port-range", f"{port}-{port}", *TRUE)
             self.assertIn(done.returncode, (3, 4), done.stderr)
             self.assertIn(str(port), done.stderr)
+            self.assertFalse((self.tmp / "runs").exists(), "nothing was started: no run directory")
         finally:
             servers[0].close()
+
+    def test_launch_that_never_started_leaves_nothing_unless_a_record_was_asked_for(self):
+        lonely = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port",
+                  str(harness.free_port()), "--join-timeout", "1s", *TRUE]
+        self.refuse(lonely, 4, "missing: node 1")
+        done = harness.lockstep("run", "--json", *lonely)
+        self.assertEqual(json.loads(done.stdout)["run_dir"], None)
+        self.assertFalse((self.tmp / "runs").exists())
+        done = harness.lockstep("run", "--log-dir", "records", *lonely)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertEqual(len(list((self.tmp / "records").glob("*/report.json"))), 1)
+
+    def test_refused_relaunch_leaves_a_finished_run_as_it_was(self):
+        self.assertEqual(harness.lockstep("run", "--name", "job", *TRUE).returncode, 0)
+        run = self.tmp / "runs/job"
+
+        def everything():
+            return {p: p.read_bytes() if p.is_file() else None for p in run.rglob("*")}
+
+        before = everything()
+        done = harness.lockstep("run", "--name", "job", "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1",
+                                "--master-port", str(harness.free_port()), "--join-timeout", "1s", *TRUE)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertEqual(everything(), before)
+
+    def test_flags_of_the_launcher_after_the_program_are_warned_of(self):
+        done = harness.lockstep("run", "--no-python", "true", "--nproc-per-node", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"warning: --nproc-per-node stands after the program.*come before true")
 
     def test_no_gpu_where_gpus_are_asked_for(self):
         done = harness.lockstep("run", "--nproc-per-node", "gpu", *TRUE, env={"CUDA_VISIBLE_DEVICES": ""})

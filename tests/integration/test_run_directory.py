@@ -37,7 +37,54 @@ class RunDirectory(harness.Case):
         self.assertRegex(done.stderr.splitlines()[0], r"\b2\b.*--nproc-per-node|--nproc-per-node.*\b2\b")
 
 
+    def test_second_line_names_the_run_and_its_directory_once(self):
+        marks = self.tmp / "marks"
+        done = harness.lockstep("run", "--name", "job", "--max-restarts", "2", "--backoff", "20ms",
+                                *jobs.program("metric_then_fail.py", marks, 1))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.splitlines()[1], "lockstep: run job in runs/job (lockstep watch job)")
+        self.assertEqual(done.stderr.count("lockstep watch job"), 1, done.stderr)
+        quiet = harness.lockstep("run", "--quiet", "--no-python", "true")
+        self.assertNotIn("lockstep watch", quiet.stderr)
+
+    def test_module_names_its_run(self):
+        for part in ("pkg", "pkg/sub"):
+            harness.write(f"{part}/__init__.py", "")
+        harness.write("pkg/sub/mod.py", "")
+        done = harness.lockstep("run", "-m", "pkg.sub.mod")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(jobs.run_path(self.tmp).name, r"^mod-\d{8}-\d{6}-[0-9a-f]{4}$")
+
+    def test_processes_that_a_successful_rank_left_running_are_named(self):
+        done = harness.lockstep("run", "--nproc-per-node", "2", "--no-python", "sh", "-c",
+                                "[ $RANK = 0 ] || setsid sleep 4711 >/dev/null 2>&1 & exit 0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"rank 1 succeeded and left 1 process running, which was ended: sleep 4711 \(pid \d+\)")
+        (event,) = jobs.events(self.tmp, "left_running")
+        self.assertEqual([p["rank"] for p in event["processes"]], [1])
+
+
 class Commands(harness.Case):
+    def test_runs_shows_strange_records_as_one_line_each(self):
+        strange = {"plain": "failed: first line\nsecond\tcolumn \u001b[31mred\u001b[0m",
+                   "\u8bad\u7ec3": "\u7b2c\u4e00", "x" * 100: "long name", "new\nline": "odd name"}
+        for name, reason in strange.items():
+            folder = self.tmp / "runs" / name
+            folder.mkdir(parents=True)
+            (folder / "report.json").write_text(json.dumps({"format": 1, "outcome": "failed", "exit_code": 5, "reason": reason}))
+        done = harness.lockstep("runs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 5, done.stdout)
+        self.assertIn("failed: first line second column red", done.stdout)
+        self.assertNotIn("\x1b", done.stdout)
+        at = lines[0].index("STATE")
+        for line in lines[1:]:
+            wide = sum(1 for c in line[:at] if ord(c) > 0x2e80)
+            self.assertEqual(line[at - wide:].split()[0], "failed", done.stdout)
+        self.assertEqual({r["reason"] for r in json.loads(harness.lockstep("runs", "--json").stdout)["runs"]},
+                         set(strange.values()))
+
     def start(self, name="job", program="signals.py", *args):
         self.marks = self.tmp / f"marks-{name}"
         run = harness.spawn_lockstep("run", "--name", name, "--nproc-per-node", "2", "--grace", "3s",

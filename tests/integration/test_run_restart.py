@@ -32,6 +32,22 @@ class Restart(harness.Case):
         self.assertEqual(jobs.report(self.tmp)["attempts"], 3)
         self.assertRegex(done.stderr, r"restart")
 
+    def test_failure_that_repeats_itself_at_the_same_step_is_restarted_once(self):
+        script = harness.write("train.py", """
+for step in range(6):
+    print(f"step {step}/10 | loss 1.0", flush=True)
+raise RuntimeError("the batch of step 5 does not fit")
+""")
+        programs = {"log": ["--no-python", jobs.PYTHON3, "-u", script],
+                    "metrics": jobs.program("metric_then_fail.py", self.tmp / "marks", 99, 7)}
+        for name, program in programs.items():
+            with self.subTest(name):
+                done = harness.lockstep("run", "--name", name, "--max-restarts", "5", "--backoff", "20ms", *program)
+                self.assertEqual(done.returncode, 5, done.stderr)
+                report = jobs.report(self.tmp / "runs" / name)
+                self.assertEqual(report["attempts"], 2, done.stderr)
+                self.assertRegex(report["reason"], r"a second time, again at step [57]")
+
     def test_failure_before_progress_that_repeats_itself_is_not_restarted_again(self):
         done = harness.lockstep("run", "--max-restarts", "50", "--backoff", "20ms", "--no-python", "sh", "-c",
                                 "echo 'cannot open dataset' >&2; exit 4")

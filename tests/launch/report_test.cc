@@ -26,7 +26,7 @@ Outcome Failed() {
   Outcome outcome;
   outcome.end = End::kFailed;
   outcome.exit_code = 5;
-  outcome.reason = "rank 3 failed";
+  outcome.reason = "rank 3 on node 1 (gpu-1) failed first: SIGKILL (signal 9)";
   outcome.failures = {first, second};
   outcome.attempt = 2;
   return outcome;
@@ -92,6 +92,30 @@ TEST(Report, ADiagnosisTakesThePlaceOfTheGeneralAdvice) {
   EXPECT_EQ(report["diagnosis"]["signature"], "exit-sigkill");
   EXPECT_EQ(report["do"], "use less");
   EXPECT_TRUE(report["stall"].is_null());
+}
+
+TEST(Report, WhatWasRefusedIsSaidOnceWithItsRemedy) {
+  Outcome outcome;
+  outcome.end = End::kEnvironment;
+  outcome.exit_code = 2;
+  outcome.reason = "train.lrr: unknown key";
+  outcome.hint = "write train.lr";
+  ReportContext context;
+  context.duration = 0.5;
+  EXPECT_EQ(ReportText(outcome, context),
+            "not started after 500ms (exit code 2): train.lrr: unknown key\n  do: write train.lr");
+}
+
+TEST(Report, AnErrorThatTheReasonOrASureDiagnosisNamesIsNotRepeated) {
+  Outcome outcome = Failed();
+  outcome.failures[0].error_message = "no finite gradient";
+  EXPECT_THAT(ReportText(outcome, {}), HasSubstr("error: no finite gradient"));
+  outcome.reason = "no finite gradient";
+  EXPECT_EQ(ReportText(outcome, {}).find("error: "), std::string::npos);
+  outcome.reason = "rank 3 failed";
+  outcome.sure = true;
+  outcome.diagnosis_text = "cause  no finite gradient";
+  EXPECT_EQ(ReportText(outcome, {}).find("error: "), std::string::npos);
 }
 
 TEST(Report, BytesThatAreNotTextDoNotBreakIt) {

@@ -129,11 +129,45 @@ TEST(Restart, WhatNeedsAFixAndComesAtTheVerySameStepAgainIsNotTriedAThirdTime) {
   EXPECT_TRUE(earlier.Judge("a", true, &found).restart);
   found.last_step = 30;
   EXPECT_TRUE(earlier.Judge("a", true, &found).restart) << "at another step it may be another thing";
+}
 
-  auto helps = Found(diagnose::Restart::kYes, 0.9);
-  helps.last_step = 40;
-  RestartPolicy patient(5, milliseconds(1));
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(patient.Judge("a", true, &helps).restart);
+TEST(Restart, WhatRepeatsItselfAtTheVerySameStepIsTriedOnceMoreAndNotTwice) {
+  const struct {
+    const char* name;
+    std::string signature[2], cause[2], failure[2];
+    std::optional<int64_t> found[2], metrics[2];
+    bool expected;
+  } rows[] = {
+      {"an exception", {"py-x", "py-x"}, {"boom", "boom"}, {"a", "a"}, {40, 40}, {{}, {}}, false},
+      {"on another rank", {"py-x", "py-x"}, {"boom", "boom"}, {"rank 0", "rank 1"}, {40, 40}, {{}, {}}, false},
+      {"no diagnosis", {"", ""}, {"", ""}, {"a", "a"}, {{}, {}}, {7, 7}, false},
+      {"metric lines know better", {"py-x", "py-x"}, {"boom", "boom"}, {"a", "a"}, {40, 40}, {41, 47}, true},
+      {"another step", {"py-x", "py-x"}, {"boom", "boom"}, {"a", "a"}, {40, 30}, {{}, {}}, true},
+      {"no step known", {"py-x", "py-x"}, {"boom", "boom"}, {"a", "a"}, {{}, {}}, {{}, {}}, true},
+      {"another error", {"py-x", "py-y"}, {"boom", "bang"}, {"a", "b"}, {40, 40}, {{}, {}}, true},
+      {"killed", {"exit-sigkill", "exit-sigkill"}, {"k", "k"}, {"a", "a"}, {40, 40}, {{}, {}}, true},
+      {"killed, no diagnosis", {"", ""}, {"", ""}, {"rank 0: SIGKILL", "rank 0: SIGKILL"}, {{}, {}}, {7, 7}, true},
+      {"out of memory",
+       {"oom-cgroup", "oom-cgroup"},
+       {"k", "k"},
+       {"rank 0: SIGKILL", "rank 0: SIGKILL"},
+       {40, 40},
+       {{}, {}},
+       false},
+  };
+  for (const auto& row : rows) {
+    RestartPolicy policy(5, milliseconds(1));
+    RestartPolicy::Verdict verdict;
+    for (int i = 0; i < 2; ++i) {
+      auto found = Found(diagnose::Restart::kYes, 0.5, row.cause[i]);
+      found.signature = row.signature[i];
+      found.last_step = row.found[i];
+      verdict = policy.Judge(row.failure[i], true, row.signature[i].empty() ? nullptr : &found, row.metrics[i]);
+      if (i == 0) EXPECT_TRUE(verdict.restart) << row.name;
+    }
+    EXPECT_EQ(verdict.restart, row.expected) << row.name << ": " << verdict.why;
+    if (!row.expected) EXPECT_NE(verdict.why.find("second time, again at step"), std::string::npos) << verdict.why;
+  }
 }
 
 TEST(Restart, APreemptionUsesNoBudget) {

@@ -33,8 +33,9 @@ class Bench {
     supervisor_ = std::make_unique<Supervisor>(
         loop_, *pump_,
         Supervisor::Events{[this](const Supervisor::Ended& ended) { ended_.push_back(ended); },
-                           [this](const std::vector<pid_t>& stuck) {
-                             stuck_ = stuck;
+                           [this](Supervisor::Gone gone) {
+                             stuck_ = std::move(gone.stuck);
+                             left_ = std::move(gone.left);
                              gone_ = true;
                              loop_.Quit();
                            },
@@ -45,7 +46,7 @@ class Bench {
     RankPlan plan;
     plan.rank = plan.local_rank = rank;
     plan.argv = {"/bin/sh", "-c", script};
-    plan.env = {"PATH=/usr/bin:/bin", "MARK=" + Mark(rank)};
+    plan.env = {"PATH=/usr/bin:/bin", "MARK=" + Mark(rank), "RANK=" + std::to_string(rank)};
     plan.log_path = dir_ / ("rank-" + std::to_string(rank) + ".log");
     return plan;
   }
@@ -71,6 +72,7 @@ class Bench {
   std::vector<Supervisor::Ended> ended_;
   std::vector<pid_t> stuck_;
   std::vector<int> overdue_;
+  std::vector<Supervisor::LeftRunning> left_;
   bool gone_ = false;
 };
 
@@ -157,6 +159,32 @@ TEST(Supervisor, WhatARankLeftRunningIsGoneTooEvenInItsOwnSession) {
     REQUIRE(orphan > 0);
     REQUIRE(kill(orphan, 0) != 0);
     REQUIRE(bench.stuck_.empty());
+  });
+}
+
+TEST(Supervisor, WhatASuccessfulRankLeftRunningIsNamed) {
+  InChild([] {
+    Bench bench;
+    REQUIRE(
+        bench.supervisor_
+            ->Start({bench.Rank(0, "true"), bench.Rank(1, "setsid sleep 4321 >/dev/null 2>&1 & echo > $MARK; exit 0")})
+            .ok());
+    bench.RunToTheEnd();
+    REQUIRE(bench.left_.size() == 1);
+    REQUIRE(bench.left_[0].rank == 1);
+    REQUIRE(bench.left_[0].command == "sleep 4321");
+    REQUIRE(ProcessState(bench.left_[0].pid) == 0);
+  });
+}
+
+TEST(Supervisor, WhatEndsByItselfOrBelongsToAFailedRankIsNoNews) {
+  InChild([] {
+    Bench bench;
+    REQUIRE(
+        bench.supervisor_->Start({bench.Rank(0, "sleep 0.05 & exit 0"), bench.Rank(1, "setsid sleep 4321 & exit 3")})
+            .ok());
+    bench.RunToTheEnd();
+    REQUIRE(bench.left_.empty());
   });
 }
 

@@ -1,0 +1,131 @@
+// How the end of a job of one node is told: a real coordinator and a local agent of a few lines.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/coordinator.h"
+
+namespace lockstep::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CoordinatorEnd : public ::testing::Test {
+ protected:
+  // The agent answers "go" with `messages`.
+  Outcome Run(int nproc, const std::vector<Json>& messages, CoordinatorOptions options = {}) {
+    Loop loop;
+    Member self;
+    self.index = 0;
+    self.count = 1;
+    self.nproc = nproc;
+    self.host = "host-0";
+    std::optional<Outcome> outcome;
+    said_.clear();
+    options.backoff = Millis(1);
+    Coordinator coordinator(loop, options, self,
+                            {[&](const std::string& text) { said_ += text + "\n"; }, [](const std::string&) {},
+                             [&](const char* type, const Json& fields) { events_[type] = fields; },
+                             [&](const Outcome& end) {
+                               outcome = end;
+                               loop.Quit();
+                             },
+                             [](const Json&, const auto&) { return std::string(); }});
+    coordinator.Start([&](const Json& message) {
+      if (Text(message, "type") != "go") return;
+      for (const Json& answer : messages) coordinator.FromLocalAgent(answer);
+    });
+    loop.After(Millis(30000), [&] { loop.Quit(); });
+    if (!outcome) loop.Run();
+    EXPECT_TRUE(outcome.has_value()) << said_;
+    return outcome.value_or(Outcome());
+  }
+
+  static Json Exit(int rank, int code) {
+    RankExit exit;
+    exit.rank = rank;
+    exit.code = code;
+    Json message = exit.ToJson();
+    message["type"] = "exit";
+    return message;
+  }
+  static Json Stopped(const Json& details = Json::array(), const Json& left = Json::array()) {
+    return {{"type", "stopped"}, {"details", details}, {"left", left}};
+  }
+
+  std::string said_;
+  std::map<std::string, Json> events_;
+};
+
+TEST_F(CoordinatorEnd, OneRankHasNoOthers) {
+  EXPECT_EQ(Run(1, {Exit(0, 0), Stopped()}).reason, "rank 0 succeeded");
+  EXPECT_EQ(said_, "");
+  const Outcome failed = Run(1, {Exit(0, 7), Stopped()});
+  EXPECT_EQ(failed.reason, "rank 0 on node 0 (host-0) failed: exit code 7");
+  EXPECT_EQ(said_, "") << "the summary says it";
+  EXPECT_TRUE(failed.started);
+  EXPECT_EQ(Run(3, {Exit(0, 7), Stopped()}).reason, "rank 0 on node 0 (host-0) failed first: exit code 7");
+  EXPECT_THAT(said_, HasSubstr("stopping the other ranks"));
+}
+
+TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
+  RankExit said;
+  said.rank = 0;
+  said.error_message = "train.lrr: unknown key";
+  said.error_hint = "write train.lr";
+  said.refused = true;
+  CoordinatorOptions options;
+  options.engine = true;
+  options.max_restarts = 3;
+  const std::vector<Json> refusal = {
+      {{"type", "started"}}, Exit(0, 2), Exit(1, 2), Stopped(Json::array({said.ToJson()}))};
+  const Outcome outcome = Run(2, refusal, options);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.reason, "train.lrr: unknown key");
+  EXPECT_EQ(outcome.hint, "write train.lr");
+  EXPECT_FALSE(outcome.started);
+  EXPECT_EQ(said_, "") << "the summary says it";
+
+  said.refused = false;  // code 2 in the middle of a training
+  const Outcome later =
+      Run(2, {{{"type", "started"}}, Exit(0, 2), Exit(1, 2), Stopped(Json::array({said.ToJson()}))}, options);
+  EXPECT_TRUE(later.started);
+  EXPECT_EQ(later.end, End::kFailed);
+}
+
+TEST_F(CoordinatorEnd, TheHeadlineNamesTheRankOfTheDiagnosis) {
+  CoordinatorOptions options;
+  int rank = 1;
+  options.diagnose = [&](const auto&, const auto&) {
+    diagnose::Diagnosis found;
+    found.verdict = diagnose::Verdict::kFailure;
+    found.cause = "bad shape";
+    found.rank = rank;
+    return Result<diagnose::Diagnosis>(found);
+  };
+  const std::vector<Json> both = {Exit(0, 7), Exit(1, 8), Stopped()};
+  const Outcome outcome = Run(3, both, options);
+  EXPECT_EQ(outcome.reason, "rank 1 on node 0 (host-0) failed first: exit code 8");
+  EXPECT_EQ(outcome.failures.front().rank, 1);
+  rank = 2;  // it was stopped, and has not failed
+  EXPECT_EQ(Run(3, both, options).reason, "rank 0 on node 0 (host-0) failed first: exit code 7; it began at rank 2");
+}
+
+TEST_F(CoordinatorEnd, AJobWithoutAPortNeverStarted) {
+  CoordinatorOptions options;
+  options.pick_port = []() -> Result<int> { return Status(Code::kRendezvous, "no free port"); };
+  EXPECT_FALSE(Run(2, {}, options).started);
+}
+
+TEST_F(CoordinatorEnd, ProcessesThatOutliveASuccessfulRankAreNamed) {
+  const Json left = {{{"rank", 0}, {"pid", 70}, {"command", "sleep 99"}},
+                     {{"rank", 1}, {"pid", 71}, {"command", "wandb"}},
+                     {{"rank", 1}, {"pid", 72}, {"command", "board\n"}}};
+  EXPECT_EQ(Run(2, {Exit(0, 0), Exit(1, 0), Stopped(Json::array(), left)}).exit_code, 0);
+  EXPECT_THAT(said_, HasSubstr("rank 0 succeeded and left 1 process running, which was ended: sleep 99 (pid 70)\n"));
+  EXPECT_THAT(said_, HasSubstr("rank 1 succeeded and left 2 processes running, which were ended: wandb (pid 71), "
+                               "board\\n (pid 72)\n"));
+  EXPECT_EQ(events_["left_running"]["processes"].size(), 3u);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

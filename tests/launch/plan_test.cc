@@ -1,0 +1,33 @@
+#include "launch/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+TEST(Plan, ARunIsNamedAfterWhatItsCommandNames) {
+  const struct {
+    const char* program;
+    bool module;
+    const char* expected;
+  } rows[] = {
+      {"train.py", false, "train.py"},       {"src/pkg/train.py", false, "train.py"},
+      {"pkg.sub.mod", true, "mod"},          {"mod", true, "mod"},
+      {"pkg.sub.__main__", true, "sub"},     {"pkg/tool/__main__.py", false, "tool"},
+      {"__main__.py", false, "__main__.py"}, {"pkg/tool/", false, "tool"},
+      {"./a.out", false, "a.out"},
+  };
+  for (const auto& row : rows) {
+    RunOptions options;
+    options.program = row.program;
+    options.module = row.module;
+    EXPECT_EQ(NameStem(options), row.expected) << row.program;
+  }
+  RunOptions engine;
+  engine.program = "/opt/bin/lockstep-train";
+  engine.args = {"train", "taehv", "--smoke"};
+  EXPECT_EQ(NameStem(engine), "taehv");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
