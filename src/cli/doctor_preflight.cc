@@ -12,7 +12,6 @@
 #include "cli/flag_engine.h"
 #include "cli/resolve_plan.h"
 #include "cli/run_flags.h"
-#include "cli/run_flags_table.h"
 #include "launch/fanout.h"
 #include "preflight/gate.h"
 #include "preflight/preflight.h"
@@ -127,33 +126,20 @@ Result<Asked> Parse(int argc, char** argv, const place::Environment& env) {
   for (const Own& own : kOwn) {
     specs.push_back({.name = own.name, .aliases = {}, .takes_value = own.value != nullptr, .first_class = true});
   }
-  const size_t mine = specs.size();
-  for (const FlagRow& row : RunFlagTable()) {
-    const bool optional = row.value != nullptr && row.value[0] == '[';
-    specs.push_back({.name = row.name,
-                     .aliases = row.aliases,
-                     .takes_value = row.value != nullptr && !optional,
-                     .optional_value = optional,
-                     .first_class = row.torchrun != Torchrun::kOurs,
-                     .stops = row.set == nullptr});
-  }
-  auto scanned = ScanFlags(specs, args, fmt::format("see lockstep {} --help", kCommand));
+  auto scanned = SplitRunFlags(specs, args, fmt::format("see lockstep {} --help", kCommand));
   if (!scanned.ok()) return scanned.status();
   Asked asked;
   std::vector<std::string> rest{"preflight"};
+  rest.insert(rest.end(), scanned->run.begin(), scanned->run.end());
   std::string program;
-  for (const ScannedFlag& flag : scanned->flags) {
-    if (flag.index < mine) {
-      LOCKSTEP_RETURN_IF_ERROR(Take(kOwn[flag.index], flag.value, &asked, &program));
-      if (asked.print_and_exit) return asked;
-      continue;
-    }
-    if (specs[flag.index].name == "--help") {
-      asked.print_and_exit = true;
-      asked.text = Help();
-      return asked;
-    }
-    rest.push_back(specs[flag.index].takes_value ? specs[flag.index].name + "=" + flag.value : specs[flag.index].name);
+  for (const ScannedFlag& flag : scanned->own) {
+    LOCKSTEP_RETURN_IF_ERROR(Take(kOwn[flag.index], flag.value, &asked, &program));
+    if (asked.print_and_exit) return asked;
+  }
+  if (scanned->help) {
+    asked.print_and_exit = true;
+    asked.text = Help();
+    return asked;
   }
   if (scanned->program && !program.empty()) {
     return Status(Code::kUsage, fmt::format("two programs: --program {} and {}", program, *scanned->program),

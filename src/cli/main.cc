@@ -1,5 +1,6 @@
 // `lockstep <command>`: a table of commands, one file each.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -73,7 +74,12 @@ int main(int argc, char** argv) {
     if (name == command.name) return command.main(argc - 1, argv + 1);
     names.emplace_back(command.name);
   }
-  fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: lockstep --help lists the commands\n", name,
-             lockstep::DidYouMean(name, names));
+  // A program, or flags for one: the word `run` is missing.
+  const bool runs = name.starts_with("-") || access(name.c_str(), F_OK) == 0;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: {}\n", lockstep::Printable(name),
+             runs ? "" : lockstep::DidYouMean(name, names),
+             runs ? "lockstep run " + lockstep::Printable(lockstep::ShellQuote(words), 400)
+                  : "lockstep --help lists the commands");
   return 2;
 }

@@ -7,11 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/resolve_plan.h"
 #include "cli/run_flags.h"
 #include "launch/fanout.h"
 #include "launch/launcher.h"
+#include "launch/report.h"
 #include "launch/torch_version.h"
 #include "launch/tuning.h"
 #include "launch/worker_env.h"
@@ -25,12 +27,7 @@ namespace {
 int Fail(const Status& status, bool json) {
   fmt::print(stderr, "lockstep run: {}\n", status.ToString());
   if (json) {
-    const nlohmann::json document = {{"outcome", "failed"},
-                                     {"exit_code", ExitCode(status)},
-                                     {"reason", status.message()},
-                                     {"do", status.hint()},
-                                     {"first_failure", nullptr}};
-    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", launch::RefusalJson(status).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return ExitCode(status);
 }
@@ -131,8 +128,8 @@ int RunMain(int argc, char** argv) {
       return Fail(
           Status(Code::kUsage,
                  fmt::format("a launch inside a launch: this process (pid {} on {}) is already a rank started by "
-                             "{}, and was asked to start {} ranks more",
-                             getpid(), machine.host, outer, asked),
+                             "{}, and was asked to start {} of its own",
+                             getpid(), machine.host, outer, Count(asked, "rank")),
                  "use one launcher: drop the outer one, or drop the launch flags here"),
           plan.options.json);
     }
@@ -149,12 +146,12 @@ int RunMain(int argc, char** argv) {
   }
   if (plan.options.exec) {
     if (plan.placement.level != place::Level::kProcess) {
-      return Fail(Status(Code::kUsage,
-                         fmt::format("--exec replaces this launcher by one rank, but it was started per node ({} ranks "
-                                     "to start)",
-                                     plan.placement.nproc_per_node.value_or(1)),
-                         "drop --exec, or pass --level=process if this really is one rank"),
-                  plan.options.json);
+      return Fail(
+          Status(Code::kUsage,
+                 fmt::format("--exec replaces this launcher by one rank, but it was started per node ({} to start)",
+                             Count(plan.placement.nproc_per_node.value_or(1), "rank")),
+                 "drop --exec, or pass --level=process if this really is one rank"),
+          plan.options.json);
     }
     return Exec(plan, /*set_identity=*/true);
   }

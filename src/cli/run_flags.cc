@@ -21,6 +21,16 @@ std::vector<const FlagRow*> RowsFor(ParseMode mode) {
   return rows;
 }
 
+FlagSpec SpecOf(const FlagRow& row) {
+  const bool optional = row.value != nullptr && row.value[0] == '[';
+  return {.name = row.name,
+          .aliases = row.aliases,
+          .takes_value = row.value != nullptr && !optional,
+          .optional_value = optional,
+          .first_class = row.torchrun != Torchrun::kOurs,
+          .stops = row.set == nullptr};
+}
+
 const char* CommandName(ParseMode mode) { return mode == ParseMode::kRun ? "run" : "explain"; }
 
 // Variables first, for every flag the command line leaves out.
@@ -71,9 +81,9 @@ Status CheckSizes(const launch::RunOptions& options, bool any_master_port) {
     const size_t gpus = options.gpus.empty() ? 0 : Split(options.gpus, ',').size();
     if (options.virtual_local_rank && gpus > 0 && std::stoul(nproc) > gpus) {
       return Status(Code::kUsage,
-                    fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at most {} "
-                                "ranks with --gpus {}, found {}",
-                                gpus, options.gpus, nproc));
+                    fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at most {} with "
+                                "--gpus {}, found {}",
+                                Count(static_cast<int64_t>(gpus), "rank"), options.gpus, nproc));
     }
   }
   return Status::Ok();
@@ -152,6 +162,20 @@ Status Settle(ParseMode mode, const place::Environment& env, Draft* draft) {
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options, draft->any_master_port));
   return CheckProgram(mode, options);
+}
+
+// Everything after the program is the program's; these are hardly ever meant for it.
+void WarnOfLateFlags(const launch::RunOptions& options, std::vector<std::string>* warnings) {
+  static const std::vector<std::string> ours = {"--nproc-per-node", "--nnodes", "--node-rank", "--max-restarts"};
+  if (options.runs_engine()) return;
+  for (const std::string& word : options.args) {
+    std::string name = word.substr(0, word.find('='));
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (std::find(ours.begin(), ours.end(), name) == ours.end()) continue;
+    warnings->push_back(fmt::format("{} stands after the program and is given to it; flags of lockstep come before {}",
+                                    Printable(word), Printable(options.program)));
+    return;
+  }
 }
 
 void Wrap(const std::string& text, size_t indent, size_t width, std::string* out) {
@@ -238,18 +262,34 @@ std::string RunFlagsJson() {
   return out.dump(2) + "\n";
 }
 
+Result<SplitLine> SplitRunFlags(const std::vector<FlagSpec>& own, const std::vector<std::string>& args,
+                                const std::string& hint) {
+  std::vector<FlagSpec> specs = own;
+  for (const FlagRow& row : RunFlagTable()) specs.push_back(SpecOf(row));
+  Result<Scanned> scanned = ScanFlags(specs, args, hint);
+  if (!scanned.ok()) return scanned.status();
+  SplitLine line;
+  for (ScannedFlag& flag : scanned->flags) {
+    const FlagSpec& spec = specs[flag.index];
+    if (flag.index < own.size()) {
+      line.own.push_back(std::move(flag));
+    } else if (spec.name == "--help") {
+      line.help = true;
+    } else {
+      line.run.push_back(spec.takes_value || !flag.value.empty() ? spec.name + "=" + flag.value : spec.name);
+    }
+  }
+  line.program = std::move(scanned->program);
+  line.args = std::move(scanned->args);
+  return line;
+}
+
 Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& env, ParseMode mode) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const std::vector<const FlagRow*> rows = RowsFor(mode);
   std::vector<FlagSpec> specs;
-  for (const FlagRow* row : rows) {
-    specs.push_back({.name = row->name,
-                     .aliases = row->aliases,
-                     .takes_value = row->value != nullptr && row->value[0] != '[',
-                     .optional_value = row->value != nullptr && row->value[0] == '[',
-                     .first_class = row->torchrun != Torchrun::kOurs,
-                     .stops = row->set == nullptr});
-  }
+  specs.reserve(rows.size());
+  for (const FlagRow* row : rows) specs.push_back(SpecOf(*row));
   Result<Scanned> scanned = ScanFlags(specs, args, fmt::format("see lockstep {} --help", CommandName(mode)));
   if (!scanned.ok()) return scanned.status();
 
@@ -275,6 +315,7 @@ Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& 
   options.args = std::move(scanned->args);
   options.argv = args;
   LOCKSTEP_RETURN_IF_ERROR(Settle(mode, env, &draft));
+  WarnOfLateFlags(options, &draft.flags.warnings);
   return std::move(draft.flags);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/flag_engine.h"
 #include "launch/options.h"
 #include "place/placement.h"
 
@@ -42,6 +43,18 @@ struct RunFlags {
 
 // `env` gives the PET_* defaults of torchrun's flags; the command line wins over them.
 Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& env, ParseMode mode);
+
+// The command line of a command that takes run's flags beside its own: the own ones in the order written (index into
+// `own`, which win where names are equal), run's spelled out for ParseRunFlags, then what is no flag.
+struct SplitLine {
+  std::vector<ScannedFlag> own;
+  std::vector<std::string> run;
+  bool help = false;
+  std::optional<std::string> program;
+  std::vector<std::string> args;
+};
+Result<SplitLine> SplitRunFlags(const std::vector<FlagSpec>& own, const std::vector<std::string>& args,
+                                const std::string& hint);
 
 // The text of --help, and the table as JSON (name, aliases, PET variable, group, torchrun status and reason).
 std::string RunHelp(ParseMode mode);

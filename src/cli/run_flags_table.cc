@@ -137,8 +137,8 @@ std::vector<FlagRow> MakeTable() {
        SETTER(NotEmpty(v, &d->flags.options.role))},
       // Supervision
       {"--max-restarts", {}, "N", "PET_MAX_RESTARTS", kSupervise, T::kMapped,
-       "one budget of the whole job, where torchrun counts per node; a failure before first progress that repeats "
-       "identically is not restarted",
+       "one budget of the whole job, where torchrun counts per node; a failure that repeats identically, before first "
+       "progress or at the same step, is not restarted again",
        "Restarts of the whole job. Default: 0.",
        SETTER(PutCount(v, "a number of restarts", 0, 1000000, &d->flags.options.max_restarts))},
       {"--backoff", {}, "DURATION", nullptr, kSupervise, T::kOurs,

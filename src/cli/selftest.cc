@@ -18,6 +18,7 @@
 #include "base/sockets.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/flag_engine.h"
 #include "cli/run_flags.h"
 #include "cli/selftest_view.h"
 #include "launch/plan.h"
@@ -58,7 +59,7 @@ constexpr char kHelp[] =
 constexpr char kNoTorch[] = "selftest: No module named 'torch'";
 
 struct Options {
-  bool scale = false, json = false, keep = false;
+  bool scale = false, json = false, keep = false, help = false;
   std::string backend = "auto", sizes, limit = "15";
   std::vector<std::string> run;  // for `lockstep run`
 };
@@ -101,50 +102,60 @@ Result<std::string> ParseSizes(const std::string& list) {
   return Join(out, ",");
 }
 
-Result<Options> Parse(int argc, char** argv) {
-  Options out;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::string name = word.substr(0, word.find('='));
-    const auto value = [&](std::string* slot) -> Status {
-      if (word.size() > name.size()) {
-        *slot = word.substr(name.size() + 1);
-      } else if (i + 1 < argc) {
-        *slot = argv[++i];
-      } else {
-        return Status(Code::kUsage, name + ": expected a value, found nothing");
-      }
-      return Status::Ok();
-    };
-    if (word == "--scale") {
-      out.scale = true;
-    } else if (word == "--json") {
-      out.json = true;
-    } else if (word == "--keep") {
-      out.keep = true;
-    } else if (name == "--backend") {
-      LOCKSTEP_RETURN_IF_ERROR(value(&out.backend));
-      const std::vector<std::string> known = {"auto", "gloo", "nccl", "engine"};
-      if (std::find(known.begin(), known.end(), out.backend) == known.end()) {
-        return Status(Code::kUsage, fmt::format("--backend: expected {}, found '{}'{}", Join(known, ", "),
-                                                Printable(out.backend), DidYouMean(out.backend, known)));
-      }
-    } else if (name == "--sizes") {
-      LOCKSTEP_RETURN_IF_ERROR(value(&out.sizes));
-      auto sizes = ParseSizes(out.sizes);
-      if (!sizes.ok()) return sizes.status();
-      out.sizes = *sizes;
-    } else if (name == "--limit") {
-      LOCKSTEP_RETURN_IF_ERROR(value(&out.limit));
-      char* end = nullptr;
-      const double seconds = std::strtod(out.limit.c_str(), &end);
-      if (end == out.limit.c_str() || *end != '\0' || seconds < 1 || seconds > 3600) {
-        return Status(Code::kUsage,
-                      fmt::format("--limit: expected 1 to 3600 seconds, found '{}'", Printable(out.limit)));
-      }
-    } else {
-      out.run.push_back(word);
+// The options that `run` does not have.
+const std::vector<FlagSpec>& OwnFlags() {
+  static const std::vector<FlagSpec> flags = {
+      {.name = "--scale", .first_class = true},
+      {.name = "--backend", .takes_value = true, .first_class = true},
+      {.name = "--sizes", .takes_value = true, .first_class = true},
+      {.name = "--limit", .takes_value = true, .first_class = true},
+      {.name = "--json", .first_class = true},
+      {.name = "--keep", .first_class = true},
+  };
+  return flags;
+}
+
+Status Take(const std::string& name, const std::string& value, Options* out) {
+  if (name == "--scale") {
+    out->scale = true;
+  } else if (name == "--json") {
+    out->json = true;
+  } else if (name == "--keep") {
+    out->keep = true;
+  } else if (name == "--backend") {
+    out->backend = value;
+    const std::vector<std::string> known = {"auto", "gloo", "nccl", "engine"};
+    if (std::find(known.begin(), known.end(), value) == known.end()) {
+      return Status(Code::kUsage, fmt::format("--backend: expected {}, found '{}'{}", Join(known, ", "),
+                                              Printable(value), DidYouMean(value, known)));
     }
+  } else if (name == "--sizes") {
+    auto sizes = ParseSizes(value);
+    if (!sizes.ok()) return sizes.status();
+    out->sizes = *sizes;
+  } else if (name == "--limit") {
+    out->limit = value;
+    char* end = nullptr;
+    const double seconds = std::strtod(value.c_str(), &end);
+    if (end == value.c_str() || *end != '\0' || seconds < 1 || seconds > 3600) {
+      return Status(Code::kUsage, fmt::format("--limit: expected 1 to 3600 seconds, found '{}'", Printable(value)));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<Options> Parse(int argc, char** argv) {
+  auto line = SplitRunFlags(OwnFlags(), {argv + 1, argv + argc}, "see lockstep selftest --help");
+  if (!line.ok()) return line.status();
+  Options out;
+  out.help = line->help;
+  for (const ScannedFlag& flag : line->own) {
+    LOCKSTEP_RETURN_IF_ERROR(Take(OwnFlags()[flag.index].name, flag.value, &out));
+  }
+  out.run = std::move(line->run);
+  if (line->program && !out.help) {
+    return Status(Code::kUsage, fmt::format("selftest brings its own program, found '{}'", Printable(*line->program)),
+                  "lockstep selftest [options] [flags of lockstep run]");
   }
   return out;
 }
@@ -472,15 +483,13 @@ std::string Selftest::Master() const {
 }  // namespace
 
 int SelftestMain(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") {
-      fmt::print("{}", kHelp);
-      return 0;
-    }
-  }
   const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
   auto options = Parse(argc, argv);
   if (!options.ok()) return Fail(options.status(), json);
+  if (options->help) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
   // How many and where is for `lockstep run` to say: the same flags, the same answer.
   const place::Environment env = place::CurrentEnvironment();
   std::vector<std::string> words = {"selftest"};
@@ -489,12 +498,6 @@ int SelftestMain(int argc, char** argv) {
   for (std::string& word : words) arguments.push_back(word.data());
   auto flags = ParseRunFlags(static_cast<int>(words.size()), arguments.data(), env, ParseMode::kExplain);
   if (!flags.ok()) return Fail(flags.status(), json);
-  if (!flags->options.program.empty()) {
-    return Fail(Status(Code::kUsage,
-                       fmt::format("selftest brings its own program, found '{}'", Printable(flags->options.program)),
-                       "lockstep selftest [options] [flags of lockstep run]"),
-                json);
-  }
   place::Environment seen = env;
   if (!flags->options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = flags->options.gpus;
   const place::Machine machine = place::ReadMachine(seen);

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/arguments.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/run_flags.h"
 #include "place/machine.h"
 #include "place/placement.h"
 
@@ -45,13 +47,18 @@ constexpr char kHelp[] =
     "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continue it\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
-// Options of the engine; the value may follow after '=' or as the next word.
-struct EngineFlag {
-  const char* name;
-  bool takes_value;
-};
-constexpr EngineFlag kEngineFlags[] = {{"--config", true}, {"--set", true},      {"--preset", true},
-                                       {"--resume", true}, {"--max-time", true}, {"--smoke", false}};
+// Options of the engine, beside those of `run`.
+const std::vector<FlagSpec>& EngineFlags() {
+  static const std::vector<FlagSpec> flags = {
+      {.name = "--config", .takes_value = true, .first_class = true},
+      {.name = "--set", .takes_value = true, .first_class = true},
+      {.name = "--preset", .takes_value = true, .first_class = true},
+      {.name = "--resume", .takes_value = true, .first_class = true},
+      {.name = "--max-time", .takes_value = true, .first_class = true},
+      {.name = "--smoke", .optional_value = true, .first_class = true},
+  };
+  return flags;
+}
 
 bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 
@@ -118,48 +125,78 @@ int Fail(const char* command, const Status& status) {
   return ExitCode(status);
 }
 
-bool Asks(const std::vector<std::string>& words, const char* flag) {
-  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-    std::string name = word.substr(0, word.find('='));
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name == flag;
-  });
+bool Says(const std::vector<std::string>& words, const std::string& flag) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
+}
+
+struct TrainLine {
+  std::string recipe;
+  std::vector<std::string> engine, run;  // flags, spelled out
+  bool help = false;
+};
+
+Status Stray(const std::string& word) {
+  const std::string meant = MeantFlag(word, {"--config", "--set"});
+  if (!meant.empty()) {
+    return Status(Code::kUsage, fmt::format("unexpected argument '{}'", Printable(word)), "write " + meant);
+  }
+  return Status(Code::kUsage, fmt::format("unexpected argument '{}': a training takes flags only", Printable(word)),
+                word.ends_with(".py")
+                    ? fmt::format("a program of your own is started by `lockstep run {}`", Printable(word))
+                    : "see lockstep train --help");
+}
+
+// Flags and the recipe in any order; nothing else.
+Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
+  TrainLine line;
+  while (!words.empty()) {
+    Result<SplitLine> part = SplitRunFlags(EngineFlags(), words, "see lockstep train --help");
+    if (!part.ok()) return part.status();
+    line.help = line.help || part->help;
+    if (line.help) return line;
+    for (const ScannedFlag& flag : part->own) {
+      const FlagSpec& spec = EngineFlags()[flag.index];
+      line.engine.push_back(spec.takes_value || !flag.value.empty() ? spec.name + "=" + flag.value : spec.name);
+    }
+    line.run.insert(line.run.end(), part->run.begin(), part->run.end());
+    if (!part->program) break;
+    if (!line.recipe.empty()) return Stray(*part->program);
+    line.recipe = *part->program;
+    words = std::move(part->args);
+  }
+  if (line.recipe.empty()) {
+    return Status(Code::kUsage, "expected the name of a recipe, found only flags", "lockstep train RECIPE [options]");
+  }
+  if (const std::string meant = MeantFlag(line.recipe, {"--config", "--set"}); !meant.empty()) {
+    return Status(Code::kUsage, fmt::format("expected the name of a recipe, found '{}'", Printable(line.recipe)),
+                  fmt::format("lockstep train RECIPE {}", meant));
+  }
+  return line;
 }
 
 }  // namespace
 
 int TrainMain(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty() || words[0] == "--help" || words[0] == "-h" || Asks(words, "--help")) {
-    fmt::print(words.empty() ? stderr : stdout, "{}", kHelp);
-    return words.empty() ? 2 : 0;
+  if (argc < 2) {
+    fmt::print(stderr, "{}", kHelp);
+    return 2;
   }
-  if (words[0] == "--licenses" || words[0] == "--version") return EngineMain(argc - 1, argv + 1);
-  if (words[0].starts_with("-")) {
-    return Fail("train", Status(Code::kUsage, fmt::format("expected the name of a recipe first, found '{}'", words[0]),
-                                "lockstep train RECIPE [options]"));
+  if (const std::string first = argv[1]; first == "--licenses" || first == "--version")
+    return EngineMain(argc - 1, argv + 1);
+  Result<TrainLine> line = ReadTrainLine({argv + 1, argv + argc});
+  if (!line.ok()) return Fail("train", line.status());
+  if (line->help) {
+    fmt::print("{}", kHelp);
+    return 0;
   }
   Result<std::string> engine = FindEngine();
   if (!engine.ok()) return Fail("train", engine.status());
   if (Status status = CheckEngine(*engine); !status.ok()) return Fail("train", status);
   std::vector<std::string> run = {"run"};
-  std::vector<std::string> own = {*engine, "train", words[0]};
-  for (size_t i = 1; i < words.size(); ++i) {
-    const auto flag = std::find_if(std::begin(kEngineFlags), std::end(kEngineFlags), [&](const EngineFlag& f) {
-      return words[i] == f.name || words[i].starts_with(std::string(f.name) + "=");
-    });
-    if (flag == std::end(kEngineFlags)) {
-      run.push_back(words[i]);
-      continue;
-    }
-    own.push_back(words[i]);
-    if (!flag->takes_value || words[i] != flag->name) continue;
-    if (i + 1 == words.size())
-      return Fail("train", Status(Code::kUsage, words[i] + ": expected a value, found nothing"));
-    own.push_back(words[++i]);
-  }
+  run.insert(run.end(), line->run.begin(), line->run.end());
   const place::Environment env = place::CurrentEnvironment();
-  if (!Asks(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !Asks(words, "--smoke")) {
+  if (!Says(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !Says(line->engine, "--smoke")) {
     // Where the platform starts one process per rank, or says how many, it has the word.
     const place::Machine machine = place::ReadMachine(env);
     const place::Placement placement = place::Resolve(env, {}, machine);
@@ -167,8 +204,8 @@ int TrainMain(int argc, char** argv) {
       run.insert(run.end(), {"--nproc-per-node", "gpu"});
     }
   }
-  run.emplace_back("--no-python");
-  run.insert(run.end(), own.begin(), own.end());
+  run.insert(run.end(), {"--no-python", *engine, "train", line->recipe});
+  run.insert(run.end(), line->engine.begin(), line->engine.end());
   std::vector<char*> arguments;
   for (std::string& word : run) arguments.push_back(word.data());
   arguments.push_back(nullptr);

@@ -334,7 +334,7 @@ TEST(RunFlags, OursAreRefusedWhenWrong) {
   EXPECT_THAT(Bad({"--conda=a", "--venv=b", "a.py"}), HasSubstr("one environment"));
   EXPECT_THAT(Bad({"--exec", "--level=node", "a.py"}), HasSubstr("--exec"));
   EXPECT_THAT(Bad({"--gpus=0", "--virtual-local-rank", "--nproc-per-node=2", "a.py"}),
-              HasSubstr("expected at most 1 ranks"));
+              HasSubstr("expected at most 1 rank with"));
 }
 
 TEST(RunFlags, ATokenOnTheCommandLineIsRefusedWithoutRepeatingIt) {
