@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
+#include "place/cpu_share.h"
 #include "place/machine.h"
 #include "place/placement.h"
 
@@ -193,6 +194,7 @@ int TrainMain(int argc, char** argv) {
   Result<std::string> engine = FindEngine();
   if (!engine.ok()) return Fail("train", engine.status());
   if (Status status = CheckEngine(*engine); !status.ok()) return Fail("train", status);
+  place::LetWaitingThreadsSleep();  // of the ranks
   std::vector<std::string> run = {"run"};
   run.insert(run.end(), line->run.begin(), line->run.end());
   const place::Environment env = place::CurrentEnvironment();
@@ -217,6 +219,7 @@ int EngineMain(int argc, char** argv) {
   Result<std::string> engine = FindEngine();
   if (!engine.ok()) return Fail(command, engine.status());
   if (Status status = CheckEngine(*engine); !status.ok()) return Fail(command, status);
+  place::LetWaitingThreadsSleep();
   std::vector<char*> arguments = {engine->data()};
   arguments.insert(arguments.end(), argv, argv + argc);
   arguments.push_back(nullptr);

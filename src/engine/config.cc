@@ -69,8 +69,9 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
       {{"auto", Precision::kAuto}, {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}},
       {.help =
            "of the forward pass; weights stay fp32. auto: bf16 on GPUs that have it, else fp32; resumed: as before"});
-  r.Field("threads", &t->threads,
-          {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, or 1 with reproducible"});
+  r.Field(
+      "threads", &t->threads,
+      {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, else its part of the cores; 1 with reproducible"});
   r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });
   r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule); });
   t->schedule.steps = t->steps;

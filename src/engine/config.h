@@ -33,7 +33,7 @@ struct TrainConfig {
   uint64_t micro_batch = 0;  // 0: a rank's whole share
   std::string device = "auto";
   Precision precision = Precision::kAuto;
-  int threads = 0;  // 0: OMP_NUM_THREADS or all cores; with `reproducible`: 1
+  int threads = 0;  // 0: OMP_NUM_THREADS, else the rank's part of the cores; with `reproducible`: 1
   OptimizerConfig optimizer;
   Schedule schedule;
   double clip = 1.0;

@@ -177,7 +177,8 @@ class Trainer {
 // unless the backend is host, which lets them share.
 Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int local_size, comm::Backend backend);
 
-// What must be set before the first tensor: threads, deterministic kernels.
-void PrepareTorch(const Config& config);
+// What must be set before the first tensor: threads, deterministic kernels. `threads`: of this rank where
+// the configuration does not say; 0: as LibTorch chose.
+void PrepareTorch(const Config& config, int threads = 0);
 
 }  // namespace lockstep::engine

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "data/cached_source.h"
+#include "engine/convolution.h"
 #include "engine/devices.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
@@ -46,10 +47,11 @@ Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int l
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
 }
 
-void PrepareTorch(const Config& config) {
-  int threads = config.train.threads;
-  if (threads == 0 && config.train.reproducible) threads = 1;
+void PrepareTorch(const Config& config, int threads) {
+  if (config.train.threads > 0) threads = config.train.threads;
+  if (config.train.threads == 0 && config.train.reproducible) threads = 1;
   if (threads > 0) at::set_num_threads(threads);
+  UseSleepingConvolutions();
   // Trying out algorithms would choose others in a resumed run; heuristics choose as well (docs/benchmarks.md).
   at::globalContext().setBenchmarkCuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);

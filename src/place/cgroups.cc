@@ -31,8 +31,8 @@ CgroupFolders CgroupOf(const SysTree& tree, const std::string& controller) {
   return found;
 }
 
-std::optional<double> CpuQuota(const SysTree& tree) {
-  std::optional<double> least;
+std::optional<CpuQuota> FindCpuQuota(const SysTree& tree) {
+  std::optional<CpuQuota> least;
   const CgroupFolders cgroup = CgroupOf(tree, "cpu");
   for (const std::string& folder : cgroup.folders) {
     std::optional<int64_t> quota, period;
@@ -45,7 +45,7 @@ std::optional<double> CpuQuota(const SysTree& tree) {
     }
     if (!quota || !period || *quota <= 0 || *period <= 0) continue;
     const double cores = static_cast<double>(*quota) / static_cast<double>(*period);
-    if (cores < 1e6 && (!least || cores < *least)) least = cores;
+    if (cores < 1e6 && (!least || cores < least->cores)) least = {cores, folder};
   }
   return least;
 }

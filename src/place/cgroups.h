@@ -18,7 +18,11 @@ struct CgroupFolders {
 // mounted; its parents, down to the mount itself, are given all the same. A limit anywhere above binds us too.
 CgroupFolders CgroupOf(const SysTree& tree, const std::string& controller);
 
-// Cores granted by the narrowest quota; nothing when there is none.
-std::optional<double> CpuQuota(const SysTree& tree);
+struct CpuQuota {
+  double cores = 0;
+  std::string folder;  // of the cgroup that has it
+};
+// The narrowest one; nothing when there is none.
+std::optional<CpuQuota> FindCpuQuota(const SysTree& tree);
 
 }  // namespace lockstep::place

@@ -81,7 +81,7 @@ void ScanLimits(const SysTree& tree, Hardware* here) {
     const auto cache = ToNumber(LineValue(stat, memory.v2 ? "inactive_file" : "total_inactive_file", ' '));
     if (cache && *cache > 0) limits.memory_now = *limits.memory_now - std::min<uint64_t>(*limits.memory_now, *cache);
   }
-  limits.cpu_quota = CpuQuota(tree);
+  if (const auto quota = FindCpuQuota(tree)) limits.cpu_quota = quota->cores;
 }
 
 }  // namespace lockstep::place

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
@@ -97,8 +96,8 @@ Environment CurrentEnvironment() {
 
 int CountCpus(const std::string& root) {
   const int allowed = AffinityCpus(root);
-  const std::optional<double> quota = CpuQuota(SysTree(root));
-  return std::max(1, quota ? std::min(allowed, static_cast<int>(std::ceil(*quota))) : allowed);
+  const std::optional<CpuQuota> quota = FindCpuQuota(SysTree(root));
+  return std::max(1, quota ? std::min(allowed, static_cast<int>(quota->cores)) : allowed);
 }
 
 std::vector<int> FindSiblingRanks(const Environment& env, const std::string& root) {

@@ -26,7 +26,8 @@ struct MachineOptions {
 // environment names another NVML library.
 Machine ReadMachine(const Environment& env, const MachineOptions& options = {});
 
-// CPUs this process may use: its affinity, limited by the quotas of its cgroups (rounded up).
+// CPUs this process may use: its affinity, limited by the quotas of its cgroups (rounded down,
+// at least 1: a thread more than the quota is a thread that is stopped in every period).
 int CountCpus(const std::string& root);
 
 // RANK of other processes that run our executable in our cgroup for the same job.

@@ -313,7 +313,7 @@ TEST(Limits, OfACgroupOfVersion2) {
   EXPECT_EQ(here.limits.pids_max, 1024u);
   EXPECT_EQ(here.limits.pids_now, 37u);
   EXPECT_EQ(here.limits.cpu_quota, 12.5);
-  EXPECT_EQ(here.cpus, 13);
+  EXPECT_EQ(here.cpus, 12);
 }
 
 TEST(Limits, OfACgroupOfVersion1) {
@@ -323,7 +323,7 @@ TEST(Limits, OfACgroupOfVersion1) {
   EXPECT_EQ(here.limits.pids_max, std::nullopt);
   EXPECT_EQ(here.limits.pids_now, 12u);
   EXPECT_EQ(here.limits.cpu_quota, 8.5);
-  EXPECT_EQ(here.cpus, 9);
+  EXPECT_EQ(here.cpus, 8);
 }
 
 TEST(Limits, TheNarrowestCgroupAboveUsBinds) {

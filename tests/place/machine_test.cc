@@ -210,7 +210,10 @@ TEST_F(Proc, CpusAreLimitedByTheQuotaOfAnyCgroupAbove) {
   Write("sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
   EXPECT_GE(CountCpus(root_.path()), 1);
   Write("sys/fs/cgroup/pod/cpu.max", "50000 100000\n");
-  EXPECT_EQ(CountCpus(root_.path()), 1);  // half a CPU rounds up
+  EXPECT_EQ(CountCpus(root_.path()), 1);  // half a CPU: at least one
+  Write("proc/self/status", "Cpus_allowed_list:\t0-7\n");
+  Write("sys/fs/cgroup/pod/cpu.max", "350000 100000\n");
+  EXPECT_EQ(CountCpus(root_.path()), 3);  // a fourth thread would be stopped half of the time
 }
 
 TEST_F(Proc, CpusAreLimitedByTheOldHierarchyToo) {

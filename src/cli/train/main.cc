@@ -1,11 +1,15 @@
 // `lockstep-train <command>`: the training engine and its recipes, on LibTorch. Started by `lockstep` for the commands
 // it does not answer itself, or as a rank by any launcher that says who is who.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <string>
 
+#include "base/status.h"
 #include "cli/train/commands.h"
+#include "place/cpu_share.h"
 #include "recipes/registry.h"
 
 namespace {
@@ -39,10 +43,23 @@ void Help(std::FILE* to) {
   }
 }
 
+// LibTorch's OpenMP runtime reads the environment while it is loaded, before main(). `lockstep` sets it for its ranks;
+// started by another launcher, the program sets it and executes itself once more: same process, same arguments.
+void StartAgainWithSleepingThreads(char** argv) {
+  if (!lockstep::place::LetWaitingThreadsSleep()) return;
+  char self[4096] = {};
+  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (size > 0) execv(self, argv);
+  execv("/proc/self/exe", argv);  // the file was replaced meanwhile
+  fmt::print(stderr, "lockstep-train: cannot start again with OMP_WAIT_POLICY=PASSIVE: {}; threads will spin\n",
+             lockstep::ErrnoText(errno));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
+  if (!name.empty() && !name.starts_with("-")) StartAgainWithSleepingThreads(argv);
   for (const Command& command : kCommands) {
     if (name == command.name) return command.main(argc - 1, argv + 1);
   }

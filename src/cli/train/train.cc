@@ -21,6 +21,7 @@
 #include "engine/ranks.h"
 #include "engine/stop.h"
 #include "engine/trainer.h"
+#include "place/cpu_share.h"
 #include "record/run_dir.h"
 
 namespace lockstep::cli {
@@ -65,13 +66,26 @@ int Fail(const Status& status, bool say) {
 }
 
 // The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
-Status MeetOver(const Status& mine, const comm::Identity& who) {
-  if (who.size == 1) return mine;
-  comm::Options options;
-  options.group = "start";
-  auto all = comm::Communicator::Connect(who, options);
-  if (!all.ok()) return mine.ok() ? all.status() : mine;
-  return engine::AgreeOver(**all, mine);
+// `threads`: what is this rank's part of the CPUs.
+Status MeetOver(const Status& mine, const comm::Identity& who, int* threads) {
+  std::vector<place::CpuRights> rights = {place::ReadCpuRights()};
+  if (who.size > 1) {
+    comm::Options options;
+    options.group = "start";
+    auto all = comm::Communicator::Connect(who, options);
+    if (!all.ok()) return mine.ok() ? all.status() : mine;
+    LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**all, mine));
+    const auto texts = (*all)->Gather(place::ToText(rights.front()));
+    if (!texts.ok()) return texts.status();
+    rights.clear();
+    for (const std::string& text : *texts) {
+      Result<place::CpuRights> one = place::CpuRightsFromText(text);
+      if (!one.ok()) return one.status();
+      rights.push_back(std::move(*one));
+    }
+  }
+  *threads = place::FairThreads(rights, static_cast<size_t>(who.rank));
+  return mine;
 }
 
 // The launcher's run directory, or one of our own when none launched us.
@@ -168,18 +182,19 @@ int Train(const Asked& asked) {
                                            asked.smoke.value_or(0), asked.PresetFor(*who));
   Result<at::Device> device = at::Device(at::kCPU);
   if (settings.ok()) {
-    engine::PrepareTorch(settings->config);
     device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
                                   settings->config.comm.backend);
   }
   if (first && settings.ok() && device.ok() && device->is_cpu() && settings->config.train.device == "auto") {
     if (const std::string note = UnusedGpus(); !note.empty()) fmt::print("{}\n", note);
   }
-  const Status ready = MeetOver(settings.ok() ? device.status() : settings.status(), *who);
+  int threads = 1;
+  const Status ready = MeetOver(settings.ok() ? device.status() : settings.status(), *who, &threads);
   if (!ready.ok()) {
     if (asked.smoke && first) fmt::print("not ready: {}\n", ready.message());
     return Fail(ready, first);
   }
+  engine::PrepareTorch(settings->config, Variable("OMP_NUM_THREADS").empty() ? threads : 0);
   comm::Options options;
   options.timeout = settings->config.comm.timeout;
   auto connected = comm::TensorCommunicator::Create(*who, options, settings->config.comm.backend, *device);
