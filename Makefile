@@ -78,6 +78,11 @@ test: setup-test  ## every test: unit, asan, tsan, integration; ends with ctest'
 	@echo 'subdirs(release asan tsan)' >build/CTestTestfile.cmake
 	@ctest --test-dir build --output-on-failure --no-tests=error -j $(TEST_JOBS) $(CTEST_ARGS)
 
+.PHONY: test-gpu
+test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
+	@deps/progress ninja -C $(TREE) cuda_rank
+	@LOCKSTEP_BIN=$(TREE)/bin LOCKSTEP_CUDA_RANK=$(TREE)/tests/cuda_rank python3 tests/gpu/test_nccl_ranks.py
+
 .PHONY: bench
 bench: setup-bench  ## measurements against peers in the same run, into docs/benchmarks.md
 	@$(MAKE) build GPU=0

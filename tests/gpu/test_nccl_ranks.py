@@ -21,8 +21,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build" / "bin"))
-CUDA_RANK = pathlib.Path(os.environ.get("LOCKSTEP_CUDA_RANK", ROOT / "build" / "cuda" / "tests" / "cuda_rank"))
+BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build" / "bin")).resolve()
+CUDA_RANK = pathlib.Path(os.environ.get("LOCKSTEP_CUDA_RANK", ROOT / "build" / "cuda" / "tests" / "cuda_rank")).resolve()
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-gpu-"))
 LIMIT = 240  # seconds; ends what hangs
 
