@@ -208,7 +208,8 @@ void DeclareConfig(ConfigReader& reader, Config* c) {
     r.Field("keep_last", &c->checkpoint.keep.last, {.min = 1});
     r.Field("keep_every", &c->checkpoint.keep.every, {.help = "multiples of this step stay for good; 0: none"});
     r.Field("keep_best", &c->checkpoint.keep.best);
-    r.Field("weights", &c->checkpoint.weights, {.help = "file to start from: safetensors or torch.save"});
+    r.Field("weights", &c->checkpoint.weights,
+            {.help = "to start from: a file (safetensors, torch.save), or a run or checkpoint by path or name"});
   });
   reader.Section("track", [&](ConfigReader& r) {
     r.Field("tensorboard", &c->track.tensorboard);

@@ -7,6 +7,7 @@
 
 #include "base/config_tree.h"
 #include "base/json.h"
+#include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
 namespace {
@@ -257,7 +258,35 @@ Result<Precision> RecordedPrecision(const std::string& path) {
   return found && *found != Precision::kAuto ? *found : Precision::kFp32;
 }
 
+Result<std::vector<std::pair<std::string, at::Tensor>>> CheckpointWeights(const record::CheckpointReader& reader,
+                                                                          bool* averaged) {
+  constexpr std::string_view kModel = "model/";
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const TensorInfo& info : reader.tensors()) {
+    if (!info.name.starts_with(kModel)) continue;
+    const std::string name = info.name.substr(kModel.size());
+    const TensorInfo* average = reader.Find("ema/" + name);
+    if (average != nullptr && averaged != nullptr) *averaged = true;
+    const TensorInfo& taken = average != nullptr ? *average : info;
+    if (taken.dtype != Dtype::kF32) {
+      return Status(Code::kUsage,
+                    fmt::format("'{}': {} holds {}, expected F32", reader.path(), taken.name, DtypeName(taken.dtype)));
+    }
+    at::Tensor tensor = at::empty(taken.shape, at::kFloat);
+    LOCKSTEP_RETURN_IF_ERROR(reader.Read(taken.name, tensor.data_ptr(), tensor.nbytes()));
+    tensors.emplace_back(name, std::move(tensor));
+  }
+  return tensors;
+}
+
 Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path) {
+  Result<std::string> checkpoint = record::FindCheckpoint(path);
+  if (!checkpoint.ok()) return checkpoint.status();
+  if (!checkpoint->empty()) {
+    Result<record::CheckpointReader> reader = record::CheckpointReader::Open(*checkpoint);
+    if (!reader.ok()) return reader.status();
+    return CheckpointWeights(*reader, nullptr);
+  }
   Result<std::unique_ptr<Weights>> file = OpenWeights(path);
   if (!file.ok()) return file.status();
   std::vector<std::pair<std::string, at::Tensor>> tensors;

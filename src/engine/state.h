@@ -55,7 +55,12 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks);
 // train.yaml does, and without one it was fp32.
 Result<Precision> RecordedPrecision(const std::string& path);
 
-// The tensors of a weights file on the CPU; `prefix` ("state_dict.", "params.") is taken off where all names have it.
+// The weights in a checkpoint, on the CPU: the averaged ones where it has them, which `averaged` (may be null) tells.
+Result<std::vector<std::pair<std::string, at::Tensor>>> CheckpointWeights(const record::CheckpointReader& reader,
+                                                                          bool* averaged);
+
+// The tensors on the CPU of a weights file, or of what record::FindCheckpoint finds by that word. `prefix`
+// ("state_dict.", "params.") is taken off where all names have it.
 Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::string& path);
 
 }  // namespace lockstep::engine

@@ -38,7 +38,7 @@ namespace lockstep::engine {
 struct TrainerOptions {
   std::string run_dir;          // empty: nothing is written
   std::string metrics_path;     // of this rank
-  std::string resume = "auto";  // auto, none, or the path of a checkpoint
+  std::string resume = "auto";  // auto, none, or a checkpoint or run as record::FindCheckpoint takes it
   int attempt = 0;
   bool restarted = false;           // by the launcher: `none` then means "as before"
   std::optional<uint64_t> stop_at;  // ends as if asked to, after this step
@@ -92,9 +92,10 @@ class Trainer {
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool companion);
   Status FindCheckpoint(std::string* path);
   Status ChoosePrecision(const std::string& checkpoint);
-  Status SetAside();
+  Status SetCheckpointsAside() const;
   // --resume none, and not the restart of such a run.
   bool from_start() const { return options_.resume == "none" && !options_.restarted; }
+  Status FindAsked(std::string* path) const;
   void StartFeed();
   void StartRecording();
   void Banner();

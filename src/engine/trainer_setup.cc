@@ -88,7 +88,6 @@ Status Trainer::Setup() {
   LOCKSTEP_RETURN_IF_ERROR(FindCheckpoint(&path));
   LOCKSTEP_RETURN_IF_ERROR(ChoosePrecision(path));
   LOCKSTEP_RETURN_IF_ERROR(BuildModel());
-  LOCKSTEP_RETURN_IF_ERROR(SetAside());
   state_.position.seed = config_.run.seed;
   state_.position.sampler.seed = config_.run.seed;
   if (!path.empty()) {
@@ -123,7 +122,8 @@ Status Trainer::Setup() {
   report_ = std::move(*started);
   Status saving;
   if (ranks_->is_main() && !options_.run_dir.empty()) {
-    saving = saving_.Open(config_.checkpoint, options_.run_dir + "/checkpoints", device_);
+    saving = SetCheckpointsAside();
+    if (saving.ok()) saving = saving_.Open(config_.checkpoint, options_.run_dir + "/checkpoints", device_);
     if (saving.ok()) saving = saving_.Reserve(state_);
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saving));
@@ -255,6 +255,30 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   return Learner::Create(module, settings, ranks_, device_);
 }
 
+Status Trainer::FindAsked(std::string* path) const {
+  Result<std::string> found = record::FindCheckpoint(options_.resume);
+  if (!found.ok()) return found.status().Context("--resume");
+  *path = *found;
+  if (!path->empty()) return Status::Ok();
+  return Status(Code::kUsage, fmt::format("--resume {}: there is no such checkpoint", options_.resume),
+                "name a run, a folder checkpoints/step-<n>, or use --resume auto");
+}
+
+// With --resume none: checkpoints of before would be taken for this run's after a restart. Called when nothing is
+// left to refuse.
+Status Trainer::SetCheckpointsAside() const {
+  const std::string folder = options_.run_dir + "/checkpoints";
+  std::error_code error;
+  if (!from_start() || !std::filesystem::exists(folder, error)) return Status::Ok();
+  const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
+  std::filesystem::rename(folder, aside, error);
+  if (error) {
+    return Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
+  }
+  LogWarn("--resume none: the checkpoints of before are now in {}", aside);
+  return Status::Ok();
+}
+
 // Rank 0 decides; the others need not see the folder.
 Status Trainer::FindCheckpoint(std::string* path) {
   Status status;
@@ -262,11 +286,7 @@ Status Trainer::FindCheckpoint(std::string* path) {
   if (ranks_->is_main() && !from_start()) {
     const bool named = options_.resume != "auto" && options_.resume != "none";
     if (named && !options_.restarted) {
-      found = options_.resume;
-      if (!std::filesystem::exists(found)) {
-        status = Status(Code::kUsage, fmt::format("--resume {}: there is no such checkpoint", found),
-                        "name a folder checkpoints/step-<n>, or use --resume auto");
-      }
+      status = FindAsked(&found);
     } else if (!options_.run_dir.empty()) {
       std::vector<record::Candidate> rejected;
       Result<std::optional<std::string>> newest = record::NewestGood(options_.run_dir + "/checkpoints", &rejected);
@@ -277,7 +297,7 @@ Status Trainer::FindCheckpoint(std::string* path) {
       if (newest.ok() && *newest) {
         found = **newest;
       } else if (newest.ok() && named) {
-        found = options_.resume;  // restarted before its first own checkpoint
+        status = FindAsked(&found);  // restarted before its first own checkpoint
       }
     }
   }
@@ -321,23 +341,6 @@ Status Trainer::ChoosePrecision(const std::string& checkpoint) {
   LOCKSTEP_RETURN_IF_ERROR(tree->Override(fmt::format("train.precision={}", PrecisionName(precision))));
   options_.effective_config = WriteYaml(tree->root());
   return Status::Ok();
-}
-
-// Old checkpoints of the same name would be taken for this run's after a restart.
-Status Trainer::SetAside() {
-  Status status;
-  const std::string folder = options_.run_dir + "/checkpoints";
-  std::error_code error;
-  if (ranks_->is_main() && from_start() && !options_.run_dir.empty() && std::filesystem::exists(folder, error)) {
-    const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
-    std::filesystem::rename(folder, aside, error);
-    if (error) {
-      status = Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
-    } else {
-      LogWarn("--resume none: the checkpoints of before are now in {}", aside);
-    }
-  }
-  return ranks_->Agree(status);
 }
 
 void Trainer::StartFeed() {

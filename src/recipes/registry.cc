@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/arguments.h"
 #include "base/text.h"
 #include "recipes/denoise.h"
 #include "recipes/taehv.h"
@@ -30,6 +31,10 @@ std::vector<std::string> RecipeNames() {
 Result<std::unique_ptr<engine::Recipe>> MakeRecipe(const std::string& name) {
   for (const Row& row : kRecipes) {
     if (name == row.name) return row.make();
+  }
+  if (const std::string meant = MeantFlag(name, {"--config", "--set"}); !meant.empty()) {
+    return Status(Code::kUsage, fmt::format("expected the name of a recipe, found '{}'", Printable(name)),
+                  fmt::format("write RECIPE {}; the recipes are {}", meant, Join(RecipeNames(), ", ")));
   }
   return Status(Code::kUsage, fmt::format("unknown recipe '{}'{}", Printable(name), DidYouMean(name, RecipeNames())),
                 "the recipes are " + Join(RecipeNames(), ", "));

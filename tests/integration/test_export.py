@@ -40,6 +40,16 @@ class Export(harness.Case):
         with safe_open(out, "pt") as file:
             self.assertEqual(file.metadata()["format"], "pt")
 
+        for number, word in enumerate(("short", "sho", "latest", "runs/latest")):
+            named = export("--weights", word, folder / f"named-{number}.safetensors", "--json")
+            self.assertEqual(named.returncode, 0, named.stderr)
+            self.assertEqual(json.loads(named.stdout)["step"], 3, word)
+        begun = train.train(name="next", sets={"train.steps": 2, "train.schedule.warmup": 0, "checkpoint.weights": "short"})
+        self.assertEqual(begun.returncode, 0, begun.stdout + begun.stderr)
+        resumed = train.train("--resume", "short", name="more", sets={"train.steps": 4, "train.ema.decay": 0.5})
+        self.assertEqual(resumed.returncode, 0, resumed.stdout + resumed.stderr)
+        self.assertRegex(resumed.stdout, r"resuming from \S*runs/short/checkpoints/step-3 at step 3")
+
         again = export("--weights", run, out)
         self.assertEqual(again.returncode, 2)
         self.assertIn("mine.safetensors", again.stderr)

@@ -206,12 +206,15 @@ class Smoke(harness.Case):
     def test_broken_configuration_is_not_ready_and_says_why(self):
         done = train.train("--smoke=8", sets={"train.bach": 4})
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertRegex(done.stdout, r"not ready: .*train\.bach")
+        self.assertRegex(done.stderr, r"not ready: .*train\.bach")
+        self.assertEqual((done.stdout + done.stderr).count("train.bach: "), 1, "said once")
+        self.assertFalse((self.tmp / "runs").exists())
 
     def test_data_that_is_not_there_is_not_ready(self):
         done = train.train("--smoke=8", sets={"data.kind": "frames", "data.path": self.tmp / "nowhere", "data.clips": None})
         self.assertIn(done.returncode, (2, 3), done.stderr)
-        self.assertRegex(done.stdout, r"not ready: .*nowhere")
+        self.assertRegex(done.stderr, r"not ready: .*nowhere")
+        self.assertFalse((self.tmp / "runs").exists())
 
     def test_dry_run_leaves_a_training_of_the_same_name_alone(self):
         done = train.train(sets={"train.steps": 4})

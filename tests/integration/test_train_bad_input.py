@@ -70,18 +70,21 @@ def forge(manifest, old, new):
 class BadInput(harness.Case):
     TIMEOUT = 120
 
-    def refused(self, message, *flags, code=2, ranks=2, name="run", sets=None, attempt=0, said=1, **kwargs):
-        """Trains; the message must come once, from one rank, and all ranks must leave with `code`."""
+    def refused(self, message, *flags, code=2, ranks=2, name="run", sets=None, attempt=0, begun=False, **kwargs):
+        """Trains; the launcher must say the message once, and all ranks must leave with `code`. What is refused before the
+        training has begun is told by the launcher alone, later one rank says it, too. --log-dir asks for a record."""
         before = set(train.checkpoints(train.run_path(name)))
-        done = train.train(*flags, ranks=ranks, name=name, sets=sets, **kwargs)
+        done = train.train("--log-dir", "runs", *flags, ranks=ranks, name=name, sets=sets, **kwargs)
         text = done.stdout + done.stderr
         self.assertEqual(done.returncode, code, text)
         self.assertRegex(text, message)
         run = train.run_path(name)
         self.assertEqual(train.exit_codes(self.tmp), {rank: code for rank in range(ranks)}, text)
         logs = "".join(train.rank_log(run, rank, attempt) for rank in range(ranks))
-        self.assertEqual(len(re.findall(r"^lockstep train: ", logs, re.M)), said, logs)
-        self.assertEqual(len(re.findall(message, logs)), said, logs)
+        self.assertEqual(len(re.findall(r"^lockstep train: ", logs, re.M)), int(begun), logs)
+        self.assertEqual(len(re.findall(message, logs)), int(begun), logs)
+        launcher = [line for line in text.splitlines() if not re.match(r"\d+:\d+\| ", line)]
+        self.assertEqual(len([line for line in launcher if re.search(message, line)]), 1, text)
         self.assertNotIn("Traceback", logs)
         self.assertNotRegex(logs, r"terminate called|c10::Error|what\(\)")
         report = jobs.report(run)
@@ -189,14 +192,14 @@ class BadInput(harness.Case):
 
         folder = self.folder_of_frames()
         Image.new("RGB", (40, 48)).save(folder / "v3" / "2.png")
-        text = self.refused(r"1 unreadable sample in this run, 0 allowed.*frames of mixed size.*v3", code=3,
+        text = self.refused(r"1 unreadable sample in this run, 0 allowed.*frames of mixed size.*v3", code=3, begun=True,
                             sets=self.frames(folder, **{"train.steps": 20}))
         self.assertRegex(text, r"40x48")
 
     def test_videos_with_too_few_frames_are_named(self):
         folder = self.folder_of_frames()
         (folder / "v2" / "3.png").unlink()
-        self.refused(r"1 unreadable sample in this run, 0 allowed.*v2.*4.*3", code=3,
+        self.refused(r"1 unreadable sample in this run, 0 allowed.*v2.*4.*3", code=3, begun=True,
                      sets=self.frames(folder, **{"train.steps": 20}))
 
     def test_unreadable_samples_within_the_budget_are_left_out_and_named(self):
@@ -219,7 +222,7 @@ class BadInput(harness.Case):
             return
         self.assertEqual(probe.returncode, 0, probe.stderr)
         shutil.rmtree(train.run_path("probe"))
-        self.refused(r"1 unreadable sample in this run, 0 allowed.*v5\.avi.*ends early", code=3,
+        self.refused(r"1 unreadable sample in this run, 0 allowed.*v5\.avi.*ends early", code=3, begun=True,
                      sets=self.frames(folder, **{"data.kind": "videos", "train.steps": 20, "data.min_stride": 2, "data.max_stride": 3}))
 
     # --- weights and checkpoints ---
@@ -280,6 +283,39 @@ class BadInput(harness.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         forge(train.last(train.run_path()) / "manifest.json", '"recipe": "taehv"', '"recipe": "vrt"')
         self.refused(r"a checkpoint of the recipe 'vrt', expected 'taehv'", attempt=1, sets={"train.steps": 8})
+
+    # --- what is left of it ---
+
+    def test_refused_training_leaves_nothing_and_is_said_once_with_its_remedy(self):
+        done = train.train(ranks=1, sets={"train.batch": 2, "train.shards": 3, "train.reproducible": "true"})
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        text = done.stdout + done.stderr
+        self.assertEqual(text.count("train.shards"), 1, text)
+        self.assertRegex(text, r"\n  do: \S+")
+        self.assertNotIn("other rank", text)
+        self.assertEqual(list(self.tmp.glob("runs")), [], "no run directory, no empty root")
+
+    def test_refused_relaunch_leaves_a_finished_run_as_it_was(self):
+        done = train.train(ranks=1, sets={"train.steps": 2, "train.schedule.warmup": 0})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = train.run_path()
+
+        def everything():
+            return {str(p.relative_to(run)): p.read_bytes() if p.is_file() else None for p in run.rglob("*")}
+
+        before = everything()
+        for flags, sets in ([], {"train.steps": 4, "recipe.model": "taehv"}), (["--resume", "none"], {"train.batch": 400}):
+            with self.subTest(sets):
+                again = train.train(*flags, ranks=1, sets=sets)
+                self.assertEqual(again.returncode, 2, again.stdout + again.stderr)
+                self.assertEqual({k: v for k, v in everything().items() if before.get(k) != v}, {})
+                self.assertEqual(everything(), before)
+        self.assertRegex(harness.lockstep("runs").stdout, r"(?m)^run +succeeded")
+        # Without a launcher of ours the engine keeps the record itself.
+        alone = harness.run([train.ENGINE, "train", "taehv", "--name", "run", *train.settings({"recipe.model": "taehv"})],
+                            env=train.ONE_THREAD)
+        self.assertEqual(alone.returncode, 2, alone.stderr)
+        self.assertEqual(everything(), before)
 
     # --- places ---
 

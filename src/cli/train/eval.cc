@@ -460,7 +460,8 @@ int EvalMain(int argc, char** argv) {
                  "lockstep eval");
   Asked asked;
   args.Option("RECIPE", &asked.recipe, "taehv").Required().OneOf({"taehv"});
-  args.Option("--weights", &asked.weights, "upstream's file, an export, a checkpoint folder or a run directory")
+  args.Option("--weights", &asked.weights,
+              "upstream's file, an export, a checkpoint folder, or a run: its name, 'latest' or its directory")
       .Required();
   args.Option("--variant", &asked.variant, "of the network, where a file does not say it");
   args.Option("--data", &asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'");

@@ -65,7 +65,7 @@ int ExportMain(int argc, char** argv) {
       "lockstep export");
   Asked asked;
   args.Option("--weights", &asked.weights,
-              "run directory, checkpoint folder (averaged weights where it has them), or file")
+              "run (name, 'latest' or directory), checkpoint folder (averaged weights where it has them), or file")
       .Required();
   args.Option("OUTPUT", &asked.output, "the file to write: NAME.safetensors").Required();
   args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});

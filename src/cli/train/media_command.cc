@@ -53,8 +53,9 @@ void Print(const nlohmann::json& summary, bool json) {
 void Declare(Arguments& args, MediaOptions* options) {
   const bool encode = options->command == "encode";
   const bool decode = options->command == "decode";
-  args.Option("--weights", &options->weights,
-              "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder or a run directory")
+  args.Option(
+          "--weights", &options->weights,
+          "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder, or a run (name, 'latest', directory)")
       .Required();
   args.Option("--variant", &options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)");
   args.Option("--device", &options->device, "auto (a GPU where there is one), cpu or cuda")

@@ -56,6 +56,11 @@ Result<std::unique_ptr<OwnRun>> OwnRun::Start(const std::string& name, const std
   return run;
 }
 
+bool OwnRun::Discard() {
+  heart_ = {};  // ends it: the lock goes
+  return dir_.Discard(attempt());
+}
+
 void OwnRun::End(int exit_code, const std::string& reason, const std::string& hint) {
   dir_.AppendEvent("attempt_ended", {{"attempt", attempt()}, {"exit_code", exit_code}, {"reason", reason}});
   dir_.AppendEvent("run_ended", {{"exit_code", exit_code}, {"reason", reason}});

@@ -20,6 +20,8 @@ class OwnRun {
 
   const std::string& path() const { return dir_.path(); }
   int attempt() const { return dir_.first_attempt(); }
+  // For a training that was refused before it began; see record::RunDir::Discard.
+  bool Discard();
   void End(int exit_code, const std::string& reason, const std::string& hint);
 
  private:

@@ -50,20 +50,27 @@ struct Asked {
 };
 
 // One rank says it on the console; all leave the reason for the launcher, and the same code.
-int Fail(const Status& status, bool say) {
-  if (say) fmt::print(stderr, "lockstep train: {}\n", status.ToString());
+int Fail(const Status& status, bool say, bool refused) {
+  const std::string file = Variable("TORCHELASTIC_ERROR_FILE");
+  // What is refused before the training begins, our launcher says in its summary.
+  const bool launcher_says = refused && !file.empty() && !Variable("LOCKSTEP_RUN_DIR").empty();
+  if (say && !launcher_says) fmt::print(stderr, "lockstep train: {}\n", status.ToString());
   // The launcher reads the cause from here, as it does from PyTorch programs.
-  if (const std::string file = Variable("TORCHELASTIC_ERROR_FILE"); !file.empty()) {
-    const nlohmann::json error = {
-        {"message",
-         {{"message", status.message()},
-          {"extraInfo",
-           {{"py_callstack", status.hint()}, {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
+  if (!file.empty()) {
+    const nlohmann::json error = {{"message",
+                                   {{"message", status.message()},
+                                    {"extraInfo",
+                                     {{"py_callstack", status.hint()},
+                                      {"hint", status.hint()},
+                                      {"refused", refused},
+                                      {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
     if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
       LogWarn("{}", written.message());
   }
   return ExitCode(status);
 }
+
+int Refuse(const Status& status, bool say) { return Fail(status, say, /*refused=*/true); }
 
 // The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
 // `threads`: what is this rank's part of the CPUs.
@@ -127,9 +134,11 @@ Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& r
 }
 
 Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks, at::Device device,
-                                 const engine::TrainerOptions& options, double* loss) {
+                                 const engine::TrainerOptions& options, bool* begun, double* loss) {
   engine::Trainer trainer(settings.config, settings.recipe.get(), &ranks, device, options);
   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
+  *begun = true;
+  // Not before: what is refused must not describe the checkpoints of an earlier launch.
   if (ranks.is_main()) {
     const Status written = WriteFileAtomic(options.run_dir + "/train.yaml", trainer.effective_config());
     if (!written.ok()) LogWarn("{}", written.message());
@@ -160,23 +169,27 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
 
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
 Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, const comm::Identity& who,
-                             engine::Ranks& ranks, at::Device device, engine::TrainerOptions options, double* loss) {
+                             engine::Ranks& ranks, at::Device device, engine::TrainerOptions options, bool* begun,
+                             double* loss) {
   options.resume = "none";
   options.stop_at = *asked.smoke / 2;
-  Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, loss);
+  Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, begun, loss);
   if (!half.ok()) return half;
   auto again = ReadSettings(asked.recipe, asked.config, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
-  return TrainOnce(*again, ranks, device, options, loss);
+  return TrainOnce(*again, ranks, device, options, begun, loss);
 }
+
+// --smoke asks a question, and this is its answer.
+Status Verdict(const Asked& asked, const Status& status) { return asked.smoke ? status.Context("not ready") : status; }
 
 int Train(const Asked& asked) {
   // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
   engine::StopRequests::Listen();
   Result<comm::Identity> who = FindIdentity();
-  if (!who.ok()) return Fail(who.status(), true);
+  if (!who.ok()) return Refuse(who.status(), true);
   const bool first = who->rank == 0;
   Result<Settings> settings = ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(),
                                            asked.smoke.value_or(0), asked.PresetFor(*who));
@@ -190,22 +203,19 @@ int Train(const Asked& asked) {
   }
   int threads = 1;
   const Status ready = MeetOver(settings.ok() ? device.status() : settings.status(), *who, &threads);
-  if (!ready.ok()) {
-    if (asked.smoke && first) fmt::print("not ready: {}\n", ready.message());
-    return Fail(ready, first);
-  }
+  if (!ready.ok()) return Refuse(Verdict(asked, ready), first);
   engine::PrepareTorch(settings->config, Variable("OMP_NUM_THREADS").empty() ? threads : 0);
   comm::Options options;
   options.timeout = settings->config.comm.timeout;
   auto connected = comm::TensorCommunicator::Create(*who, options, settings->config.comm.backend, *device);
-  if (!connected.ok()) return Fail(connected.status(), true);
+  if (!connected.ok()) return Refuse(connected.status(), true);
   engine::Ranks ranks(*connected);
   Place place;
   if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok())
-    return Fail(found, first || !ranks.agreed_to_fail());
+    return Refuse(found, first || !ranks.agreed_to_fail());
   if (asked.smoke) {
     if (Status moved = MoveToSmoke(ranks, who->rank, &place); !moved.ok())
-      return Fail(moved, first || !ranks.agreed_to_fail());
+      return Refuse(moved, first || !ranks.agreed_to_fail());
   }
   if (first && settings->preset) {
     fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
@@ -218,12 +228,15 @@ int Train(const Asked& asked) {
   trainer.restarted = place.restarted;
   trainer.effective_config = settings->effective;
   double loss = 0;
-  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, *who, ranks, *device, trainer, &loss)
-                                           : TrainOnce(*settings, ranks, *device, trainer, &loss);
+  bool begun = false;
+  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, *who, ranks, *device, trainer, &begun, &loss)
+                                           : TrainOnce(*settings, ranks, *device, trainer, &begun, &loss);
   if (!end.ok()) {
-    if (asked.smoke && first) fmt::print("not ready: {}\n", end.status().message());
-    const int code = Fail(end.status(), first || !ranks.agreed_to_fail());
-    if (place.own) place.own->End(code, end.status().message(), end.status().hint());
+    const int code = Fail(Verdict(asked, end.status()), first || !ranks.agreed_to_fail(), /*refused=*/!begun);
+    if (!begun && asked.smoke && first) (void)RemoveAll(place.run_dir);
+    if (place.own && (begun || !place.own->Discard())) {
+      place.own->End(code, end.status().message(), end.status().hint());
+    }
     return code;
   }
   if (first && asked.smoke) {
@@ -258,7 +271,7 @@ int TrainMain(int argc, char** argv) {
         return fmt::format("expected auto or a number of GPUs, found '{}'", text);
       });
   args.Option("--resume", &asked.resume,
-              "auto: from the newest good checkpoint of this run; none; or the path of a checkpoint");
+              "auto: from the newest good checkpoint of this run; none; or a checkpoint or run, by path or name");
   args.Option("--max-time", &asked.max_time, "save and stop after this long, with exit code 75");
   args.Option("--name", &asked.name, "of the run, when no launcher gives one");
   const Argument smoke_flag =
@@ -267,7 +280,7 @@ int TrainMain(int argc, char** argv) {
           .ValueOptional();
   const Result<bool> parsed = args.Read(argc, argv);
   const bool main = Variable("RANK").empty() || Variable("RANK") == "0";
-  if (!parsed.ok()) return Fail(parsed.status(), main);
+  if (!parsed.ok()) return Refuse(parsed.status(), main);
   if (!*parsed) {
     fmt::print("{}", args.Help(""));
     return 0;
@@ -276,7 +289,7 @@ int TrainMain(int argc, char** argv) {
     char* end = nullptr;
     const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
     if (steps < 4 || (end != nullptr && *end != '\0')) {
-      return Fail(
+      return Refuse(
           Status(Code::kUsage, fmt::format("--smoke: expected a number of steps, at least 4, found '{}'", smoke)),
           main);
     }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -16,23 +15,11 @@
 namespace lockstep::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Found {
   models::NamedTensors tensors;
   std::map<std::string, std::string> metadata;
   nlohmann::json identity;  // of a checkpoint: what the recipe says its model is
 };
-
-Result<at::Tensor> ReadTensor(const record::CheckpointReader& reader, const TensorInfo& info) {
-  if (info.dtype != Dtype::kF32) {
-    return Status(Code::kUsage,
-                  fmt::format("'{}': {} holds {}, expected F32", reader.path(), info.name, DtypeName(info.dtype)));
-  }
-  at::Tensor tensor = at::empty(info.shape, at::kFloat);
-  LOCKSTEP_RETURN_IF_ERROR(reader.Read(info.name, tensor.data_ptr(), tensor.nbytes()));
-  return tensor;
-}
 
 Status ReadCheckpoint(const std::string& path, Found* found, LoadedTaehv* loaded) {
   Result<record::CheckpointReader> reader = record::CheckpointReader::Open(path);
@@ -41,33 +28,12 @@ Status ReadCheckpoint(const std::string& path, Found* found, LoadedTaehv* loaded
     return Status(Code::kUsage,
                   fmt::format("'{}' is a checkpoint of recipe '{}', expected taehv", path, reader->recipe()));
   }
-  constexpr std::string_view kModel = "model/";
-  for (const TensorInfo& info : reader->tensors()) {
-    if (!info.name.starts_with(kModel)) continue;
-    const std::string name = info.name.substr(kModel.size());
-    const TensorInfo* average = reader->Find("ema/" + name);
-    loaded->averaged = loaded->averaged || average != nullptr;
-    Result<at::Tensor> tensor = ReadTensor(*reader, average != nullptr ? *average : info);
-    if (!tensor.ok()) return tensor.status();
-    found->tensors.emplace_back(name, *tensor);
-  }
+  auto tensors = engine::CheckpointWeights(*reader, &loaded->averaged);
+  if (!tensors.ok()) return tensors.status();
+  found->tensors = std::move(*tensors);
   found->identity = reader->state().value("identity", nlohmann::json::object());
   loaded->step = reader->step();
   return Status::Ok();
-}
-
-// The step folder a folder stands for; "" when it is none of ours.
-Result<std::string> FindCheckpoint(const std::string& path) {
-  if (fs::exists(path + "/manifest.json")) return path;
-  for (const std::string& folder : {path + "/checkpoints", path}) {
-    std::vector<record::Candidate> rejected;
-    Result<std::optional<std::string>> newest = record::NewestGood(folder, &rejected);
-    if (newest.ok() && *newest) return **newest;
-    for (const record::Candidate& candidate : rejected) {
-      if (!candidate.temporary) return candidate.status;
-    }
-  }
-  return std::string();
 }
 
 // Its shapes and the name it says decide; what shapes do not show is taken from what the recipe wrote down.
@@ -95,16 +61,12 @@ Result<LoadedTaehv> LoadTaehv(const std::string& path, const std::string& varian
   LoadedTaehv loaded;
   loaded.path = path;
   Found found;
-  std::error_code ignored;
-  bool checkpoint = false;
-  if (fs::is_directory(path, ignored)) {
-    Result<std::string> folder = FindCheckpoint(path);
-    if (!folder.ok()) return folder.status();
-    if (!folder->empty()) {
-      checkpoint = true;
-      loaded.path = *folder;
-      LOCKSTEP_RETURN_IF_ERROR(ReadCheckpoint(*folder, &found, &loaded));
-    }
+  Result<std::string> folder = record::FindCheckpoint(path);
+  if (!folder.ok()) return folder.status();
+  const bool checkpoint = !folder->empty();
+  if (checkpoint) {
+    loaded.path = *folder;
+    LOCKSTEP_RETURN_IF_ERROR(ReadCheckpoint(*folder, &found, &loaded));
   }
   if (!checkpoint) {
     Result<std::unique_ptr<Weights>> file = OpenWeights(path);

@@ -1,6 +1,7 @@
 // A trained TAEHV from what a user has: upstream's file (safetensors or torch.save), our export, a checkpoint folder
-// (checkpoints/step-N, checkpoints/latest) or a whole run directory, of which the newest good checkpoint is taken. In
-// checkpoints the averaged weights are used when there are any. The model is on the CPU, in float32. One thread.
+// (checkpoints/step-N, checkpoints/latest), a whole run directory or the name of a run, of which the newest good
+// checkpoint is taken (record::FindCheckpoint). In checkpoints the averaged weights are used when there are any. The
+// model is on the CPU, in float32. One thread.
 #pragma once
 
 #include <cstdint>
