@@ -6,7 +6,7 @@ import subprocess
 import elf_needs
 import harness
 
-CONTROLS = harness.BIN.parent / "release" / "tests"
+CONTROLS = harness.ROOT / "build" / "release" / "tests"
 
 
 def objections(path):

@@ -367,7 +367,7 @@ class Refused(Tools):
                      (self.good(), "a.mp4", "--device", "tpu"), (self.good(), "a.mp4", "--crf", "99")):
             self.tool("reconstruct", *args, code=2)
         self.refused(r"--fps: expected a frame rate such as .* found 'fast'", "reconstruct", self.good(), self.tmp / "o.mp4", "--fps", "fast")
-        self.refused(r"--device cuda: no GPU", "reconstruct", self.good(), self.tmp / "o.mp4", "--device", "cuda", code=3,
+        self.refused(r"--device cuda: this lockstep-train was built without CUDA", "reconstruct", self.good(), self.tmp / "o.mp4", "--device", "cuda", code=3,
                      env={"CUDA_VISIBLE_DEVICES": ""})
 
     def test_inputs(self):

@@ -261,8 +261,7 @@ class Resume(harness.Case):
         before = train.state(train.last(train.run_path()))
         done = train.train(sets={"train.steps": 8, "recipe.model": "taehv"})
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(train.exit_codes(self.tmp), {0: 2, 1: 2})
-        self.assertEqual(train.said(train.run_path(), "a checkpoint of another model", attempt=1), 1, done.stderr)
+        self.assertEqual((done.stdout + done.stderr).count("a checkpoint of another model"), 1, done.stderr)
         self.assertEqual(train.state(train.last(train.run_path())), before)
 
     def test_other_seed_is_refused(self):
@@ -270,15 +269,14 @@ class Resume(harness.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         done = train.train(sets={"train.steps": 8, "run.seed": 1})
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(train.said(train.run_path(), "written with run.seed 42", attempt=1), 1, done.stderr)
+        self.assertEqual((done.stdout + done.stderr).count("written with run.seed 42"), 1, done.stderr)
 
     def test_other_data_are_refused_unless_a_new_epoch_is_asked_for(self):
         done = train.train(sets={"train.steps": 4})
         self.assertEqual(done.returncode, 0, done.stderr)
         done = train.train(sets={"train.steps": 8, "data.clips": 50})
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(train.said(train.run_path(), "written with other training data", attempt=1), 1, done.stderr)
-        self.assertEqual(train.exit_codes(self.tmp), {0: 2, 1: 2})
+        self.assertEqual((done.stdout + done.stderr).count("written with other training data"), 1, done.stderr)
         done = train.train(sets={"train.steps": 8, "data.clips": 50, "data.on_change": "new_epoch"})
         self.assertEqual(done.returncode, 0, done.stderr)
         later = [sample for step, samples in train.lineage(train.run_path()).items() if step > 4 for sample in samples]
