@@ -225,6 +225,6 @@ class Programs(harness.Case):
             done = harness.run([harness.BIN / "lockstep-train", "train", "denoise", "--resume", "nowhere"], env={
                 "LOCKSTEP_NVML": harness.ROOT / "build/release/tests/libfake_nvml.so", "LOCKSTEP_FAKE_NVML": "GPU-aaa,GPU-bbb",
                 "CUDA_VISIBLE_DEVICES": visible})
-            self.assertIn("--resume nowhere: there is no such checkpoint", done.stderr)
+            self.assertIn("'nowhere' is neither a file nor a run", done.stderr)
             first = done.stdout.splitlines()[:1]
             self.assertEqual(first == ["GPUs        2 on this machine, not used: this lockstep-train was built without CUDA"], found, done.stdout)
