@@ -30,7 +30,7 @@ track::Picture ToPicture(const at::Tensor& frame) {
                                .to(at::kCPU)
                                .contiguous();  // rows of pixels
   track::Picture picture{static_cast<int>(bytes.size(1)), static_cast<int>(bytes.size(0)), {}};
-  const auto* first = bytes.const_data_ptr<uint8_t>();
+  const auto* first = static_cast<const uint8_t*>(bytes.const_data_ptr());
   picture.rgb.assign(first, first + bytes.numel());
   return picture;
 }
@@ -39,7 +39,7 @@ track::NumberMap ErrorMap(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor error = (Levels(a) - Levels(b)).abs().mean(0, /*keepdim=*/true);
   const at::Tensor values = Reduced(error)[0].to(at::kCPU).contiguous();
   track::NumberMap map{static_cast<int>(values.size(1)), static_cast<int>(values.size(0)), {}};
-  const auto* first = values.const_data_ptr<float>();
+  const auto* first = static_cast<const float*>(values.const_data_ptr());
   map.values.assign(first, first + values.numel());
   return map;
 }
