@@ -136,12 +136,13 @@ lockstep_component(libstdc++ LICENSE "GPL-3.0-or-later WITH GCC-exception-3.1" H
 
 # A pip package: its license lies in its .dist-info, its version in a file of its own.
 if(LOCKSTEP_TORCH_FOUND)
-  file(GLOB lockstep_torch_license ${LOCKSTEP_TORCH}/../torch-*.dist-info/licenses/LICENSE
-    ${LOCKSTEP_TORCH}/../torch-*.dist-info/LICENSE)
-  list(APPEND lockstep_torch_license "")
-  list(GET lockstep_torch_license 0 lockstep_torch_license)
-  file(STRINGS ${LOCKSTEP_TORCH}/version.py lockstep_torch_version REGEX "^__version__")
+  file(GLOB lockstep_torch_license ${lockstep_torch_dir}/../torch-*.dist-info/licenses/LICENSE
+    ${lockstep_torch_dir}/../torch-*.dist-info/LICENSE)
+  if(lockstep_torch_license)
+    list(GET lockstep_torch_license 0 lockstep_torch_license)
+  endif()
+  file(STRINGS ${lockstep_torch_dir}/version.py lockstep_torch_version REGEX "^__version__")
   string(REGEX REPLACE ".*'(.*)'.*" "\\1" lockstep_torch_version "${lockstep_torch_version}")
-  lockstep_component(PyTorch LICENSE BSD-3-Clause HOME https://pytorch.org FROM ${LOCKSTEP_TORCH}/include/torch/version.h
+  lockstep_component(PyTorch LICENSE BSD-3-Clause HOME https://pytorch.org FROM ${lockstep_torch_dir}/include/torch/version.h
     TEXT "${lockstep_torch_license}" VERSION "${lockstep_torch_version}")
 endif()
