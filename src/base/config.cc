@@ -23,8 +23,13 @@ struct ConfigReader::State {
   };
   ConfigLocation root;
   std::vector<ConfigError> errors;
-  std::vector<Unknown> unknown;       // judged in Finish, when every section has declared its keys
-  std::vector<std::string> declared;  // full paths
+  std::vector<Unknown> unknown;  // judged in Finish, when every section has declared its keys
+  struct Unused {
+    ConfigError error;
+    bool command_line;
+  };
+  std::vector<Unused> unused;         // given, but without effect
+  std::vector<std::string> declared;  // full paths of keys that have an effect
 };
 
 namespace {
@@ -97,6 +102,12 @@ bool InRange(const ConfigRule& rule, double value) {
 
 std::string ShowNumber(double value) { return fmt::format("{}", value); }
 
+// Written alike, whatever the quotes.
+bool SameText(const ConfigNode& a, const ConfigNode& b) {
+  if (a.kind != b.kind || a.text != b.text) return false;
+  return std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), SameText);
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const ConfigTree& tree)
@@ -129,8 +140,13 @@ const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& r
   if (rule.required) notes.emplace_back("required");
   comment_ = Join(notes, "; ");
   claimed_.emplace_back(name);
-  state_->declared.push_back(path);
   const ConfigNode* found = node_ != nullptr ? node_->Find(name) : nullptr;
+  if (!off_.empty()) {
+    given_ = found;
+    return nullptr;
+  }
+  settable_.emplace_back(name);
+  state_->declared.push_back(path);
   if (found == nullptr && rule.required) {
     state_->errors.push_back({node_ != nullptr ? node_->where : state_->root, path, "required, but not given"});
   }
@@ -138,14 +154,27 @@ const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& r
 }
 
 void ConfigReader::Record(std::string_view name, ConfigNode value) {
-  effective_.entries.push_back({std::string(name), {}, std::move(value), comment_});
+  if (off_.empty()) {
+    effective_.entries.push_back({std::string(name), {}, std::move(value), comment_});
+    return;
+  }
+  if (given_ != nullptr && (given_->loose || !SameText(*given_, value))) {
+    state_->unused.push_back({{given_->where, Path(name), fmt::format("has no effect here: {}", off_)}, given_->loose});
+  }
+  effective_.entries.push_back({std::string(name), {}, {}, off_, /*unused=*/true});
+}
+
+void ConfigReader::Replace(std::string_view name, ConfigNode value) {
+  for (ConfigEntry& entry : effective_.entries) {
+    if (entry.key == name) entry.value = std::move(value);
+  }
 }
 
 void ConfigReader::EndSection() {
   if (node_ == nullptr) return;
   for (const ConfigEntry& entry : node_->entries) {
     if (std::find(claimed_.begin(), claimed_.end(), entry.key) == claimed_.end()) {
-      state_->unknown.push_back({&entry, Path(entry.key), claimed_});
+      state_->unknown.push_back({&entry, Path(entry.key), settable_});
     }
   }
 }
@@ -177,15 +206,17 @@ ConfigNode ConfigReader::ReadDefaults(const std::string& path, const std::functi
   return std::move(reader.effective_);
 }
 
-bool ConfigReader::Has(std::string_view name) const { return node_ != nullptr && node_->Find(name) != nullptr; }
+ConfigReader::Origin ConfigReader::OriginOf(std::string_view name) const {
+  const ConfigNode* node = node_ != nullptr ? node_->Find(name) : nullptr;
+  if (node == nullptr) return Origin::kDefault;
+  return node->loose ? Origin::kCommandLine : Origin::kDocument;
+}
 
-void ConfigReader::Unused(std::string_view name, const std::string& why) {
-  if (const ConfigNode* node = Claim(name, {})) {
-    state_->errors.push_back({node->where, Path(name), fmt::format("has no effect here: {}", why)});
-  }
-  comment_ = why;
-  Record(name, {});
-  effective_.entries.back().unused = true;
+void ConfigReader::When(bool used, const std::string& why, const std::function<void()>& declare) {
+  const std::string before = off_;
+  if (!used && off_.empty()) off_ = why;
+  declare();
+  off_ = before;
 }
 
 void ConfigReader::Fail(std::string_view name, const std::string& message) {
@@ -420,19 +451,24 @@ ConfigNode ConfigReader::Write(const std::string& value) {
   return node;
 }
 
-Status ConfigReader::Finish() {
+Status ConfigReader::Finish(const ConfigReader* alone) {
   EndSection();
+  for (const State::Unused& unused : state_->unused) {
+    const auto same = [&](const State::Unused& other) { return other.error.path == unused.error.path; };
+    const bool author = alone == nullptr || unused.command_line ||
+                        std::any_of(alone->state_->unused.begin(), alone->state_->unused.end(), same);
+    if (author) state_->errors.push_back(unused.error);
+  }
   for (const State::Unknown& unknown : state_->unknown) {
     const std::string& key = unknown.entry->key;
     std::string advice = DidYouMean(key, unknown.siblings);
     if (advice.empty()) {
-      // The right name in the wrong section is the other usual slip.
-      for (const std::string& path : state_->declared) {
-        size_t dot = path.rfind('.');
-        if (dot != std::string::npos && std::string_view(path).substr(dot + 1) == key) {
-          advice = fmt::format(" (did you mean '{}'?)", path);
-          break;
-        }
+      // The right name in the wrong section is the other usual slip, perhaps misspelt too.
+      std::vector<std::string> names;
+      for (const std::string& path : state_->declared) names.push_back(path.substr(path.rfind('.') + 1));
+      if (const std::optional<std::string> nearest = Nearest(key, names)) {
+        const auto at = std::find(names.begin(), names.end(), *nearest) - names.begin();
+        advice = fmt::format(" (did you mean '{}'?)", state_->declared[static_cast<size_t>(at)]);
       }
     }
     if (advice.empty() && !unknown.siblings.empty() && unknown.siblings.size() <= 16) {

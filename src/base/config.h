@@ -12,6 +12,11 @@
 //   reader.Section("train", [&](ConfigReader& r) { Declare(r, &train); });
 //   LOCKSTEP_RETURN_IF_ERROR(reader.Finish());
 //
+// A key that other settings make meaningless is declared all the same, inside When(): giving it is an error that says
+// why, unless it repeats the default, as a written-out configuration does.
+//
+//   r.When(kind == "sgd", "only sgd has it", [&] { r.Field("momentum", &momentum); });
+//
 // Field takes bool, integers, float, double, std::string, std::chrono::milliseconds (a duration), and optional, vector,
 // array and map<string, .> of these. Format and rules: docs/formats/config.md. One thread; the tree must outlive the
 // reader.
@@ -103,15 +108,23 @@ class ConfigReader {
     Record(name, std::move(list));
   }
 
-  // Whether the document gives this key.
-  bool Has(std::string_view name) const;
-  // Declares a key that other settings make meaningless: giving it is an error that says why.
-  void Unused(std::string_view name, const std::string& why);
+  // Who gave this key. A later one was written knowing the earlier ones.
+  enum class Origin { kDefault, kDocument, kCommandLine };
+  Origin OriginOf(std::string_view name) const;
+  // Runs `declare`, whose keys have an effect only if `used`; else they keep their defaults, and `why` says the reason.
+  void When(bool used, const std::string& why, const std::function<void()>& declare);
   // For rules between keys: an error at the place of this key.
   void Fail(std::string_view name, const std::string& message);
+  // For rules between keys: what is in force instead of the value that Field read.
+  template <typename T>
+  void Amend(std::string_view name, const T& value) {
+    Replace(name, Write(value));
+  }
 
-  // Every error, ordered by place; on the outermost reader, once, after all declarations.
-  Status Finish();
+  // Every error, ordered by place; on the outermost reader, once, after all declarations. `alone` (may be null) has
+  // read the same document without the command line: a key that has an effect there, and none here, is no mistake of
+  // its author.
+  Status Finish(const ConfigReader* alone = nullptr);
   const std::vector<ConfigError>& errors() const;
 
   // The effective configuration as YAML, and "xxh64:<16 hex digits>" of that text. After Finish.
@@ -129,6 +142,7 @@ class ConfigReader {
   static std::string Item(const std::string& path, size_t index);
   const ConfigNode* Claim(std::string_view name, const ConfigRule& rule, const std::vector<std::string>& choices = {});
   void Record(std::string_view name, ConfigNode value);
+  void Replace(std::string_view name, ConfigNode value);
   void EndSection();
   ConfigNode ReadItem(const ConfigNode* node, const std::string& path, const std::function<void(ConfigReader&)>& read);
   // Runs the declaration only for what it says about values in force, without complaints.
@@ -236,7 +250,10 @@ class ConfigReader {
   const ConfigNode* node_;  // null where the section is absent
   std::string path_;
   std::vector<std::string> claimed_;
-  std::string comment_;  // of the key declared last
+  std::vector<std::string> settable_;  // of them, those that have an effect
+  std::string off_;                    // why the keys declared now have no effect; empty: they have
+  const ConfigNode* given_ = nullptr;  // of the key declared last, if it has no effect
+  std::string comment_;                // of the key declared last
   ConfigNode effective_;
 };
 

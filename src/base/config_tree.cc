@@ -354,7 +354,7 @@ Status ConfigTree::Override(std::string_view assignment) {
   std::optional<std::vector<PathStep>> steps = ParsePath(path);
   if (equals == std::string_view::npos || !steps) {
     return Status(Code::kUsage, fmt::format("--set: expected path.of.key=value, found '{}'", Printable(assignment)),
-                  "for example --set train.lr=1e-4");
+                  "for example --set train.steps=500");
   }
   if (!IsUtf8(assignment) || assignment.find('\0') != std::string_view::npos) {
     return Status(Code::kUsage, fmt::format("--set {}: expected text in UTF-8", Printable(path)));

@@ -17,23 +17,39 @@ void DeclareOptimizer(ConfigReader& r, OptimizerConfig* o) {
   std::array<double, 2> betas = {o->beta1, o->beta2};
   r.Field("weight_decay", &o->weight_decay,
           {.min = 0, .help = "decoupled (adamw) or added to the gradient (adam, sgd)"});
-  if (o->kind == OptimizerConfig::Kind::kSgd) {
+  const bool sgd = o->kind == OptimizerConfig::Kind::kSgd;
+  r.When(sgd, "only sgd has it", [&] {
     r.Field("momentum", &o->momentum, {.min = 0, .max = 1});
     r.Field("nesterov", &o->nesterov);
-    r.Unused("betas", "sgd has none");
-    r.Unused("epsilon", "sgd has none");
     if (o->nesterov && o->momentum == 0) r.Fail("nesterov", "needs train.optimizer.momentum > 0");
-  } else {
+  });
+  r.When(!sgd, "sgd has none", [&] {
     r.Field("betas", &betas, {.min = 0, .max = 1, .help = "decay of the first and second moment"});
     r.Field("epsilon", &o->epsilon, {.above = 0});
-    r.Unused("momentum", "only sgd has it");
-    r.Unused("nesterov", "only sgd has it");
-  }
+  });
   o->beta1 = betas[0];
   o->beta2 = betas[1];
 }
 
-void DeclareSchedule(ConfigReader& r, Schedule* s) {
+// A warm-up chosen without regard to the length of this run (the default, or the file's where the command line gives
+// the steps) is at most a tenth of it; one that was chosen for this run and does not fit is a mistake.
+void DeclareWarmup(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader::Origin steps_from) {
+  using Origin = ConfigReader::Origin;
+  const Origin from = r.OriginOf("warmup");
+  if (from == Origin::kDefault) s->warmup = std::min(s->warmup, steps / 10);
+  r.Field("warmup", &s->warmup,
+          {.help = "optimizer steps, whatever the number of ranks; at most a tenth of train.steps unless set"});
+  if (s->warmup <= steps) return;
+  if (from < steps_from) {
+    s->warmup = steps / 10;
+    r.Amend("warmup", s->warmup);
+    return;
+  }
+  r.Fail("warmup", fmt::format("the warm-up alone has {} steps, but train.steps is {}; set it to {}, for instance",
+                               s->warmup, steps, steps / 10));
+}
+
+void DeclareSchedule(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader::Origin steps_from) {
   using Kind = Schedule::Kind;
   r.Enum("kind", &s->kind,
          {{"constant", Kind::kConstant},
@@ -42,13 +58,9 @@ void DeclareSchedule(ConfigReader& r, Schedule* s) {
           {"cosine_restarts", Kind::kCosineRestarts},
           {"multistep", Kind::kMultistep},
           {"polynomial", Kind::kPolynomial}});
-  r.Field("warmup", &s->warmup, {.help = "optimizer steps, whatever the number of ranks"});
+  DeclareWarmup(r, s, steps, steps_from);
   const auto only = [&](std::string_view key, bool used, const char* why, auto* value, const ConfigRule& rule) {
-    if (used) {
-      r.Field(key, value, rule);
-    } else {
-      r.Unused(key, why);
-    }
+    r.When(used, why, [&] { r.Field(key, value, rule); });
   };
   only("floor", s->kind != Kind::kConstant && s->kind != Kind::kMultistep, "this schedule has no end value", &s->floor,
        {.min = 0, .max = 1, .help = "factor at the end"});
@@ -73,11 +85,8 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
       "threads", &t->threads,
       {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, else its part of the cores; 1 with reproducible"});
   r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });
-  r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule); });
+  r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule, t->steps, r.OriginOf("steps")); });
   t->schedule.steps = t->steps;
-  if (t->schedule.warmup > t->steps) {
-    r.Fail("steps", fmt::format("the warm-up alone has {} steps, the run {}", t->schedule.warmup, t->steps));
-  }
   r.Field("clip", &t->clip, {.min = 0, .help = "largest gradient norm; 0: no clipping"});
   r.List<GroupRule>("groups", &t->groups, [](ConfigReader& g, GroupRule* rule) {
     g.Field("match", &rule->match, {.required = true, .help = "glob over parameter names; the first match wins"});
@@ -97,35 +106,32 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     s.Field("every", &t->average.every, {.min = 1, .help = "steps between updates"});
   });
   r.Section("scaler", [&](ConfigReader& s) {
-    if (t->precision != Precision::kFp16) {
-      for (const char* key : {"initial", "growth", "backoff", "interval"}) s.Unused(key, "only fp16 scales the loss");
-      return;
-    }
-    s.Field("initial", &t->scaler.initial, {.above = 0});
-    s.Field("growth", &t->scaler.growth, {.min = 1});
-    s.Field("backoff", &t->scaler.backoff, {.above = 0, .max = 1});
-    s.Field("interval", &t->scaler.interval, {.min = 1});
+    s.When(t->precision == Precision::kFp16, "only fp16 scales the loss", [&] {
+      s.Field("initial", &t->scaler.initial, {.above = 0});
+      s.Field("growth", &t->scaler.growth, {.min = 1});
+      s.Field("backoff", &t->scaler.backoff, {.above = 0, .max = 1});
+      s.Field("interval", &t->scaler.interval, {.min = 1});
+    });
   });
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
-  if (t->reproducible) {
+  r.When(t->reproducible, "only with reproducible: true", [&] {
     r.Field("shards", &t->shards,
             {.min = 1, .help = "canonical parts of the global batch; a power of two, at least the ranks"});
+  });
+  if (t->reproducible) {
     if (!std::has_single_bit(t->shards)) r.Fail("shards", fmt::format("expected a power of two, found {}", t->shards));
     if (t->shards > t->batch)
       r.Fail("shards", fmt::format("{} shards of a batch of {} leave some empty", t->shards, t->batch));
-    for (const char* key : {"find_unused", "static_graph", "bucket", "first_bucket"}) {
-      r.Unused(key, "with reproducible, gradients are summed after the last backward");
-    }
     if (t->micro_batch != 0)
       r.Fail("micro_batch", "with reproducible the canonical shards are the micro-batches: set train.shards");
-  } else {
-    r.Unused("shards", "only with reproducible: true");
+  }
+  r.When(!t->reproducible, "with reproducible, gradients are summed after the last backward", [&] {
     r.Field("find_unused", &t->find_unused, {.help = "some parameters may get no gradient"});
     r.Field("static_graph", &t->static_graph, {.help = "every step uses the same parameters"});
     r.Size("bucket", &t->bucket, {.min = 4096, .help = "gradients exchanged at once"});
     r.Size("first_bucket", &t->first_bucket, {.min = 4096});
-  }
+  });
   r.Choice("graph", &t->graph, {"auto", "off", "require"},
            {.help = "on a GPU, a step is recorded once as a CUDA graph and replayed"});
   r.Field("broadcast_buffers", &t->broadcast_buffers,
@@ -140,22 +146,17 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   data::SourceConfig& s = d->source;
   r.Choice("kind", &s.kind, {"clips", "frames", "images", "videos", "annotations"},
            {.help = "where samples come from"});
-  if (s.kind == "clips") {
-    r.Unused("path", "generated clips need no file");
-    r.Unused("clips_per_video", "only for data on disk");
+  const bool generated = s.kind == "clips";
+  r.When(generated, "only for kind: clips", [&] {
     r.Field("clips", &s.clips, {.min = 1, .help = "number of generated clips"});
     r.Field("clips_seed", &s.seed, {.help = "what the scenes are drawn from"});
-  } else {
+  });
+  r.When(!generated, "data.kind is clips, which are generated: other kinds read files", [&] {
     r.Field("path", &s.path, {.required = true, .help = "folder of the data"});
     r.Field("clips_per_video", &s.clips_per_video, {.min = 1});
-    r.Unused("clips", "only for kind: clips");
-    r.Unused("clips_seed", "only for kind: clips");
-  }
-  if (s.kind == "annotations") {
-    r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"});
-  } else {
-    r.Unused("annotations", "only for kind: annotations");
-  }
+  });
+  r.When(s.kind == "annotations", "only for kind: annotations",
+         [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
   r.Field("height", &s.height, {.min = 8});
   r.Field("width", &s.width, {.min = 8});
@@ -168,11 +169,9 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   r.Field("augment", &d->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
-  if (d->augment) {
-    r.Unused("cache", "augmentation draws every clip anew: with augment: false it can be kept");
-  } else {
+  r.When(!d->augment, "augmentation draws every clip anew: with augment: false it can be kept", [&] {
     r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
-  }
+  });
   r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the run may leave out, each counted once"});
   r.Choice("on_change", &d->on_change, {"stop", "new_epoch"}, {.help = "resuming with other data than before"});
   r.Section("validation", [&](ConfigReader& v) {

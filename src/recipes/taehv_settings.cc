@@ -31,24 +31,21 @@ void TaehvSettings::Declare(ConfigReader& reader) {
   seraena.optimizer.lr = 3e-4;
   seraena.optimizer.beta2 = 0.99;
   reader.Section("seraena", [&](ConfigReader& r) {
-    if (adversarial <= 0) {
-      for (const char* key :
-           {"frames", "replay", "replay_memory", "replay_type", "lr", "betas", "epsilon", "weight_decay"})
-        r.Unused(key, "recipe.loss.adversarial is 0");
-      return;
-    }
-    r.Field("frames", &seraena.frames, {.min = 1, .help = "neighbouring frames of one picture of the discriminator"});
-    r.Field("replay", &seraena.replay, {.min = 1, .help = "earlier pictures it is shown again, of all ranks"});
-    r.Size("replay_memory", &seraena.replay_memory, {.help = "for them, of all ranks; fewer are kept if it is short"});
-    r.Enum("replay_type", &seraena.replay_type, {{"fp32", at::kFloat}, {"fp16", at::kHalf}},
-           {.help = "how they are kept"});
-    r.Field("lr", &seraena.optimizer.lr, {.above = 0, .help = "AdamW of the discriminator"});
-    std::array<double, 2> betas = {seraena.optimizer.beta1, seraena.optimizer.beta2};
-    r.Field("betas", &betas, {.min = 0, .max = 1});
-    r.Field("epsilon", &seraena.optimizer.epsilon, {.above = 0});
-    r.Field("weight_decay", &seraena.optimizer.weight_decay, {.min = 0});
-    seraena.optimizer.beta1 = betas[0];
-    seraena.optimizer.beta2 = betas[1];
+    r.When(adversarial > 0, "recipe.loss.adversarial is 0", [&] {
+      r.Field("frames", &seraena.frames, {.min = 1, .help = "neighbouring frames of one picture of the discriminator"});
+      r.Field("replay", &seraena.replay, {.min = 1, .help = "earlier pictures it is shown again, of all ranks"});
+      r.Size("replay_memory", &seraena.replay_memory,
+             {.help = "for them, of all ranks; fewer are kept if it is short"});
+      r.Enum("replay_type", &seraena.replay_type, {{"fp32", at::kFloat}, {"fp16", at::kHalf}},
+             {.help = "how they are kept"});
+      r.Field("lr", &seraena.optimizer.lr, {.above = 0, .help = "AdamW of the discriminator"});
+      std::array<double, 2> betas = {seraena.optimizer.beta1, seraena.optimizer.beta2};
+      r.Field("betas", &betas, {.min = 0, .max = 1});
+      r.Field("epsilon", &seraena.optimizer.epsilon, {.above = 0});
+      r.Field("weight_decay", &seraena.optimizer.weight_decay, {.min = 0});
+      seraena.optimizer.beta1 = betas[0];
+      seraena.optimizer.beta2 = betas[1];
+    });
   });
 }
 

@@ -50,13 +50,11 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
   reader.Choice("kind", &config->kind, {"none", "torchscript", "latents"},
                 {.help = "where reference latents come from"});
   const bool script = config->kind == "torchscript";
-  if (config->kind == "none") {
-    reader.Unused("path", "recipe.teacher.kind is none");
-  } else {
+  reader.When(config->kind != "none", "recipe.teacher.kind is none", [&] {
     reader.Field("path", &config->path,
                  {.required = true, .help = script ? "TorchScript file: frames in, latents out" : "folder of latents"});
-  }
-  if (script) {
+  });
+  reader.When(script, "only a TorchScript file has it", [&] {
     reader.Field("range", &config->range, {.help = "what the teacher takes for black and for white"});
     if (config->range[0] >= config->range[1]) reader.Fail("range", "black must be below white");
     reader.Choice("layout", &config->layout, {"NTCHW", "NCTHW"}, {.help = "axes of its frames and latents"});
@@ -65,10 +63,7 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
         {{"fp32", engine::Precision::kFp32}, {"bf16", engine::Precision::kBf16}, {"fp16", engine::Precision::kFp16}},
         {.help = "it is converted to this type"});
     reader.Field("write", &config->write, {.help = "folder its latents are kept in, for kind: latents; empty: none"});
-  } else {
-    for (const char* key : {"range", "layout", "precision", "write"})
-      reader.Unused(key, "only a TorchScript file has it");
-  }
+  });
 }
 
 struct Teacher::Script {

@@ -14,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 enum class Optimizer { kAdamw, kSgd };
 
@@ -344,12 +345,15 @@ TEST(ConfigTest, ASectionThatIsNoSectionIsOneError) {
 TEST(ConfigTest, UnusedKeysAndRulesBetweenKeysHaveAPlace) {
   ConfigTree tree =
       *ConfigTree::Parse("train:\n  momentum: 0.9\n  low: 5\n  high: 3\n", "c.yaml", ConfigTree::Format::kYaml);
+  ASSERT_TRUE(tree.Override("train.high=3").ok());
   ConfigReader reader(tree);
   int low = 0, high = 0;
+  double momentum = 0;
   reader.Section("train", [&](ConfigReader& t) {
-    EXPECT_TRUE(t.Has("momentum"));
-    EXPECT_FALSE(t.Has("nothing"));
-    t.Unused("momentum", "the optimizer is adamw");
+    EXPECT_EQ(t.OriginOf("momentum"), ConfigReader::Origin::kDocument);
+    EXPECT_EQ(t.OriginOf("high"), ConfigReader::Origin::kCommandLine);
+    EXPECT_EQ(t.OriginOf("nothing"), ConfigReader::Origin::kDefault);
+    t.When(false, "the optimizer is adamw", [&] { t.Field("momentum", &momentum, {.required = true}); });
     t.Field("low", &low);
     t.Field("high", &high);
     if (low > high) t.Fail("low", "must not be above train.high");
@@ -357,6 +361,54 @@ TEST(ConfigTest, UnusedKeysAndRulesBetweenKeysHaveAPlace) {
   std::string message = reader.Finish().message();
   EXPECT_THAT(message, HasSubstr("c.yaml:2:13: train.momentum: has no effect here: the optimizer is adamw"));
   EXPECT_THAT(message, HasSubstr("c.yaml:3:8: train.low: must not be above train.high"));
+}
+
+// One of two kinds, each with a key of its own, as data.kind or train.optimizer.kind.
+struct Kinds {
+  std::string kind = "a";
+  int of_a = 1;
+  std::vector<int> of_b = {2, 3};
+
+  void Declare(ConfigReader& r) {
+    r.Choice("kind", &kind, {"a", "b"});
+    r.When(kind == "a", "only for kind: a", [&] { r.Field("apples", &of_a); });
+    r.When(kind == "b", "only for kind: b", [&] { r.Field("berries", &of_b); });
+  }
+};
+
+// The error, or "" and the configuration in force.
+std::string ReadKinds(const std::string& text, const std::vector<std::string>& overrides, std::string* dump = nullptr) {
+  ConfigTree tree = *ConfigTree::Parse(text, "c.yaml", ConfigTree::Format::kYaml);
+  const ConfigTree file = tree;
+  ConfigReader alone(file);
+  Kinds().Declare(alone);
+  for (const std::string& one : overrides) EXPECT_TRUE(tree.Override(one).ok());
+  ConfigReader reader(tree);
+  Kinds().Declare(reader);
+  const Status read = reader.Finish(&alone);
+  if (dump != nullptr) *dump = reader.Dump();
+  return read.message();
+}
+
+TEST(ConfigTest, AKeyOfAnotherKindIsAMistakeOnlyWhereItsAuthorMadeOne) {
+  std::string dump;
+  EXPECT_EQ(ReadKinds("kind: a\napples: 1\n", {"kind=b"}, &dump), "") << "a written-out default";
+  EXPECT_EQ(dump, "kind: b\nberries: [2, 3]\n");
+  EXPECT_EQ(ReadKinds("kind: a\napples: 7\n", {"kind=b"}, &dump), "") << "right in its file";
+  EXPECT_EQ(dump, "kind: b\nberries: [2, 3]\n");
+  EXPECT_EQ(ReadKinds("kind: b\napples: 1\n", {}), "") << "the kind was changed in a written-out file";
+  EXPECT_EQ(ReadKinds("kind: a\nberries: [2, 3]\n", {}), "") << "lists too";
+  EXPECT_THAT(ReadKinds("kind: b\napples: 7\n", {}), HasSubstr("apples: has no effect here: only for kind: a"));
+  EXPECT_THAT(ReadKinds("kind: b\napples: 7\n", {"berries=[1]"}), HasSubstr("apples: has no effect here"));
+  EXPECT_THAT(ReadKinds("kind: a\n", {"kind=b", "apples=1"}), HasSubstr("apples: has no effect here"))
+      << "typed for this run";
+}
+
+TEST(ConfigTest, OnlyKeysThatCanBeSetAreSuggested) {
+  EXPECT_THAT(ReadKinds("apple: 1\n", {}), HasSubstr("did you mean 'apples'?"));
+  EXPECT_THAT(ReadKinds("kind: b\napple: 1\n", {}), Not(HasSubstr("apples")));
+  EXPECT_THAT(ReadKinds("kind: b\napple: 1\n", {}), HasSubstr("valid here: kind, berries"));
+  EXPECT_THAT(Error("batas: [1, 2]\n"), HasSubstr("did you mean 'train.betas'?")) << "misspelt and in another section";
 }
 
 TEST(ConfigTest, OverridesWinAndErrorsInThemNameTheCommandLine) {

@@ -74,13 +74,6 @@ class ConfigGpus(harness.Case):
 
 class TrainPreset(harness.Case):
     def test_a_preset_is_derived_announced_and_trained_with(self):
-        done = train.train("--preset", "auto", ranks=2, sets={"train.steps": 2, "train.batch": None, "train.schedule.warmup": None,
-                                                              "train.schedule.kind": "constant"},
-                           cwd=self.tmp)
-        text = done.stdout + done.stderr
-        # Defaults ask for 128 samples a step and 2000 of warm-up, more than two steps.
-        self.assertEqual(done.returncode, 2, text)
-        self.assertIn("the warm-up alone has", text)
         done = train.train("--preset", "auto", ranks=2, sets={"train.steps": 2}, cwd=self.tmp)
         text = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, text)

@@ -1,5 +1,7 @@
 #include "cli/train/settings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "recipes/registry.h"
@@ -27,27 +29,39 @@ void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps) {
   config->run.max_time.reset();
 }
 
+void Declare(const ConfigTree& tree, ConfigReader* reader, Settings* settings) {
+  {
+    // The recipe's own section first: the defaults of the others may depend on it. The real reading reports mistakes.
+    ConfigReader first(tree);
+    first.Section("recipe", [&](ConfigReader& r) { settings->recipe->Declare(r); });
+  }
+  settings->recipe->Defaults(&settings->config);
+  engine::DeclareConfig(*reader, &settings->config);
+  reader->Section("recipe", [&](ConfigReader& r) { settings->recipe->Declare(r); });
+}
+
 // Without the rules between sections.
 Result<Settings> ReadOnce(const std::string& name, const std::string& config_file,
                           const std::vector<std::string>& assignments) {
-  Settings settings;
-  Result<std::unique_ptr<engine::Recipe>> recipe = recipes::MakeRecipe(name);
-  if (!recipe.ok()) return recipe.status();
-  settings.recipe = std::move(*recipe);
+  Settings settings, of_file;
+  for (Settings* one : {&settings, &of_file}) {
+    Result<std::unique_ptr<engine::Recipe>> recipe = recipes::MakeRecipe(name);
+    if (!recipe.ok()) return recipe.status();
+    one->recipe = std::move(*recipe);
+  }
   Result<ConfigTree> tree =
       config_file.empty() ? Result<ConfigTree>(ConfigTree::Empty("defaults")) : ConfigTree::Load(config_file);
   if (!tree.ok()) return tree.status();
+  // The file is read alone first: what it sets and the command line makes meaningless is no mistake.
+  const ConfigTree file = *tree;
+  ConfigReader alone(file);
+  Declare(file, &alone, &of_file);
   for (const std::string& assignment : assignments) LOCKSTEP_RETURN_IF_ERROR(tree->Override(assignment));
-  {
-    // The recipe's own section first: the defaults of the others may depend on it. The real reading reports mistakes.
-    ConfigReader first(*tree);
-    first.Section("recipe", [&](ConfigReader& r) { settings.recipe->Declare(r); });
-  }
-  settings.recipe->Defaults(&settings.config);
   ConfigReader reader(*tree);
-  engine::DeclareConfig(reader, &settings.config);
-  reader.Section("recipe", [&](ConfigReader& r) { settings.recipe->Declare(r); });
-  LOCKSTEP_RETURN_IF_ERROR(reader.Finish());
+  Declare(*tree, &reader, &settings);
+  if (const Status read = reader.Finish(&alone); !read.ok()) {
+    return Status(read.code(), read.message(), fmt::format("`lockstep config {}` lists every key", name));
+  }
   settings.effective = reader.Dump();
   settings.effective_help = reader.DumpWithHelp();
   settings.digest = reader.Digest();

@@ -1,0 +1,81 @@
+#include "engine/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::engine {
+namespace {
+
+using testing::HasSubstr;
+
+// A default of 2,000 steps of warm-up, as TAEHV's, in a run of 100,000.
+struct Read {
+  Config config;
+  std::string error, effective;
+};
+
+Read ReadConfig(const std::string& file, const std::vector<std::string>& overrides = {}) {
+  Read read;
+  read.config.train.steps = 100000;
+  read.config.train.schedule.warmup = 2000;
+  ConfigTree tree = *ConfigTree::Parse(file, "c.yaml", ConfigTree::Format::kYaml);
+  for (const std::string& one : overrides) EXPECT_TRUE(tree.Override(one).ok());
+  ConfigReader reader(tree);
+  DeclareConfig(reader, &read.config);
+  read.error = reader.Finish().message();
+  read.effective = reader.Dump();
+  return read;
+}
+
+TEST(Config, AWarmUpNotChosenForThisRunIsAtMostATenthOfIt) {
+  const struct {
+    const char* file;
+    std::vector<std::string> overrides;
+    uint64_t warmup;
+  } rows[] = {
+      {"{}", {}, 2000},
+      {"{}", {"train.steps=200"}, 20},
+      {"{}", {"train.steps=5"}, 0},
+      {"train: {steps: 200}", {}, 20},
+      {"train: {schedule: {warmup: 150}}", {"train.steps=200"}, 150},
+      {"train: {steps: 100000, schedule: {warmup: 2000}}", {"train.steps=200"}, 20},
+      {"train: {steps: 200, schedule: {warmup: 200}}", {}, 200},
+      {"train: {steps: 200}", {"train.schedule.warmup=7"}, 7},
+  };
+  for (const auto& row : rows) {
+    const Read read = ReadConfig(row.file, row.overrides);
+    EXPECT_EQ(read.error, "") << row.file;
+    EXPECT_EQ(read.config.train.schedule.warmup, row.warmup) << row.file;
+    EXPECT_THAT(read.effective, HasSubstr("warmup: " + std::to_string(row.warmup) + "\n")) << row.file;
+  }
+}
+
+TEST(Config, AWarmUpChosenForThisRunThatDoesNotFitIsAMistake) {
+  for (const Read& read : {ReadConfig("train: {steps: 200, schedule: {warmup: 201}}"),
+                           ReadConfig("train: {steps: 200}", {"train.schedule.warmup=201"}),
+                           ReadConfig("{}", {"train.steps=200", "train.schedule.warmup=201"})}) {
+    EXPECT_THAT(read.error, HasSubstr("train.schedule.warmup: the warm-up alone has 201 steps, but train.steps is 200; "
+                                      "set it to 20, for instance"));
+  }
+}
+
+TEST(Config, WhatOneKindWritesAnotherReads) {
+  // Every key with its value, as `lockstep config` writes it; then another kind of each section is chosen in the file.
+  std::string text = ReadConfig("{}").effective;
+  const auto change = [&](const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from << "\n" << text;
+    text.replace(at, from.size(), to);
+  };
+  change("kind: clips\n", "kind: videos\n  path: /d\n");
+  change("kind: adamw\n", "kind: sgd\n");
+  change("kind: cosine\n", "kind: multistep\n");
+  change("reproducible: false\n", "reproducible: true\n");
+  EXPECT_EQ(ReadConfig(text).error, "");
+  EXPECT_THAT(ReadConfig("data: {kind: videos, path: /d, clips: 7}").error,
+              HasSubstr("data.clips: has no effect here"));
+  EXPECT_THAT(ReadConfig("data: {path: /d}").error, HasSubstr("data.kind is clips"));
+}
+
+}  // namespace
+}  // namespace lockstep::engine
