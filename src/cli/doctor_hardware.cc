@@ -313,9 +313,9 @@ int DoctorHardwareMain(int argc, char** argv) {
       "  srun --ntasks-per-node 1 lockstep doctor hardware --json > nodes.jsonl");
   if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   if (!options.root.empty()) {
+    const auto names = ListDir(options.root);
     while (options.root.ends_with('/')) options.root.pop_back();
-    if (const auto names = ListDir(options.root); !names.ok())
-      return Complain("doctor hardware", names.status().Context("--root"));
+    if (!names.ok()) return Complain("doctor hardware", names.status().Context("--root"));
   }
   options.gpus = !no_gpus;
   options.env = place::CurrentEnvironment();

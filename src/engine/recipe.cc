@@ -6,7 +6,7 @@ namespace lockstep::engine {
 
 Result<Sources> Recipe::Open(const Config& config) {
   Result<std::unique_ptr<data::Source>> opened = data::OpenSource(config.data.source);
-  if (!opened.ok()) return opened.status();
+  if (!opened.ok()) return opened.status().Context(config.data.source.path.empty() ? "data" : "data.path");
   const std::shared_ptr<const data::Source> all = std::move(*opened);
   const ValidationConfig& validation = config.data.validation;
   if (validation.fraction <= 0) return Sources{all, nullptr};

@@ -7,6 +7,7 @@
 
 #include "base/config_tree.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
@@ -147,6 +148,17 @@ nlohmann::json SmallState(const TrainingState& state, const RecipeState& recipe)
   return json;
 }
 
+// "name is "b" here, "a" there": of a variant with another name the name alone, else everything that differs.
+std::string Differences(const nlohmann::json& here, const nlohmann::json& there) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : here.items()) {
+    const nlohmann::json other = there.value(key, nlohmann::json());
+    if (value != other) parts.push_back(fmt::format("{} is {} here, {} there", key, value.dump(), other.dump()));
+    if (key == "name" && value != other) return parts.back();
+  }
+  return Join(parts, "; ");
+}
+
 Status CheckIdentity(const record::CheckpointReader& reader, Recipe& recipe) {
   if (reader.recipe() != recipe.name()) {
     return Status(Code::kUsage,
@@ -156,10 +168,10 @@ Status CheckIdentity(const record::CheckpointReader& reader, Recipe& recipe) {
   }
   const nlohmann::json found = reader.state().value("identity", nlohmann::json::object());
   if (found != recipe.Identity()) {
-    return Status(Code::kUsage,
-                  fmt::format("{}: a checkpoint of another model: expected {}, found {}", reader.path(),
-                              recipe.Identity().dump(), found.dump()),
-                  "set the recipe's model as it was, or use another run name");
+    return Status(
+        Code::kUsage,
+        fmt::format("{}: a checkpoint of another model: {}", reader.path(), Differences(recipe.Identity(), found)),
+        "set the recipe's model as it was, or use another run name");
   }
   return Status::Ok();
 }

@@ -387,6 +387,12 @@ void Trainer::Banner() {
   report_->Say(fmt::format("batch       {}", plan_.text));
   report_->Say(fmt::format("steps       {} ({} per epoch), from {}", t.steps, sampler_->batches_per_epoch(),
                            state_.position.step));
+  if (state_.position.step >= t.steps) {
+    report_->Say(
+        fmt::format("nothing to do: the run is at step {} and train.steps is {}; a larger train.steps goes on, "
+                    "--resume none begins anew",
+                    state_.position.step, t.steps));
+  }
   report_->Hyperparameters(options_.effective_config);
 }
 

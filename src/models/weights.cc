@@ -70,7 +70,7 @@ Status LoadWeights(torch::nn::Module& module, const NamedTensors& weights, const
   Say(problems, "of another shape or type", unfit);
   if (!problems.empty()) {
     return Status(Code::kUsage, "the weights do not fit the model: " + problems,
-                  rules.advise ? rules.advise(weights) : "");
+                  rules.advise ? rules.advise(weights) : "give a file that was saved from this model");
   }
   torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : weights) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(name, tensor));

@@ -272,7 +272,11 @@ int TrainMain(int argc, char** argv) {
       });
   args.Option("--resume", &asked.resume,
               "auto: from the newest good checkpoint of this run; none; or a checkpoint or run, by path or name");
-  args.Option("--max-time", &asked.max_time, "save and stop after this long, with exit code 75");
+  args.Option("--max-time", &asked.max_time, "save and stop after this long, with exit code 75")
+      .Check([](const std::string& text) {
+        const auto duration = ParseDuration(text);
+        return duration.ok() ? std::string() : duration.status().message();
+      });
   args.Option("--name", &asked.name, "of the run, when no launcher gives one");
   const Argument smoke_flag =
       args.Option("--smoke", &smoke,
