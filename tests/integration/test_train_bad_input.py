@@ -2,12 +2,10 @@
 
 import ctypes
 import ctypes.util
-import io
 import os
 import pickle
 import re
 import shutil
-import struct
 import sys
 import zipfile
 
@@ -15,33 +13,7 @@ import harness
 
 sys.path.append(str(harness.ROOT / "tests"))
 from beds import jobs, train  # noqa: E402
-
-
-def video(path, frames, claimed, size=32):
-    """An AVI of JPEG pictures whose header claims `claimed` frames."""
-    from PIL import Image
-
-    def chunk(name, data):
-        return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
-
-    def pile(name, *parts):
-        return chunk(b"LIST", name + b"".join(parts))
-
-    pictures = []
-    for number in range(frames):
-        out = io.BytesIO()
-        Image.new("RGB", (size, size), (number * 9 % 255, 80, 40)).save(out, "JPEG")
-        pictures.append(chunk(b"00dc", out.getvalue()))
-    main = struct.pack("<14I", 40000, 0, 0, 0x10, claimed, 0, 1, 0, size, size, 0, 0, 0, 0)
-    stream = b"vidsMJPG" + struct.pack("<10I4H", 0, 0, 0, 1, 25, 0, claimed, 0, 0xFFFFFFFF, 0, 0, 0, size, size)
-    shape = struct.pack("<IiiHH4sIiiII", 40, size, size, 1, 24, b"MJPG", size * size * 3, 0, 0, 0, 0)
-    body = pile(b"hdrl", chunk(b"avih", main), pile(b"strl", chunk(b"strh", stream), chunk(b"strf", shape)))
-    index, offset = b"", 4
-    for number in range(claimed):
-        length = len(pictures[number]) - 8 if number < frames else 100
-        index += b"00dc" + struct.pack("<III", 0x10, offset, length)
-        offset += length + 8
-    path.write_bytes(chunk(b"RIFF", b"AVI " + body + pile(b"movi", *pictures) + chunk(b"idx1", index)))
+from beds.media import video  # noqa: E402
 
 
 class Xxh128(ctypes.Structure):
