@@ -9,6 +9,92 @@
 #include "base/text.h"
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kIndent = 30, kWidth = 110;
+
+// The name and form of --help that all commands of ours have, those with parsers of their own included.
+class HelpFormat : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
+    std::string usage = fmt::format("usage: {} [options]", name.empty() ? app->get_name() : name);
+    std::string arguments, options;
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_positional()) {
+        const std::string word = option->get_name(true) + (TakesSeveral(option) ? "..." : "");
+        usage += option->get_required() ? " " + word : " [" + word + "]";
+        arguments += Row("  " + word, option->get_description());
+      } else {
+        options += Row("  " + Names(option), Description(option));
+      }
+    }
+    std::string text = fmt::format("{}\n\n{}", usage, WrapText(app->get_description(), 0, kWidth));
+    if (!arguments.empty()) text += "\narguments:\n" + arguments;
+    text += "\noptions:\n" + options;
+    if (const std::string_view footer = Trim(app->get_footer()); !footer.empty()) text += fmt::format("\n{}\n", footer);
+    return text;
+  }
+
+ private:
+  static bool TakesSeveral(const CLI::Option* option) {
+    return option->get_items_expected_max() > 1 && option->get_allow_extra_args();
+  }
+
+  static std::string Row(std::string left, const std::string& right) {
+    if (left.size() + 2 > kIndent) {
+      left += '\n';
+      left.append(kIndent, ' ');
+    } else {
+      left.append(kIndent - left.size(), ' ');
+    }
+    return left + WrapText(right, kIndent, kWidth);
+  }
+
+  // "-n, --lines N"
+  static std::string Names(const CLI::Option* option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    std::string text = Join(names, ", ");
+    if (option->get_items_expected_max() == 0) return text;  // a flag
+    std::string value = option->get_type_name();
+    value = value.substr(0, value.find(':'));  // what follows are checks
+    if (value == "INT" || value == "UINT") value = "N";
+    if (value == "FLOAT") value = "X";
+    if (value == "TEXT") value = "VALUE";
+    text += option->get_items_expected_min() == 0 ? "[=" + value + "]" : " " + value;
+    return TakesSeveral(option) ? text + "..." : text;
+  }
+
+  static std::string Description(const CLI::Option* option) {
+    std::string text = option->get_description();
+    if (option->get_required()) text += text.empty() ? "required" : " (required)";
+    if (!option->get_default_str().empty()) text += fmt::format(" (default: {})", option->get_default_str());
+    return text;
+  }
+};
+
+}  // namespace
+
+std::string WrapText(std::string_view text, size_t indent, size_t width) {
+  std::string out;
+  size_t column = indent;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    at = end + 1;
+    if (column != indent && column + 1 + word.size() > width) {
+      out.append("\n").append(indent, ' ');
+      column = indent;
+    } else if (column != indent) {
+      out += ' ';
+      ++column;
+    }
+    out.append(word);
+    column += word.size();
+  }
+  return out + '\n';
+}
 
 Argument Argument::Required() {
   option_->required();
@@ -30,6 +116,7 @@ Argument Argument::NonNegative() {
 }
 
 Argument Argument::OneOf(const std::vector<std::string>& words) {
+  option_->type_name(Join(words, "|"));
   return Check([words](const std::string& text) -> std::string {
     if (std::find(words.begin(), words.end(), text) != words.end()) return "";
     return fmt::format("expected {}, found '{}'{}", Join(words, ", "), Printable(text), DidYouMean(text, words));
@@ -94,7 +181,10 @@ std::string MeantFlag(const std::string& word, const std::vector<std::string>& f
 }
 
 Arguments::Arguments(const std::string& about, const std::string& name)
-    : app_(std::make_unique<CLI::App>(about, name)) {}
+    : app_(std::make_unique<CLI::App>(about, name)) {
+  app_->formatter(std::make_shared<HelpFormat>());
+  app_->set_help_flag("-h,--help", "print this help and exit");
+}
 
 Arguments::~Arguments() = default;
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -57,6 +58,10 @@ class Argument {
 // What a word that no argument takes was probably meant as, of the flags there are: "--config taehv.yaml" for a
 // configuration file, "--set train.steps=3" for an assignment; empty: no idea.
 std::string MeantFlag(const std::string& word, const std::vector<std::string>& flags);
+
+// The words of a text in lines of at most `width` columns, every line but the first indented; ends with a newline. The
+// first line continues one that has `indent` columns already. For help texts.
+std::string WrapText(std::string_view text, size_t indent, size_t width);
 
 class Arguments {
  public:

@@ -19,7 +19,7 @@ std::optional<int> ParseCommand(Arguments& arguments, int argc, char** argv) {
                     go_on.status().WithHint(fmt::format("see `lockstep {} --help`", arguments.name())));
   }
   if (*go_on) return std::nullopt;
-  fmt::print("{}\n", arguments.Help("lockstep"));
+  fmt::print("{}", arguments.Help("lockstep"));
   return 0;
 }
 

@@ -17,14 +17,14 @@ struct Examination {
 };
 
 constexpr Examination kExaminations[] = {
-    {"hardware", DoctorHardwareMain, "what is here: GPUs, InfiniBand, interfaces, NUMA, limits, libraries"},
-    {"preflight", DoctorPreflightMain, "is everything in place on one node or on all of them, in seconds"},
-    {"diagnose", DoctorDiagnoseMain, "why did a run fail: cause, rank, evidence, remedy"},
-    {"hang", DoctorHangMain, "where does every rank of a run stand, and which is not where the others are"},
+    {"hardware", DoctorHardwareMain, "GPUs, InfiniBand, interfaces, NUMA, limits and libraries of this machine"},
+    {"preflight", DoctorPreflightMain, "checks before a job, of this node or of all its nodes together"},
+    {"diagnose", DoctorDiagnoseMain, "why a run failed: cause, rank, evidence, remedy"},
+    {"hang", DoctorHangMain, "where every rank of a run is, and which one the others wait for"},
 };
 
 std::string Help() {
-  std::string text = "usage: lockstep doctor WHAT [options]\n\n";
+  std::string text = "usage: lockstep doctor WHAT [options]\n\nexaminations:\n";
   for (const Examination& row : kExaminations) text += fmt::format("  {:<13}{}\n", row.name, row.help);
   text +=
       "\nexamples:\n"

@@ -59,12 +59,13 @@ int DoctorDiagnoseMain(int argc, char** argv) {
   args.Flag("--json", &json, "one JSON document");
   args.Flag("--brief", &brief, "ten lines or fewer");
   args.Option("--attempt", &attempt, "attempt of a run directory (default: the last)").NonNegative();
-  args.Option("--signatures", &options.signatures, "further signatures (docs/formats/signatures.md)");
-  args.Option("--clock-offset", &offsets, "NODE=SECONDS to add to the time stamps of a node's logs");
+  args.Option("--signatures", &options.signatures, "further signatures (docs/formats/signatures.md)").Named("FILE");
+  args.Option("--clock-offset", &offsets, "NODE=SECONDS to add to the time stamps of a node's logs")
+      .Named("NODE=SECONDS");
   args.Footer(
       "Exit code: 0 when the logs were read, whatever they say; 2 for a mistake in the command; 3 when nothing could "
       "be read.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep doctor diagnose runs/latest\n"
       "  lockstep doctor diagnose slurm-4711.out logs/\n"
       "  kubectl logs -l job=train --prefix --timestamps | lockstep doctor diagnose -\n"

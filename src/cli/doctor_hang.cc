@@ -216,7 +216,7 @@ std::vector<StackTarget> LocalRanks(const std::string& path) {
 
 int DoctorHangMain(int argc, char** argv) {
   Arguments args(
-      "Shows where every rank of a running job stands and names the one that is not where the others are, or says that "
+      "Shows where every rank of a running job is and names the one the others wait for, or says that "
       "the job is healthy: it looks twice, a few seconds apart. Changes nothing: the job goes on. Of a run that has "
       "stalled and ended it shows what was kept.",
       "doctor hang");
@@ -226,14 +226,14 @@ int DoctorHangMain(int argc, char** argv) {
   bool as_json = false, no_pause = false, stacks = false;
   args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'");
   args.Option("--pid", &pids, "look at these processes instead, in the order of their ranks").SplitAt(',');
-  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
   args.Flag("--no-pause", &no_pause, "no tool that stops a process while it looks (gdb, eu-stack)");
   args.Flag("--stacks", &stacks, "print the stacks too");
   args.Flag("--json", &as_json, "one JSON document");
   args.Footer(
       "Python stacks are read from the interpreter's memory (or by py-spy), native ones by eu-stack or gdb where they\n"
       "are installed, the rest from /proc. The stacks of all ranks are kept in RUN/hang-<time>/.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep doctor hang latest\n"
       "  lockstep doctor hang exp7 --stacks\n"
       "  lockstep doctor hang --pid 4711,4712 --json");

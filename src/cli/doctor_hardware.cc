@@ -299,15 +299,17 @@ int DoctorHardwareMain(int argc, char** argv) {
   bool json = false, all = false, time = false, no_gpus = false;
   args.Flag("--json", &json, "one JSON document; what is unknown is null");
   args.Flag("--all", &all, "also interfaces made by software that have no address");
-  args.Option("--python", &options.interpreter, "interpreter whose torch and NCCL are looked for");
-  args.Option("--folder", &options.folders, "a folder whose file system is looked at, too (may be repeated)");
-  args.Option("--root", &options.root, "read /proc, /sys, /dev and /etc below this folder (a copied tree)");
-  args.Option("--nvml", &options.nvml, "another NVML library");
+  args.Option("--python", &options.interpreter, "interpreter whose torch and NCCL are looked for").Named("FILE");
+  args.Option("--folder", &options.folders, "a folder whose file system is looked at, too (may be repeated)")
+      .Named("DIR");
+  args.Option("--root", &options.root, "read /proc, /sys, /dev and /etc below this folder (a copied tree)")
+      .Named("DIR");
+  args.Option("--nvml", &options.nvml, "another NVML library").Named("FILE");
   args.Flag("--no-gpus", &no_gpus, "do not start NVML");
   args.Flag("--time", &time, "also say how long a scan takes (standard error)");
   args.Footer(
       "Nothing is started, changed or asked of another machine. What could not be read is said at the end.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep doctor hardware\n"
       "  lockstep doctor hardware --json | jq '.ib[] | select(.state != \"ACTIVE\")'\n"
       "  srun --ntasks-per-node 1 lockstep doctor hardware --json > nodes.jsonl");

@@ -147,22 +147,28 @@ int LintMain(int argc, char** argv) {
       "in environments, shell and sbatch scripts, Kubernetes manifests, Dockerfiles, Markdown, nccl.conf,\n"
       "DeepSpeed and accelerate configurations and Python.",
       "lint");
-  args.Option("files", &asked.files, "files to read; - is standard input");
+  args.Option("FILE", &asked.files, "files to read; - is standard input");
   args.Flag("--env", &asked.env, "the environment of this process, and the nccl.conf files it would read");
   args.Option("--as", &asked.as,
               "what the files are: env, shell, sbatch, manifest, dockerfile, markdown, nccl.conf,\n"
-              "config, python (default: by content and name)");
-  args.Option("--libnccl", &asked.nccl, "the libnccl the job will load: names are read out of it");
-  args.Option("--libtorch", &asked.torch, "the libtorch_cuda or libtorch_cpu the job will load");
+              "config, python (default: by content and name)")
+      .Named("KIND");
+  args.Option("--libnccl", &asked.nccl, "the libnccl the job will load: names are read out of it").Named("FILE");
+  args.Option("--libtorch", &asked.torch, "the libtorch_cuda or libtorch_cpu the job will load").Named("FILE");
   args.Option("--hardware", &asked.hardware,
               "machine the settings are for: here, none, or a file of `lockstep doctor hardware --json`\n"
-              "(default: here, where it has GPUs or RDMA)");
-  args.Option("--severity", &asked.severity, "least severity shown: note, warning, error").ShowDefault();
-  args.Option("--fail-on", &asked.fail_on, "least severity that makes the exit code 1").ShowDefault();
+              "(default: here, where it has GPUs or RDMA)")
+      .Named("here|none|FILE");
+  args.Option("--severity", &asked.severity, "least severity shown: note, warning, error")
+      .Named("note|warning|error")
+      .ShowDefault();
+  args.Option("--fail-on", &asked.fail_on, "least severity that makes the exit code 1")
+      .Named("note|warning|error")
+      .ShowDefault();
   args.Flag("--json", &asked.json, "one JSON document");
   args.Footer(
       "Exit code: 0 nothing found (notes allowed), 1 findings, 2 usage, 3 a file cannot be read.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep lint train.sbatch job.yaml Dockerfile\n"
       "  lockstep lint --env\n"
       "  lockstep lint --as env /proc/4711/environ\n"

@@ -223,14 +223,15 @@ int LogsMain(int argc, char** argv) {
   args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'").Required();
   args.Flag("-f,--follow", &request.follow, "go on until the run ends, through rotation and new attempts");
   args.Option("--rank", &ranks, "only these ranks: 0 or 0,3; one rank alone is shown as it is, without prefix")
+      .Named("RANKS")
       .OneWordEach();
   args.Option("--node", &request.node, "only ranks of this node").NonNegative();
   args.Option("--attempt", &request.attempt, "this attempt instead of the last").NonNegative();
   args.Option("-n,--lines", &request.lines, "only the last so many lines of each rank").NonNegative();
-  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
   args.Footer(
       "Lines of several ranks begin with node:rank|.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep logs latest\n"
       "  lockstep logs -f taehv --rank 0\n"
       "  lockstep logs taehv --attempt 0 -n 50");

@@ -17,43 +17,90 @@ struct Command {
   const char* help;
 };
 
-constexpr Command kCommands[] = {
-    {"run", lockstep::cli::RunMain, "start, supervise and restart a training program on 1..N nodes"},
-    {"train", lockstep::cli::TrainMain, "train a recipe (taehv, ...) with the native engine, under `run`"},
-    {"config", lockstep::cli::EngineMain, "every key of a recipe's configuration, with value and meaning"},
-    {"eval", lockstep::cli::EngineMain, "measure trained weights on clips: PSNR, SSIM, LPIPS, table and pictures"},
-    {"reconstruct", lockstep::cli::EngineMain, "a video through an autoencoder and back, any length"},
-    {"encode", lockstep::cli::EngineMain, "a video to latents"},
-    {"decode", lockstep::cli::EngineMain, "latents to a video"},
-    {"export", lockstep::cli::EngineMain, "trained weights as one file with upstream's names"},
-    {"explain", lockstep::cli::ExplainMain, "show what `run` would make of this environment, and why"},
-    {"env", lockstep::cli::EnvMain, "the same as export lines, for eval in a shell script"},
-    {"runs", lockstep::cli::RunsMain, "list runs with state and duration"},
-    {"logs", lockstep::cli::LogsMain, "show or follow the logs of a run"},
-    {"watch", lockstep::cli::WatchMain, "step, speed, ETA, loss and memory of a run or a log file, refreshed"},
-    {"stop", lockstep::cli::StopMain, "stop a run"},
-    {"doctor", lockstep::cli::DoctorMain,
-     "examine: hardware, preflight of all nodes, cause of a failure, where a hang is"},
-    {"tune", lockstep::cli::TuneMain, "NCCL, Gloo and torch settings from this hardware, each with its reason"},
-    {"lint", lockstep::cli::LintMain, "wrong, useless and harmful settings in an environment, script or manifest"},
-    {"selftest", lockstep::cli::SelftestMain, "collectives with known answers and their bandwidth, in stages"},
-    {"version", lockstep::cli::VersionMain, "version, commit, and the licenses of the software inside"},
+struct Group {
+  const char* title;
+  std::vector<Command> commands;
 };
+
+const std::vector<Group>& Groups() {
+  using namespace lockstep::cli;
+  static const std::vector<Group> groups = {
+      {"launch",
+       {{"run", RunMain, "start, supervise and restart a training program on one node or many"},
+        {"explain", ExplainMain, "print which nodes and ranks `run` would start here, and why"},
+        {"env", EnvMain, "the same as export lines, for eval in a shell script"},
+        {"stop", StopMain, "stop a run"}}},
+      {"train and use models",
+       {{"train", TrainMain, "train a recipe (taehv, ...) with the native engine, one rank per GPU"},
+        {"config", EngineMain, "every key of a recipe's configuration, with value and meaning"},
+        {"eval", EngineMain, "PSNR, SSIM, LPIPS and temporal consistency of trained weights"},
+        {"reconstruct", EngineMain, "a video through the autoencoder and back, any length"},
+        {"encode", EngineMain, "a video to latents"},
+        {"decode", EngineMain, "latents to a video"},
+        {"export", EngineMain, "trained weights as one safetensors file with upstream's names"}}},
+      {"observe",
+       {{"runs", RunsMain, "list runs with state and duration"},
+        {"watch", WatchMain, "step, time per step, ETA, loss and memory of a run or a log file"},
+        {"logs", LogsMain, "show or follow the logs of a run"}}},
+      {"find what is wrong",
+       {{"doctor", DoctorMain, "hardware, preflight of all nodes, cause of a failure, where a job hangs"},
+        {"lint", LintMain, "wrong, useless and harmful settings in environments, scripts, manifests"},
+        {"tune", TuneMain, "NCCL, Gloo and PyTorch settings for this hardware, each with its reason"},
+        {"selftest", SelftestMain, "collectives with known results and their bandwidth, in stages"}}},
+      {"other", {{"version", VersionMain, "version, commit, and the licenses of the software inside"}}},
+  };
+  return groups;
+}
+
+const Command* Find(const std::string& name, std::vector<std::string>* names) {
+  for (const Group& group : Groups()) {
+    for (const Command& command : group.commands) {
+      if (name == command.name) return &command;
+      names->emplace_back(command.name);
+    }
+  }
+  return nullptr;
+}
 
 std::string Help() {
   std::string text =
-      "lockstep: distributed training, from the launch to the last checkpoint\n\n"
-      "usage: lockstep COMMAND [options]\n\ncommands:\n";
-  for (const Command& command : kCommands) text += fmt::format("  {:<13}{}\n", command.name, command.help);
+      "usage: lockstep COMMAND [options]\n\n"
+      "Distributed deep-learning training: launcher, training engine and diagnosis.\n";
+  for (const Group& group : Groups()) {
+    text += fmt::format("\n{}:\n", group.title);
+    for (const Command& command : group.commands) text += fmt::format("  {:<13}{}\n", command.name, command.help);
+  }
   text +=
       "\nexamples:\n"
       "  lockstep run --nproc-per-node 8 train.py --lr 1e-4     eight ranks on this machine\n"
       "  lockstep run train.py                                  under SLURM, Kubernetes, MPI: ranks from the platform\n"
-      "  lockstep explain                                       who am I here, and how do you know?\n"
-      "  lockstep logs -f latest --rank 0                       follow rank 0 of the newest run\n"
-      "  lockstep watch latest                                  how far it is, how fast, when it will be done\n"
-      "\n`lockstep COMMAND --help` tells more about each.\n";
+      "  lockstep train taehv --smoke                           test the training engine on the CPU\n"
+      "  lockstep watch latest                                  progress of the newest run\n"
+      "  lockstep doctor diagnose slurm-4711.out                why a job failed\n"
+      "\n`lockstep help COMMAND` or `lockstep COMMAND --help` describes a command.\n";
   return text;
+}
+
+int Unknown(const std::string& name, const std::vector<std::string>& names) {
+  fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: lockstep --help lists the commands\n",
+             lockstep::Printable(name), lockstep::DidYouMean(name, names));
+  return 2;
+}
+
+// `lockstep help doctor hang` is `lockstep doctor hang --help`.
+int HelpMain(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print("{}", Help());
+    return 0;
+  }
+  std::vector<std::string> names;
+  const Command* command = Find(argv[1], &names);
+  if (command == nullptr) return Unknown(argv[1], names);
+  std::vector<char*> words(argv + 1, argv + argc);
+  char flag[] = "--help";
+  words.push_back(flag);
+  words.push_back(nullptr);
+  return command->main(argc, words.data());
 }
 
 }  // namespace
@@ -64,22 +111,16 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string name = argv[1];
-  if (name == "--help" || name == "-h" || name == "help") {
-    fmt::print("{}", Help());
-    return 0;
-  }
+  if (name == "--help" || name == "-h" || name == "help") return HelpMain(argc - 1, argv + 1);
   if (name == "--version") return lockstep::cli::VersionMain(argc - 1, argv + 1);
   std::vector<std::string> names;
-  for (const Command& command : kCommands) {
-    if (name == command.name) return command.main(argc - 1, argv + 1);
-    names.emplace_back(command.name);
-  }
+  if (const Command* command = Find(name, &names)) return command->main(argc - 1, argv + 1);
   // A program, or flags for one: the word `run` is missing.
-  const bool runs = name.starts_with("-") || access(name.c_str(), F_OK) == 0;
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: {}\n", lockstep::Printable(name),
-             runs ? "" : lockstep::DidYouMean(name, names),
-             runs ? "lockstep run " + lockstep::Printable(lockstep::ShellQuote(words), 400)
-                  : "lockstep --help lists the commands");
-  return 2;
+  if (name.starts_with("-") || access(name.c_str(), F_OK) == 0) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    fmt::print(stderr, "lockstep: unknown command '{}'\n  do: lockstep run {}\n", lockstep::Printable(name),
+               lockstep::Printable(lockstep::ShellQuote(words), 400));
+    return 2;
+  }
+  return Unknown(name, names);
 }

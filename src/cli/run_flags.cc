@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/arguments.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "cli/flag_engine.h"
@@ -178,22 +179,6 @@ void WarnOfLateFlags(const launch::RunOptions& options, std::vector<std::string>
   }
 }
 
-void Wrap(const std::string& text, size_t indent, size_t width, std::string* out) {
-  size_t column = indent;
-  for (const std::string& word : Split(text, ' ')) {
-    if (column != indent && column + 1 + word.size() > width) {
-      out->append("\n").append(indent, ' ');
-      column = indent;
-    } else if (column != indent) {
-      out->append(" ");
-      ++column;
-    }
-    out->append(word);
-    column += word.size();
-  }
-  out->append("\n");
-}
-
 }  // namespace
 
 std::string RunHelp(ParseMode mode) {
@@ -204,7 +189,7 @@ std::string RunHelp(ParseMode mode) {
             "Starts PROGRAM once per rank on this node, together with the other nodes of the job, and supervises\n"
             "it. Takes torchrun's flags: replace the word torchrun by `lockstep run`.\n"
           : "usage: lockstep explain [flags] [flags of run] [PROGRAM ...]\n\n"
-            "Prints who this process is in its job and why, without starting anything.\n";
+            "Prints which node and ranks of which job this process would be, with evidence, and starts nothing.\n";
   const std::vector<const FlagRow*> rows = RowsFor(mode);
   std::vector<std::string> groups;
   for (const FlagRow* row : rows) {
@@ -225,23 +210,26 @@ std::string RunHelp(ParseMode mode) {
       } else {
         out.append(kIndent - left.size(), ' ');
       }
-      Wrap(row->help, kIndent, kWidth, &out);
+      out += WrapText(row->help, kIndent, kWidth);
     }
   }
   out +=
       "\nHyphens and underscores mean the same; a unique beginning of a name is enough. torchrun's flags also come "
       "from\n"
       "PET_<NAME> variables. Everything after PROGRAM belongs to it. Durations: 30s, 5m, 1h30m; sizes: 25MiB, 100MB.\n";
-  if (mode == ParseMode::kRun) {
-    out +=
-        "\nExamples:\n"
-        "  lockstep run train.py --lr 1e-4                     all GPUs of this node (or what the platform says)\n"
-        "  lockstep run --nproc-per-node 8 -m my.train         8 ranks of a module\n"
-        "  lockstep run --nnodes 2 --node-rank 1 --master-addr host0 train.py\n"
-        "  srun -N2 --ntasks-per-node=1 lockstep run train.py  everything from SLURM\n"
-        "  lockstep run --max-restarts 3 --name exp7 --conda torch train.py\n"
-        "  lockstep run --nproc-per-node 4 ./a.out             any executable\n";
-  }
+  out +=
+      mode == ParseMode::kRun
+          ? "\nexamples:\n"
+            "  lockstep run train.py --lr 1e-4                     all GPUs of this node (or what the platform says)\n"
+            "  lockstep run --nproc-per-node 8 -m my.train         8 ranks of a Python module\n"
+            "  lockstep run --nnodes 2 --node-rank 1 --master-addr host0 train.py\n"
+            "  srun -N2 --ntasks-per-node=1 lockstep run train.py  nodes and ranks from SLURM\n"
+            "  lockstep run --max-restarts 3 --name exp7 --conda torch train.py\n"
+            "  lockstep run --nproc-per-node 4 ./a.out             any executable\n"
+          : "\nexamples:\n"
+            "  lockstep explain                                    this environment\n"
+            "  lockstep explain --nproc-per-node 8 train.py        what this command line would start\n"
+            "  lockstep explain --env-file /proc/4711/environ --json\n";
   return out;
 }
 

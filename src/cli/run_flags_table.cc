@@ -10,12 +10,12 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr char kSize[] = "Size and place of the job";
-constexpr char kMeet[] = "How the nodes meet";
-constexpr char kProgram[] = "The program";
+constexpr char kSize[] = "Job size and placement";
+constexpr char kMeet[] = "Rendezvous";
+constexpr char kProgram[] = "Program";
 constexpr char kSupervise[] = "Supervision";
 constexpr char kLogs[] = "Logs and output";
-constexpr char kMachine[] = "The machine";
+constexpr char kMachine[] = "Hardware";
 constexpr char kOther[] = "Other";
 constexpr char kAccepted[] = "Accepted from torchrun, without effect";
 
@@ -45,16 +45,16 @@ std::vector<FlagRow> MakeTable() {
        SETTER(PutCount(v, "a node rank", 0, kMaxNodes - 1, &d->flags.options.place.node_rank))},
       {"--level", {}, "node|process", nullptr, kSize, T::kOurs,
        "",
-       "What one started command stands for, where the platform does not say: a node, or one rank.",
+       "Whether this command is one node of the job, or one rank. Default: what the platform says.",
        SetLevel},
       {"--standalone", {}, nullptr, "PET_STANDALONE", kSize, T::kHonoured,
        "one node on a free port; --rdzv-backend, --rdzv-endpoint and --rdzv-id are ignored, as torchrun does",
-       "One node, free ports, no other launcher.",
+       "One node, free ports, no rendezvous with other nodes.",
        SWITCH(place.standalone)},
       // How the nodes meet
       {"--master-addr", {}, "HOST", "PET_MASTER_ADDR", kMeet, T::kHonoured,
        "also with the c10d backend",
-       "Host of node 0.",
+       "Address of node 0.",
        SetMasterAddr},
       {"--master-port", {}, "PORT", "PET_MASTER_PORT", kMeet, T::kHonoured,
        "the launchers meet there; the workers get another port that is free",
@@ -62,15 +62,15 @@ std::vector<FlagRow> MakeTable() {
        SetMasterPort},
       {"--rdzv-endpoint", {}, "HOST[:PORT]", "PET_RDZV_ENDPOINT", kMeet, T::kHonoured,
        "where the launchers meet; it stands for --master-addr and --master-port",
-       "Where the launchers meet, on node 0.",
+       "Address of the launchers' rendezvous on node 0.",
        SETTER(v.empty() ? Status::Ok() : Put(ParseEndpoint(v), &d->flags.options.place.rdzv_endpoint))},
       {"--rdzv-backend", {}, "static|c10d", "PET_RDZV_BACKEND", kMeet, T::kMapped,
        "static and c10d both mean Lockstep's own rendezvous; etcd and others are refused, because no store is needed",
-       "Accepted; the launchers meet by themselves.",
+       "Accepted for compatibility: Lockstep has its own rendezvous.",
        SetBackend},
       {"--rdzv-id", {}, "ID", "PET_RDZV_ID", kMeet, T::kHonoured,
        "launchers of different ids never form one job; workers see it as TORCHELASTIC_RUN_ID",
-       "Name of the job the nodes agree on.",
+       "Job id; launchers with another id are refused.",
        SETTER(NotEmpty(v, &d->flags.options.rdzv_id))},
       {"--rdzv-conf", {}, "K=V,...", "PET_RDZV_CONF", kMeet, T::kMapped,
        "join_timeout and timeout set --join-timeout, is_host=1 means node 0; others have no effect and a warning says "
@@ -79,19 +79,19 @@ std::vector<FlagRow> MakeTable() {
        SetRendezvousConf},
       {"--join-timeout", {}, "DURATION", nullptr, kMeet, T::kOurs,
        "",
-       "How long to wait for all nodes. Default: 10m.",
+       "How long the rendezvous waits for all nodes. Default: 10m.",
        SETTER(PutDuration(v, &d->join_timeout))},
       {"--local-addr", {}, "ADDRESS", "PET_LOCAL_ADDR", kMeet, T::kHonoured,
        "the address this node tells the others",
-       "Address this node tells the others.",
+       "Address at which the other nodes reach this one.",
        SETTER(NotEmpty(v, &d->flags.options.local_addr))},
       {"--port-range", {}, "FIRST-LAST", nullptr, kMeet, T::kOurs,
        "",
-       "Ports the workers may use.",
+       "Ports from which the workers' MASTER_PORT is chosen.",
        SETTER(Put(ParsePortRange(v), &d->flags.options.port_range))},
       {"--token-file", {}, "FILE", nullptr, kMeet, T::kOurs,
        "",
-       "File with the job token that authenticates every connection. Else from LOCKSTEP_TOKEN.",
+       "File with the job token that authenticates the launchers. Default: the variable LOCKSTEP_TOKEN.",
        SETTER(NotEmpty(v, &d->flags.options.token_file))},
       {"--token", {}, "VALUE", nullptr, nullptr, T::kOurs, "", "", RefuseToken},
       // The program
@@ -129,7 +129,7 @@ std::vector<FlagRow> MakeTable() {
        SETTER(NotEmpty(v, &d->flags.options.workdir))},
       {"--exec", {}, nullptr, nullptr, kProgram, T::kOurs,
        "",
-       "Where the platform starts one command per rank: become the program instead of supervising it.",
+       "With one command per rank (srun, mpirun): replace this process by the program, unsupervised.",
        SWITCH(exec)},
       {"--role", {}, "NAME", "PET_ROLE", kProgram, T::kHonoured,
        "workers see it as ROLE_NAME",
@@ -147,7 +147,7 @@ std::vector<FlagRow> MakeTable() {
        SETTER(PutDuration(v, &d->flags.options.backoff))},
       {"--grace", {}, "DURATION", nullptr, kSupervise, T::kOurs,
        "",
-       "Time a rank has between the signal and the kill. Default: 15s.",
+       "Time between SIGTERM and SIGKILL when ranks are stopped. Default: 15s.",
        SETTER(PutDuration(v, &d->grace))},
       {"--shutdown-timeout", {}, "SECONDS", "PET_SHUTDOWN_TIMEOUT", kSupervise, T::kMapped,
        "sets --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is read too",
@@ -159,7 +159,7 @@ std::vector<FlagRow> MakeTable() {
        SETTER(Put(ParseSignals(v), &d->flags.options.signals))},
       {"--node-timeout", {}, "DURATION", nullptr, kSupervise, T::kOurs,
        "",
-       "A node silent for this long is lost. Default: 30s.",
+       "A node that does not answer for this long is lost. Default: 30s.",
        SETTER(PutDuration(v, &d->flags.options.node_timeout))},
       {"--preflight", {}, "[=standard|full]", nullptr, kSupervise, T::kOurs,
        "",

@@ -107,11 +107,11 @@ int RunsMain(int argc, char** argv) {
   Arguments args("Lists runs: name, state, start, duration, ranks, attempts, exit code and why they ended.", "runs");
   std::string root = record::kDefaultRoot;
   bool json = false;
-  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
   args.Flag("--json", &json, "one JSON document instead of a table");
   args.Footer(
       "States: running, succeeded, failed, stopped, lost (its launcher died without a report), node-only.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep runs\n"
       "  lockstep runs --root /shared/runs\n"
       "  lockstep runs --json | jq '.runs[] | select(.state == \"failed\") | .name'");

@@ -117,12 +117,14 @@ int StopMain(int argc, char** argv) {
   std::string grace_text = "60s";
   bool kill = false;
   args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'").Required();
-  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
-  args.Option("--grace", &grace_text, "how long to wait for it to end, such as 30s or 5m").ShowDefault();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
+  args.Option("--grace", &grace_text, "how long to wait for it to end, such as 30s or 5m")
+      .Named("DURATION")
+      .ShowDefault();
   args.Flag("--kill", &kill, "when it has not ended by then, kill the launcher; its guardian kills the ranks");
   args.Footer(
       "Ends with 0 when the run has ended, 3 when it is not running, is on another host, or does not end in time.\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep stop taehv-20261115-101500-a3f2\n"
       "  lockstep stop latest --grace 5m\n"
       "  lockstep stop latest --grace 30s --kill");

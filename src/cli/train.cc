@@ -33,11 +33,12 @@ constexpr char kHelp[] =
     "options:\n"
     "  --config FILE        configuration, YAML or JSON with comments (see `lockstep config RECIPE`)\n"
     "  --set KEY=VALUE      one value of it, wins over the file; may be repeated\n"
-    "  --preset N|auto      batch, passes, learning rate and intervals for N GPUs (auto: those it runs on), derived\n"
+    "  --preset N|auto      batch, micro-batch, learning rate and intervals for N GPUs (auto: those it runs on), "
+    "derived\n"
     "                       from the configuration by the batch rule: `lockstep config RECIPE --gpus N` shows it\n"
     "  --resume WHAT        auto: the newest good checkpoint of this run (default); none; or the path of a checkpoint\n"
     "  --max-time DURATION  save and stop after this long, exit code 75\n"
-    "  --smoke[=STEPS]      dry run (100 steps): tiny, on the CPU, with validation, a checkpoint and a resume\n"
+    "  --smoke[=STEPS]      test (100 steps) of a small version on the CPU: data, validation, checkpoint, resume\n"
     "  --licenses           notices and license texts of the software inside the engine\n"
     "  --version            the engine, its torch and CUDA, the GPUs it sees\n"
     "  --help\n\n"
@@ -45,7 +46,7 @@ constexpr char kHelp[] =
     "  lockstep train taehv --smoke\n"
     "  lockstep train taehv --nproc-per-node 2 --set recipe.model=taehv-small --set train.steps=200\n"
     "  lockstep train taehv --config taehv.yaml --name night-1 --max-restarts 3\n"
-    "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continue it\n\n"
+    "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
 // Options of the engine, beside those of `run`.

@@ -21,7 +21,11 @@ int VersionMain(int argc, char** argv) {
   Arguments args("Prints the version and the git commit this program was built from.", "version");
   const Argument as_json = args.Flag("--json", &json, "one JSON document: program, version, commit, commit_date");
   args.Flag("--licenses", &licenses, "notices and license texts of the software inside this program").Excludes(as_json);
-  args.Footer("`lockstep train --version` and `lockstep train --licenses` say the same about the training engine.");
+  args.Footer(
+      "examples:\n"
+      "  lockstep version --json\n"
+      "  lockstep version --licenses\n\n"
+      "`lockstep train --version` and `lockstep train --licenses` say the same about the training engine.");
   if (const auto leave = ParseCommand(args, argc, argv)) return *leave;
   if (licenses) {
     const bool written =

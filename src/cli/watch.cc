@@ -98,14 +98,14 @@ int WatchMain(int argc, char** argv) {
   bool once = false, json = false;
   args.Option("RUN", &which, "name, unique beginning of a name, path, 'latest', or a log file of any launcher")
       .Required();
-  args.Option("--interval", &interval_text, "between two looks: 2s, 500ms, 1m").ShowDefault();
+  args.Option("--interval", &interval_text, "between two looks: 2s, 500ms, 1m").Named("DURATION").ShowDefault();
   args.Flag("--once", &once, "show the present state and leave");
   args.Flag("--json", &json, "the present state as one JSON document");
-  args.Option("--root,--log-dir", &root, "folder that holds the runs").ShowDefault();
+  args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
   args.Footer(
       "Ranks are read from the run's metric lines; those of programs that write none from the progress lines of their "
       "logs\n(tqdm, Hugging Face Trainer, Megatron, DeepSpeed, torchtitan, Lightning, llm.c, nanoGPT).\n\n"
-      "Examples:\n"
+      "examples:\n"
       "  lockstep watch latest\n"
       "  lockstep watch taehv --interval 10s\n"
       "  lockstep watch taehv --once\n"

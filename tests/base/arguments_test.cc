@@ -169,23 +169,59 @@ TEST(ArgumentsTest, AFlagWithoutItsValueIsToldFromAnAbsentOne) {
   }
 }
 
-TEST(ArgumentsTest, HelpTellsNamesBoundsDefaultsAndTheFooter) {
-  int steps = 200;
-  std::vector<std::string> peers;
+TEST(WrapTextTest, BreaksAtBlanksAndIndentsWhatFollows) {
+  EXPECT_EQ(WrapText("", 2, 10), "\n");
+  EXPECT_EQ(WrapText("one two three", 2, 10), "one two\n  three\n");
+  EXPECT_EQ(WrapText("one\ntwo", 0, 10), "one two\n");
+  EXPECT_EQ(WrapText("averyverylongword x", 2, 10), "averyverylongword\n  x\n");
+}
+
+TEST(ArgumentsTest, HelpTellsNamesDefaultsAndTheFooter) {
+  int steps = 200, number = 0;
+  bool flag = false;
+  std::string text;
+  std::vector<std::string> peers, files;
   Arguments arguments("Does a thing.", "test");
-  arguments.Option("--steps", &steps, "how many").Between(1, 300).ShowDefault();
+  arguments.Option("RUN", &text, "which one").Required();
+  arguments.Option("FILE", &files, "what to read");
+  arguments
+      .Option("--steps", &steps,
+              "how many, with a description that is longer than one line of a terminal and is therefore continued on\n"
+              "the next")
+      .Between(1, 300)
+      .ShowDefault();
   arguments.Option("--peer", &peers, "who").Named("ADDR");
-  arguments.Footer("the end");
+  arguments.Option("--device", &text, "where").OneOf({"auto", "cpu"});
+  arguments.Option("--smoke", &number, "small").ValueOptional();
+  arguments.Flag("-n,--dry-run", &flag, "start nothing");
+  arguments.Option("--a-name-too-long-for-the-left-column", &text, "kept").Named("FILE").Required();
+  arguments.Footer("\nthe end\n");
   Words line({"--help"});
   const Result<bool> read = arguments.Read(line.argc(), line.argv());
   ASSERT_TRUE(read.ok());
   EXPECT_FALSE(*read);
   const std::string help = arguments.Help("lockstep");
-  EXPECT_THAT(help, HasSubstr("Does a thing.\nUsage: lockstep test [OPTIONS]\n"));
-  EXPECT_THAT(help, HasSubstr("--steps INT:INT in [1 - 300]"));
-  EXPECT_THAT(help, HasSubstr("200"));
-  EXPECT_THAT(help, HasSubstr("--peer ADDR ..."));
-  EXPECT_THAT(help, HasSubstr("the end"));
+  EXPECT_EQ(help, R"(usage: lockstep test [options] RUN [FILE...]
+
+Does a thing.
+
+arguments:
+  RUN                         which one
+  FILE...                     what to read
+
+options:
+  -h, --help                  print this help and exit
+  --steps N                   how many, with a description that is longer than one line of a terminal and is
+                              therefore continued on the next (default: 200)
+  --peer ADDR...              who
+  --device auto|cpu           where
+  --smoke[=N]                 small
+  -n, --dry-run               start nothing
+  --a-name-too-long-for-the-left-column FILE
+                              kept (required)
+
+the end
+)");
   EXPECT_EQ(arguments.name(), "test");
 }
 
@@ -198,7 +234,7 @@ TEST(ArgumentsTest, ParseSaysItAndGivesTheExitCode) {
   EXPECT_EQ(steps, 3);
   CaptureStdout();
   EXPECT_EQ(arguments.Parse(help.argc(), help.argv()), 0);
-  EXPECT_THAT(GetCapturedStdout(), HasSubstr("Usage: test [OPTIONS]"));
+  EXPECT_THAT(GetCapturedStdout(), HasSubstr("usage: test [options]"));
   CaptureStderr();
   EXPECT_EQ(arguments.Parse(bad.argc(), bad.argv()), 2);
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("--steps = x"));

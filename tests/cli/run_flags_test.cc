@@ -379,7 +379,7 @@ TEST(RunFlags, HelpAndVersionPrintAndExitWhateverFollows) {
     EXPECT_THAT(flags->text, Not(IsEmpty()));
   }
   const std::string help = RunHelp(ParseMode::kRun);
-  EXPECT_THAT(help, AllOf(HasSubstr("--nproc-per-node"), HasSubstr("Examples:"), Not(HasSubstr("--dump-flags")),
+  EXPECT_THAT(help, AllOf(HasSubstr("--nproc-per-node"), HasSubstr("examples:"), Not(HasSubstr("--dump-flags")),
                           Not(HasSubstr("--assume-gpus"))));
   EXPECT_THAT(RunHelp(ParseMode::kExplain), HasSubstr("--assume-gpus"));
 }

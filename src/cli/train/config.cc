@@ -77,11 +77,12 @@ int ConfigMain(int argc, char** argv) {
   PresetRequest preset;
   bool plain = false, json = false;
   args.Option("RECIPE", &recipe, "name of the recipe").Required();
-  args.Option("--config", &file, "a configuration file whose values are shown instead of the defaults");
-  args.Option("--set", &overrides, "path.of.key=value").Repeated();
-  args.Option("--gpus", &preset.gpus,
-              "for this many GPUs: batch, passes, learning rate, warm-up and intervals follow from the configuration "
-              "by the batch rule, shown with its reasons")
+  args.Option("--config", &file, "a configuration file whose values are shown instead of the defaults").Named("FILE");
+  args.Option("--set", &overrides, "path.of.key=value").Named("KEY=VALUE").Repeated();
+  args.Option(
+          "--gpus", &preset.gpus,
+          "for this many GPUs: batch, micro-batch, learning rate, warm-up and intervals derived from the configuration "
+          "by the batch rule, shown with its reasons")
       .Between(1, 1 << 20);
   args.Option("--gpus-per-node", &preset.gpus_per_node, "of them in one machine (all, at most 8)").Between(1, 1 << 10);
   args.Option("--cores", &preset.cores, "CPU cores of one machine, for the loader's threads").Between(1, 1 << 16);

@@ -462,12 +462,14 @@ int EvalMain(int argc, char** argv) {
   args.Option("RECIPE", &asked.recipe, "taehv").Required().OneOf({"taehv"});
   args.Option("--weights", &asked.weights,
               "upstream's file, an export, a checkpoint folder, or a run: its name, 'latest' or its directory")
+      .Named("RUN|PATH")
       .Required();
-  args.Option("--variant", &asked.variant, "of the network, where a file does not say it");
-  args.Option("--data", &asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'");
-  args.Option("--annotations", &asked.clips.annotations, "a list of videos below --data");
-  args.Option("--config", &asked.config, "a training's configuration: its validation data are measured");
-  args.Option("--set", &asked.overrides, "path.of.key=value for --config").Repeated();
+  args.Option("--variant", &asked.variant, "of the network, where a file does not say it").Named("NAME");
+  args.Option("--data", &asked.clips.data, "videos, folders of videos or frames, .safetensors with 'frames'")
+      .Named("PATH");
+  args.Option("--annotations", &asked.clips.annotations, "a list of videos below --data").Named("FILE");
+  args.Option("--config", &asked.config, "a training's configuration: its validation data are measured").Named("FILE");
+  args.Option("--set", &asked.overrides, "path.of.key=value for --config").Named("KEY=VALUE").Repeated();
   args.Option("--frames", &asked.clips.frames, "at most so many of a clip; 0: all (default 49)").NonNegative();
   args.Option("--clips-per-video", &asked.clips.clips_per_video, "spread evenly over it (default 1)")
       .Between(1, 100000);
@@ -476,10 +478,11 @@ int EvalMain(int argc, char** argv) {
   Argument width = args.Option("--width", &asked.clips.width).Between(8, 8192);
   height.Needs(width);
   width.Needs(height);
-  args.Option("--lpips", &asked.lpips, "AlexNet's and LPIPS' weights, one file or two").Repeated();
+  args.Option("--lpips", &asked.lpips, "AlexNet's and LPIPS' weights, one file or two").Named("FILE").Repeated();
   args.Flag("--baseline", &asked.baseline,
             "also measure bicubic scaling down and up: to the latents' size, to as many stored values");
   args.Option("--picture", &asked.picture, "PNG of the worst clips: input, reconstruction, error")
+      .Named("FILE.png")
       .Check([](const std::string& path) { return path.ends_with(".png") ? "" : "expected NAME.png, found " + path; });
   args.Option("--worst", &asked.worst, "how many clips are worst (default 5)").Between(1, 1000);
   args.Option("--device", &asked.device).OneOf({"auto", "cpu", "cuda"});

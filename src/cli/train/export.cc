@@ -66,10 +66,11 @@ int ExportMain(int argc, char** argv) {
   Asked asked;
   args.Option("--weights", &asked.weights,
               "run (name, 'latest' or directory), checkpoint folder (averaged weights where it has them), or file")
+      .Named("RUN|PATH")
       .Required();
   args.Option("OUTPUT", &asked.output, "the file to write: NAME.safetensors").Required();
   args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});
-  args.Option("--variant", &asked.variant, "of the weights, where the file does not say");
+  args.Option("--variant", &asked.variant, "of the weights, where the file does not say").Named("NAME");
   args.Flag("--overwrite", &asked.overwrite, "replace OUTPUT");
   args.Flag("--json", &asked.json, "what was written, as JSON");
   args.Footer(

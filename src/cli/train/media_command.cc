@@ -56,8 +56,10 @@ void Declare(Arguments& args, MediaOptions* options) {
   args.Option(
           "--weights", &options->weights,
           "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder, or a run (name, 'latest', directory)")
+      .Named("RUN|PATH")
       .Required();
-  args.Option("--variant", &options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)");
+  args.Option("--variant", &options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)")
+      .Named("NAME");
   args.Option("--device", &options->device, "auto (a GPU where there is one), cpu or cuda")
       .OneOf({"auto", "cpu", "cuda"});
   args.Option("--precision", &options->precision, "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
@@ -70,7 +72,8 @@ void Declare(Arguments& args, MediaOptions* options) {
   args.Option("--fps", &options->fps,
               decode ? "frame rate of the output (default: what the latents remember, else 25)"
                      : "constant rate (25, 29.97, 30000/1001): videos are resampled to it, folders and tensors are "
-                       "taken at it");
+                       "taken at it")
+      .Named("RATE");
   args.Flag("--overwrite", &options->out.overwrite, "replace OUTPUT if it exists");
   args.Flag("--json", &options->json, "the summary as JSON on stdout");
   args.Option("--dtype", &options->dtype,
@@ -81,10 +84,12 @@ void Declare(Arguments& args, MediaOptions* options) {
     args.Flag("--no-tail", &options->no_tail,
               "only whole latents of the frames there are, as upstream's encode gives: decoding returns fewer frames");
   } else {
-    args.Option("--codec", &options->out.codec, "of a video output: auto, h264, mpeg4, libvpx-vp9, ffv1, ...");
+    args.Option("--codec", &options->out.codec, "of a video output: auto, h264, mpeg4, libvpx-vp9, ffv1, ...")
+        .Named("NAME");
     args.Option("--crf", &options->out.crf, "quality of a video output, 0 (best) to 51 (default 18)").Between(0, 63);
     args.Option("--pixels", &options->out.pixels,
-                "pixel format of a video output (default yuv420p, which holds even sizes only; yuv444p holds all)");
+                "pixel format of a video output (default yuv420p, which holds even sizes only; yuv444p holds all)")
+        .Named("FORMAT");
   }
   args.Option("INPUT", &options->input,
               decode ? ".safetensors file with a tensor 'latents'"

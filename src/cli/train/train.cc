@@ -259,11 +259,15 @@ int TrainMain(int argc, char** argv) {
   Asked asked;
   std::string smoke;
   args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
-  args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments");
-  args.Option("--set", &asked.overrides, "path.of.key=value, wins over the file; may be repeated").Repeated();
+  args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments").Named("FILE");
+  args.Option("--set", &asked.overrides, "path.of.key=value, wins over the file; may be repeated")
+      .Named("KEY=VALUE")
+      .Repeated();
   args.Option("--preset", &asked.preset,
-              "auto, or a number of GPUs: batch, passes, learning rate and intervals follow from the configuration by "
+              "auto, or a number of GPUs: batch, micro-batch, learning rate and intervals derived from the "
+              "configuration by "
               "the batch rule (`lockstep config RECIPE --gpus N` shows it)")
+      .Named("N|auto")
       .Check([](const std::string& text) {
         const bool number =
             !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
@@ -271,13 +275,15 @@ int TrainMain(int argc, char** argv) {
         return fmt::format("expected auto or a number of GPUs, found '{}'", text);
       });
   args.Option("--resume", &asked.resume,
-              "auto: from the newest good checkpoint of this run; none; or a checkpoint or run, by path or name");
+              "auto: from the newest good checkpoint of this run; none; or a checkpoint or run, by path or name")
+      .Named("auto|none|RUN|PATH");
   args.Option("--max-time", &asked.max_time, "save and stop after this long, with exit code 75")
+      .Named("DURATION")
       .Check([](const std::string& text) {
         const auto duration = ParseDuration(text);
         return duration.ok() ? std::string() : duration.status().message();
       });
-  args.Option("--name", &asked.name, "of the run, when no launcher gives one");
+  args.Option("--name", &asked.name, "of the run, when no launcher gives one").Named("NAME");
   const Argument smoke_flag =
       args.Option("--smoke", &smoke,
                   "dry run of that many steps (100) on the CPU with tiny data, checkpoint and resume")
