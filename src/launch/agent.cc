@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/files.h"
 #include "base/units.h"
@@ -168,11 +169,14 @@ Status Agent::StartRanks(const Json& message) {
   ApplyTuning(message);
   const bool node_level = options_.level == place::Level::kNode;
   const int local_world = static_cast<int>(Number(message, "local_world", 1));
+  const int host_ranks = std::max(local_world, static_cast<int>(Number(message, "host_ranks")));
+  const int host_base = static_cast<int>(Number(message, "host_base"));
+  ShareGpus(host_base, host_ranks);
   std::vector<RankBinding> bindings;
   if (options_.run.bind != Bind::kNone) {
     auto topology = ReadTopology("/sys", AllowedCpus(), options_.gpu_pci);
     if (!topology.ok()) return topology.status();
-    auto planned = PlanBinding(options_.run.bind, *topology, local_world);
+    auto planned = PlanBinding(options_.run.bind, *topology, host_ranks);
     if (!planned.ok()) return planned.status();
     bindings = std::move(*planned);
   }
@@ -203,8 +207,8 @@ Status Agent::StartRanks(const Json& message) {
     who.log_dir_of_node = dir_->LogDir(attempt_, node_);
     if (pipes_) who.flight_pipe = *pipes_ / "rank_";
     RankPlan plan;
-    const auto slot = static_cast<size_t>(who.local_rank);
-    int threads = DefaultThreads(options_.cpus, local_world);
+    const auto slot = static_cast<size_t>(host_base + who.local_rank);
+    int threads = DefaultThreads(options_.cpus, host_ranks);
     if (slot < bindings.size()) {
       plan.cpus = bindings[slot].cpus;
       threads = bindings[slot].threads;
@@ -235,6 +239,29 @@ Status Agent::StartRanks(const Json& message) {
     dir_->AppendEvent("rank_started", {{"attempt", attempt_}, {"node", node_}, {"rank", ranks_[i]}, {"pid", pids[i]}});
   }
   return {};
+}
+
+// Several launchers on one host: without a word from the user each takes GPUs of its own, in the order of nodes.
+void Agent::ShareGpus(int host_base, int host_ranks) {
+  const auto gpus = static_cast<int>(options_.gpu_pci.size());
+  const bool told = !options_.run.gpus.empty() || options_.env.count("CUDA_VISIBLE_DEVICES") != 0;
+  if (host_ranks <= options_.nproc || gpus == 0 || told) return;
+  if (gpus < host_ranks) {
+    if (attempt_ == 0) {
+      events_.say(
+          fmt::format("warning: the launchers on this host start {} ranks and there are {} GPUs: ranks share a "
+                      "GPU, which NCCL refuses (--nproc-per-node, --gpus)",
+                      host_ranks, gpus));
+    }
+    return;
+  }
+  std::vector<int> mine(static_cast<size_t>(options_.nproc));
+  std::iota(mine.begin(), mine.end(), host_base);
+  options_.run.gpus = fmt::format("{}", fmt::join(mine, ","));
+  events_.say(
+      fmt::format("several launchers share this host: the ranks of this one see GPUs {} (--gpus decides "
+                  "otherwise)",
+                  options_.run.gpus));
 }
 
 // Settled at the first attempt, and the same for every further one.

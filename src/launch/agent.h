@@ -63,6 +63,7 @@ class Agent {
   void Go(const Json& message);
   Status StartRanks(const Json& message);
   void ApplyTuning(const Json& message);
+  void ShareGpus(int host_base, int host_ranks);
   void Stop(int signal, Millis grace);
   void OnEnded(const Supervisor::Ended& ended);
   void OnGone(Supervisor::Gone gone);

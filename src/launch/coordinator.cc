@@ -38,16 +38,15 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::Serve(UniqueFd listener) {
-  reception_ =
-      std::make_unique<Reception>(loop_, options_.token, self_.version,
-                                  Reception::Events{[this](const Member& member) { return Admit(member); },
-                                                    [this](Member member, std::unique_ptr<Connection> connection) {
-                                                      TakeSeat(std::move(member), std::move(connection));
-                                                    },
-                                                    [this](const std::string& who, const Status& why) {
-                                                      events_.say(fmt::format("refused {}: {}", who, why.message()));
-                                                      events_.record("refused", {{"who", who}, {"why", why.message()}});
-                                                    }});
+  Reception::Events events;
+  events.admit = [this](const Member& member) { return Admit(member); };
+  events.seated = [this](Member member, std::unique_ptr<Connection> connection) {
+    TakeSeat(std::move(member), std::move(connection));
+  };
+  events.refused = [this](const std::string& who, const Member* member, const Status& why) {
+    OnRefused(who, member, why);
+  };
+  reception_ = std::make_unique<Reception>(loop_, options_.token, self_.version, std::move(events));
   reception_->Serve(std::move(listener));
 }
 
@@ -114,6 +113,8 @@ void Coordinator::Go() {
                 {"rank_base", seat.rank_base},
                 {"local_rank", seat.local_rank},
                 {"local_world", seat.local_world},
+                {"host_base", seat.host_base},
+                {"host_ranks", seat.host_ranks},
                 {"world", world_},
                 {"master_addr", options_.master_addr},
                 {"master_port", port},
@@ -294,6 +295,7 @@ void Coordinator::MemberLost(int index, const std::string& why) {
     graveyard_.push_back(std::move(it->second.connection));
   }
   seats_.erase(it);
+  refusals_.Forget(host);  // who was refused for its seat may have it now
   if (state_ == State::kFinished) return;
   events_.record("node_lost", {{"attempt", attempt_}, {SeatWord(self_.level), index}, {"who", who}, {"why", why}});
   if (state_ == State::kGathering || state_ == State::kBackingOff) {
@@ -458,6 +460,12 @@ void Coordinator::Finish(Outcome outcome) {
   std::sort(outcome.killed.begin(), outcome.killed.end());
   const bool refused = outcome.end == End::kEnvironment && start_failure_.ok() && attempt_ == options_.first_attempt;
   outcome.started = ran_ && !refused;
+  Json finish = {{"type", "finish"},
+                 {"exit_code", outcome.exit_code},
+                 {"reason", outcome.reason},
+                 {"hint", outcome.hint},
+                 {"discard", !outcome.started}};
+  if (outcome.end == End::kFailed && !outcome.failures.empty()) finish["failure"] = outcome.failures.front().ToJson();
   bool remote = false;
   for (auto& [index, seat] : seats_) {
     if (!seat.connection) continue;
@@ -466,11 +474,7 @@ void Coordinator::Finish(Outcome outcome) {
       continue;
     }
     remote = true;
-    Send(seat, {{"type", "finish"},
-                {"exit_code", outcome.exit_code},
-                {"reason", outcome.reason},
-                {"hint", outcome.hint},
-                {"discard", !outcome.started}});
+    Send(seat, finish);
     seat.connection->CloseAfterFlush(kGoodbye);
   }
   if (!remote) return events_.finished(outcome);
@@ -530,6 +534,16 @@ void Coordinator::Tick() {
   for (const auto& [index, why] : lost) MemberLost(index, why);
   GiveUpOnUnreachable();
   if (state_ == State::kGathering) {
+    const int missing = self_.count - static_cast<int>(seats_.size());
+    if (refusals_.Hopeless(missing, options_.refused_patience)) {
+      const Status end = refusals_.End(self_, seats_.size(), MissingText());
+      Outcome outcome;
+      outcome.end = End::kRendezvous;
+      outcome.exit_code = ExitCode(end);
+      outcome.reason = end.message();
+      outcome.hint = end.hint();
+      return Finish(std::move(outcome));
+    }
     if (now - gather_start_ >= options_.join_timeout) {
       Outcome outcome;
       outcome.end = End::kRendezvous;

@@ -23,6 +23,7 @@
 #include "launch/outcome.h"
 #include "launch/reception.h"
 #include "launch/restart.h"
+#include "launch/seat.h"
 #include "launch/stall.h"
 #include "launch/transports.h"
 
@@ -34,6 +35,7 @@ struct CoordinatorOptions {
   Millis join_timeout{600000};
   Millis node_timeout{30000};
   Millis suspect_after{5000};
+  Millis refused_patience = kRefusedPatience;
   Millis grace{15000};
   Millis backoff{1000};
   int max_restarts = 0;
@@ -91,9 +93,12 @@ class Coordinator {
     int node = 0;       // assigned node rank
     int rank_base = 0;  // first global rank of its workers
     int local_rank = 0, local_world = 1;
+    // Launchers on one host share its CPUs and GPUs: ranks of the earlier ones, and of all of them. 0: not known.
+    int host_base = 0, host_ranks = 0;
   };
 
   Status Admit(const Member& member) const;
+  void OnRefused(const std::string& who, const Member* member, const Status& why);
   void TakeSeat(Member member, std::unique_ptr<Connection> connection);
   void OnMessage(int index, const Json& message);
   void OnClosed(int index, const std::string& why);
@@ -145,6 +150,7 @@ class Coordinator {
   std::function<void(Json)> deliver_;
   std::unique_ptr<Reception> reception_;
   std::map<int, Seat> seats_;
+  Refusals refusals_;
   State state_ = State::kGathering;
   TimePoint gather_start_ = Now();
   TimePoint last_tick_ = Now();

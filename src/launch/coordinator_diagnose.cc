@@ -288,6 +288,7 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
     if (state_ != State::kBackingOff) return;
     state_ = State::kGathering;  // a lost node's seat is free again
     gather_start_ = Now();
+    refusals_.Clear();
     if (static_cast<int>(seats_.size()) < self_.count) {
       events_.say(fmt::format("waiting for a replacement of {}", MissingText()));
     }

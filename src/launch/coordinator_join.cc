@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/sockets.h"
 #include "base/text.h"
 #include "launch/coordinator.h"
 #include "launch/seat.h"
@@ -19,6 +20,13 @@ std::string CommandDifference(const std::vector<std::string>& ours, const std::v
     return i < words.size() ? "'" + words[i] + "'" : std::string("nothing");
   };
   return fmt::format("argument {} is {} there and {} here", i, word(theirs), word(ours));
+}
+
+// Who comes over loopback is another launcher on this very host, as people start them to try several nodes.
+bool OnThisHost(const Connection* connection) {
+  if (connection == nullptr) return true;
+  const auto peer = ParseHostPort(connection->peer());
+  return peer.ok() && IsLoopbackName(peer->host);
 }
 
 }  // namespace
@@ -37,12 +45,22 @@ Status Coordinator::Admit(const Member& member) const {
   return {};
 }
 
+void Coordinator::OnRefused(const std::string& who, const Member* member, const Status& why) {
+  events_.say(fmt::format("refused {}: {}", who, why.message()));
+  events_.record("refused", {{"who", who}, {"why", why.message()}});
+  if (member == nullptr || state_ != State::kGathering) return;
+  std::vector<const Member*> seated;
+  for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
+  refusals_.Add(self_, seated, *member, why);
+}
+
 void Coordinator::TakeSeat(Member member, std::unique_ptr<Connection> connection) {
   if (member.index < 0) {
     member.index = 1;
     while (seats_.count(member.index) != 0) ++member.index;
   }
   const int index = member.index;
+  refusals_.Forget(member.host);
   Seat seat;
   seat.member = std::move(member);
   // The stranger's callbacks become the member's: same connection, new owner.
@@ -63,7 +81,8 @@ std::string Coordinator::MissingText() const {
 }
 
 void Coordinator::TellWaiting() {
-  const std::string missing = MissingText();
+  std::string missing = MissingText();
+  if (const std::string refused = refusals_.Text(); !refused.empty()) missing += "; " + refused;
   const auto left = options_.join_timeout - std::chrono::duration_cast<Millis>(Now() - gather_start_);
   events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", seats_.size(), self_.count,
                              SeatWord(self_.level), std::max<double>(0, left.count() / 1000.0), missing));
@@ -97,11 +116,19 @@ void Coordinator::CheckGathered() {
 Status Coordinator::AssignSeats() {
   if (self_.level == place::Level::kNode) {
     int base = 0;
+    int here = 0;  // ranks on this host: of node 0 and of launchers that came over loopback
     for (auto& [index, seat] : seats_) {
       seat.node = index;
       seat.rank_base = base;
-      seat.local_world = seat.member.nproc;
+      seat.local_world = seat.host_ranks = seat.member.nproc;
+      seat.host_base = 0;
       base += seat.member.nproc;
+      if (!OnThisHost(seat.connection.get())) continue;
+      seat.host_base = here;
+      here += seat.member.nproc;
+    }
+    for (auto& [index, seat] : seats_) {
+      if (OnThisHost(seat.connection.get())) seat.host_ranks = here;
     }
     world_ = base;
     nnodes_ = self_.count;

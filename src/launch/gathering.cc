@@ -62,8 +62,9 @@ class HostGathering : public Gathering {
                          [this](Member member, std::unique_ptr<Connection> connection) {
                            Seat(std::move(member), std::move(connection));
                          },
-                         [this](const std::string& who, const Status& why) {
+                         [this](const std::string& who, const Member* member, const Status& why) {
                            events_.say(fmt::format("refused {}: {}", who, why.message()));
+                           if (member != nullptr) refusals_.Add(self_, Seated(), *member, why);
                          }});
     if (listener) reception.Serve(std::move(listener));
     const TimePoint start = Now();
@@ -76,6 +77,9 @@ class HostGathering : public Gathering {
       Ping();
       const auto waited = std::chrono::duration_cast<Millis>(tick - start);
       const std::string missing = Missing();
+      if (refusals_.Hopeless(self_.count - static_cast<int>(seats_.size()), options_.refused_patience)) {
+        return End(refusals_.End(self_, seats_.size(), missing));
+      }
       if (waited >= options_.join_timeout) {
         const Status status(Code::kRendezvous,
                             fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
@@ -177,11 +181,13 @@ class HostGathering : public Gathering {
     double clock_sent = 0;
   };
 
-  Status AdmitOne(const Member& member) const {
+  std::vector<const Member*> Seated() const {
     std::vector<const Member*> seated;
     for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
-    return Admit(self_, seated, member);
+    return seated;
   }
+
+  Status AdmitOne(const Member& member) const { return Admit(self_, Seated(), member); }
 
   void Seat(Member member, std::unique_ptr<Connection> connection) {
     if (member.index < 0) {
@@ -189,6 +195,7 @@ class HostGathering : public Gathering {
       while (seats_.count(member.index) != 0) ++member.index;
     }
     const int index = member.index;
+    refusals_.Forget(member.host);
     connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
                             [this, index](const std::string& why) { OnClosed(index, why); }});
     seats_[index] = OneSeat{std::move(member), std::move(connection), {}, {}, 0, 0};
@@ -268,6 +275,7 @@ class HostGathering : public Gathering {
   Member self_;
   GatheringEvents events_;
   std::map<int, OneSeat> seats_;
+  Refusals refusals_;
   std::vector<std::unique_ptr<Connection>> graveyard_;
   bool gathered_ = false;
   Status lost_;

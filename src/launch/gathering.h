@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "launch/member.h"
+#include "launch/seat.h"
 
 namespace lockstep::launch {
 
@@ -25,6 +26,7 @@ struct GatheringOptions {
   std::vector<std::string> hosts;  // by seat, where the platform tells; for naming the missing
   Millis join_timeout{60000};
   Millis node_timeout{15000};
+  Millis refused_patience = kRefusedPatience;
 };
 
 struct GatheringEvents {

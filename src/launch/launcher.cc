@@ -17,6 +17,7 @@
 #include "base/version.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
+#include "launch/error_file.h"
 #include "launch/fanout.h"
 #include "launch/guardian.h"
 #include "launch/inspect.h"
@@ -29,6 +30,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+constexpr int kResumeMe = 75;
 constexpr Millis kLockHeartbeat{10000};
 
 // With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to
@@ -73,6 +75,7 @@ class Launcher {
     if (run_dir_ && !KeepsRecord()) run_dir_->Discard(run_dir_->first_attempt());
     fmt::print(stderr, "lockstep: {}\n", status.ToString());
     if (plan_.options.json) Print(RefusalJson(status));
+    TellParent(status.message(), nullptr);
     return ExitCode(status);
   }
   static void Print(const Json& document) {
@@ -81,6 +84,7 @@ class Launcher {
   }
   // A launch that never started leaves nothing, unless its user named a place for records.
   bool KeepsRecord() const { return !plan_.options.log_dir.empty(); }
+  void TellParent(const std::string& reason, const RankExit* first);
   std::string FirstLine() const;
   std::string NameLine() const;
   std::string worker_master() const;
@@ -101,8 +105,17 @@ class Launcher {
   bool hosts_ = false;
   double started_ = UnixSeconds();
   TimePoint start_ = Now();
+  std::optional<RankExit> first_failure_;  // as node 0 told it
   int exit_code_ = 3;
 };
+
+// Where whoever started this launcher looks for what went wrong.
+void Launcher::TellParent(const std::string& reason, const RankExit* first) {
+  const auto path = plan_.env.find("TORCHELASTIC_ERROR_FILE");
+  if (path == plan_.env.end()) return;
+  const Status written = WriteErrorFile(path->second, ErrorFileJson(reason, first, UnixSeconds()));
+  if (!written.ok()) Say(fmt::format("warning: TORCHELASTIC_ERROR_FILE: {}", written.message()));
+}
 
 // Workers of one node meet on loopback; those of several where the platform or the user said.
 std::string Launcher::worker_master() const {
@@ -265,10 +278,14 @@ void Launcher::FollowCoordinator() {
                        // Some platforms give node 0 itself a loopback name; the ranks here must reach it all the same.
                        if (IsLoopbackName(Text(message, "master_addr"))) message["master_addr"] = LauncherHost(plan_);
                      }
+                     if (auto failure = message.find("failure"); failure != message.end() && failure->is_object()) {
+                       first_failure_ = RankExit::FromJson(*failure);
+                     }
                      agent_->OnMessage(message);
                    },
                    [this](const Status& status) {
                      Say(status.ToString());
+                     TellParent(status.message(), nullptr);
                      Exit(ExitCode(status));
                    },
                    [this](const std::string& why) { agent_->OnCoordinatorLost(why); },
@@ -370,6 +387,10 @@ void Launcher::OnFinished(const Outcome& outcome) {
   }
   for (const std::string& warning : context.warnings) Say("warning: " + warning);
   Say(ReportText(outcome, context));
+  if (outcome.exit_code != 0 && outcome.end != End::kSaved) {
+    const bool by_rank = outcome.end == End::kFailed && !outcome.failures.empty();
+    TellParent(outcome.reason, by_rank ? &outcome.failures.front() : nullptr);
+  }
   if (kept) Say(fmt::format("run directory: {}", run_dir_->path()));
   if (plan_.options.json) {
     report["run_dir"] = kept ? Json(run_dir_->path()) : Json();
@@ -410,6 +431,9 @@ int Launcher::Run() {
                                               if (link_) link_->Done();
                                               Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
                                                               hint.empty() ? "" : "\n  do: " + hint));
+                                              if (code != 0 && code != kResumeMe) {
+                                                TellParent(reason, first_failure_ ? &*first_failure_ : nullptr);
+                                              }
                                               Exit(code);
                                             },
                                             hosts_ ? std::function<Millis()>() : [this] { return link_->Silence(); }});

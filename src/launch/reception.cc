@@ -85,17 +85,17 @@ void Reception::OnHello(uint64_t id, const Json& hello) {
   auto member = Member::FromJson(parsed);
   if (!member.ok()) return Refuse(id, "a launcher at " + peer, member.status());
   const Status admitted = events_.admit(*member);
-  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted);
+  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted, &*member);
   it->second.connection->Send({{"type", "welcome"}, {"proof", Proof(token_, {"server", nonce, it->second.nonce})}});
   it->second.connection->set_limit(kFrameLimit);
   auto node = pending_.extract(id);
   events_.seated(std::move(*member), std::move(node.mapped().connection));
 }
 
-void Reception::Refuse(uint64_t id, const std::string& who, const Status& why) {
+void Reception::Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member) {
   auto it = pending_.find(id);
   if (it == pending_.end()) return;
-  events_.refused(who, why);
+  events_.refused(who, member, why);
   it->second.connection->Send({{"type", "refuse"}, {"why", why.message()}, {"hint", why.hint()}});
   it->second.connection->CloseAfterFlush(kGoodbye);
 }

@@ -21,7 +21,8 @@ class Reception {
   struct Events {
     std::function<Status(const Member&)> admit;
     std::function<void(Member, std::unique_ptr<Connection>)> seated;  // set_events of the connection at once
-    std::function<void(const std::string& who, const Status& why)> refused;
+    // `member` is null where it did not prove that it knows the token.
+    std::function<void(const std::string& who, const Member* member, const Status& why)> refused;
   };
 
   Reception(Loop& loop, std::string token, std::string version, Events events);
@@ -42,7 +43,7 @@ class Reception {
   void Accept();
   void Forget(uint64_t id);
   void OnHello(uint64_t id, const Json& hello);
-  void Refuse(uint64_t id, const std::string& who, const Status& why);
+  void Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member = nullptr);
 
   Loop& loop_;
   std::string token_, version_;

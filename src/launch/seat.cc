@@ -137,4 +137,37 @@ std::string MissingSeats(const Member& self, const std::function<bool(int)>& sea
                      fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+void Refusals::Add(const Member& self, const std::vector<const Member*>& seated, const Member& member,
+                   const Status& why) {
+  if (member.job != self.job) return;
+  // Started again where its predecessor still holds the seat: not the one who is missing.
+  for (const Member* seat : seated) {
+    if (seat->index == member.index && seat->host == member.host) return;
+  }
+  Forget(member.host);
+  refused_.push_back({member.host, member.Who(), member.pid, why});
+  last_ = Now();
+}
+
+void Refusals::Forget(const std::string& host) {
+  std::erase_if(refused_, [&](const Refused& one) { return one.host == host; });
+}
+
+bool Refusals::Hopeless(int missing, Millis patience) const {
+  return !refused_.empty() && static_cast<int>(refused_.size()) >= missing && Now() - last_ >= patience;
+}
+
+std::string Refusals::Text() const {
+  if (refused_.empty()) return "";
+  const std::string more = refused_.size() > 1 ? fmt::format(" (and {} more)", refused_.size() - 1) : "";
+  return fmt::format("{}{} was refused: {}", refused_[0].who, more, refused_[0].why.message());
+}
+
+Status Refusals::End(const Member& self, size_t joined, const std::string& missing) const {
+  return Status(Code::kRendezvous,
+                fmt::format("{} of {} {}s joined, missing: {}, and nobody else can come: {}", joined, self.count,
+                            SeatWord(self.level), missing, Text()),
+                refused_.empty() ? "" : refused_[0].why.hint());
+}
+
 }  // namespace lockstep::launch

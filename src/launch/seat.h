@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "launch/member.h"
 #include "launch/plan.h"
@@ -29,5 +30,34 @@ Status Admit(const Member& self, const std::vector<const Member*>& seated, const
 // "node 3 (gpu-7)", "nodes 1, 3, 5 and 12 more". `hosts` by seat, where the platform tells.
 std::string MissingSeats(const Member& self, const std::function<bool(int)>& seated,
                          const std::vector<std::string>& hosts);
+
+// Launchers of this job that were turned away while it waits for members. When as many were as are missing, nobody is
+// left who could come: waiting for the deadline would only hide why. Strangers (another job, another token) never
+// count: they must not be able to end a job.
+class Refusals {
+ public:
+  void Add(const Member& self, const std::vector<const Member*>& seated, const Member& member, const Status& why);
+  // A launcher of that machine was accepted after all: it was started again, and rightly now.
+  void Forget(const std::string& host);
+  void Clear() { refused_.clear(); }
+
+  bool Hopeless(int missing, Millis patience) const;
+  // "node 1 (pid 4711 on gpu-7) was refused: the sizes differ ..."; empty: nobody was.
+  std::string Text() const;
+  // How a job of `joined` members ends that has none to wait for.
+  Status End(const Member& self, size_t joined, const std::string& missing) const;
+
+ private:
+  struct Refused {
+    std::string host, who;
+    int64_t pid = 0;
+    Status why;
+  };
+  std::vector<Refused> refused_;
+  TimePoint last_{};
+};
+
+// How long a refused launcher may take to be started again, correctly.
+inline constexpr Millis kRefusedPatience{10000};
 
 }  // namespace lockstep::launch

@@ -158,6 +158,31 @@ void FindPort(Scene& scene, const std::optional<Endpoint>& endpoint) {
   in.Supports("no MASTER_PORT", fmt::format("no port is given: {} by default", *out.master_port));
 }
 
+// Loopback on several nodes. It is right where all of them are launchers on one host, which a person means who names
+// the address on the command line. Some operators tell it to node 0 alone, and variables set by hand are read likewise.
+// A platform that started the nodes itself has other hosts: all of them refuse, so that none waits for the others.
+void CheckLoopback(Scene& scene, const Facts& facts, const std::string& source, int nnodes, bool first) {
+  Reader& in = scene.in;
+  const bool by_hand = scene.row.one_node_unless_said && scene.out.level == Level::kNode;
+  const bool asked = scene.asked.master_addr || scene.asked.endpoint;
+  const bool other_hosts =
+      !facts.hosts.empty() || scene.row.rule == LevelRule::kSlurm || scene.row.rule == LevelRule::kLocalSize;
+  if (by_hand && asked) {
+    in.Warn(fmt::format("{} is this host itself: the {} nodes meet only if all of them are launchers on this host",
+                        source, nnodes));
+  } else if (first && !other_hosts) {
+    in.Warn(fmt::format(
+        "{} is this host itself, but the job has {} nodes: the others must be given an address they can reach", source,
+        nnodes));
+  } else {
+    in.Fail(fmt::format("{}: every one of {} nodes would wait for itself", source, nnodes),
+            by_hand
+                ? "pass --master-addr with the name or address of node 0, or with 127.0.0.1 to try several nodes on "
+                  "this one host"
+                : "pass --master-addr with the name or address of node 0");
+  }
+}
+
 }  // namespace
 
 void FindMaster(Scene& scene, const Facts& facts) {
@@ -184,13 +209,7 @@ void FindMaster(Scene& scene, const Facts& facts) {
     out.master_addr = address->value;
     in.Decides(address->source, "master address " + address->value);
     if (IsLoopback(address->value) && nnodes > 1) {
-      if (first)
-        in.Warn(fmt::format(
-            "{} is this host itself, but the job has {} nodes: the others must be given an address they can reach",
-            address->source, nnodes));
-      else
-        in.Fail(fmt::format("{}: every one of {} nodes would wait for itself", address->source, nnodes),
-                "pass --master-addr with the name or address of node 0");
+      CheckLoopback(scene, facts, address->source, nnodes, first);
     } else if (nnodes == 1 && !IsLoopback(address->value) && scene.row.name == "local" && !scene.asked.nnodes &&
                !endpoint) {
       in.Warn(fmt::format(

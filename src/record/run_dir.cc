@@ -73,6 +73,13 @@ int HighestAttempt(const std::string& path) {
   return highest;
 }
 
+// Where a folder cannot be made, run directories have to lie elsewhere.
+Status MakeFolder(const std::string& path) {
+  const Status made = MakeDirs(path).Context("run directory");
+  const std::string separator = made.hint().empty() ? "" : "; ";
+  return made.WithHint(made.hint() + separator + "--log-dir puts the run directories into another folder");
+}
+
 }  // namespace
 
 Status CheckRunName(std::string_view name) {
@@ -136,7 +143,7 @@ Status RunDir::Prepare() {
   const bool existed = ::access(dir.c_str(), F_OK) == 0;
   found_.run = existed;
   found_.root = existed || ::access(std::filesystem::path(dir).parent_path().c_str(), F_OK) == 0;
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir).Context("run directory"));
+  LOCKSTEP_RETURN_IF_ERROR(MakeFolder(dir));
   if (existed) LOCKSTEP_RETURN_IF_ERROR(CheckIsRun(dir));
 
   if (identity_.authority) {
@@ -150,10 +157,10 @@ Status RunDir::Prepare() {
 
   int highest = existed ? HighestAttempt(dir) : -1;
   identity_.first_attempt = highest + 1;
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/metrics").Context("run directory"));
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/logs").Context("run directory"));
+  LOCKSTEP_RETURN_IF_ERROR(MakeFolder(dir + "/metrics"));
+  LOCKSTEP_RETURN_IF_ERROR(MakeFolder(dir + "/logs"));
   if (!identity_.authority) {
-    LOCKSTEP_RETURN_IF_ERROR(MakeDirs(dir + "/nodes").Context("run directory"));
+    LOCKSTEP_RETURN_IF_ERROR(MakeFolder(dir + "/nodes"));
     return OpenEvents();
   }
 

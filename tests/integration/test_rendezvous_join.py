@@ -13,6 +13,9 @@ sys.path.append(str(harness.ROOT / "tests"))
 from beds import jobs, netns  # noqa: E402
 
 
+FAKE_NVML = harness.ROOT / "build" / "release" / "tests" / "libfake_nvml.so"
+
+
 class _Hosts(harness.Case):
     TIMEOUT = 90
     NAMES = ["a", "b"]
@@ -44,6 +47,23 @@ class Loopback(_Hosts):
         self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
         seen = [json.loads(jobs.marked(self.marks, "env", rank))["env"] for rank in range(2)]
         self.assertEqual([s["MASTER_ADDR"] for s in seen], ["localhost", "a"])
+
+    def test_two_nodes_on_one_host_share_it(self):
+        env = {"LOCKSTEP_NVML": str(FAKE_NVML), "LOCKSTEP_FAKE_NVML": "GPU-a,GPU-b,GPU-c,GPU-d,GPU-e"}
+        launchers = {rank: self.node("a", rank, "--nproc-per-node=2", master="127.0.0.1", env=env,
+                                     program=jobs.program("show_env.py", self.marks)) for rank in range(2)}
+        self.assertEqual(self.codes(launchers), [0, 0], self.all_output(launchers))
+        for launcher in launchers.values():
+            self.assertIn("all of them are launchers on this host", launcher.stderr)
+        seen = [json.loads(jobs.marked(self.marks, "env", rank))["env"] for rank in range(4)]
+        self.assertEqual([(s["LOCAL_RANK"], s["GROUP_RANK"], s["CUDA_VISIBLE_DEVICES"]) for s in seen],
+                         [("0", "0", "0,1"), ("1", "0", "0,1"), ("0", "1", "2,3"), ("1", "1", "2,3")])
+        threads = str(max(1, len(os.sched_getaffinity(0)) // 4))
+        self.assertEqual([s["OMP_NUM_THREADS"] for s in seen], [threads] * 4)
+        # One run directory, in which each node has its own tree.
+        run = jobs.run_path(self.net["a"].folder)
+        self.assertEqual(sorted(str(p.relative_to(run / "logs")) for p in (run / "logs").rglob("rank-?.log")),
+                         [f"attempt-0/node-{rank // 2}/rank-{rank}.log" for rank in range(4)])
 
 
 class Join(_Hosts):

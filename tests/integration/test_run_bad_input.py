@@ -115,6 +115,16 @@ class Table(harness.Case):
         path = harness.write("plain-file", "x")
         self.refuse(["--log-dir", str(path), *TRUE], 3, path)
 
+    def test_read_only_working_directory_hints_at_the_flag_that_moves_runs(self):
+        harness.require("netns")  # root, to mount
+        folder = self.tmp / "read-only"
+        folder.mkdir()
+        script = (f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} && cd {folder} && exec "
+                  + " ".join(map(str, [harness.PROGRAM, "run", *TRUE])))
+        done = harness.run(["unshare", "--mount", "sh", "-c", script])
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"(?s)[Rr]ead-only.*do: .*--log-dir")
+
     def test_port_in_use_names_its_owner(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]

@@ -1,6 +1,7 @@
 """Real PyTorch programs under the launcher: DDP on Gloo, @record, a hang, accelerate."""
 
 import json
+import pathlib
 import signal
 import sys
 
@@ -81,7 +82,7 @@ class TwoHosts(harness.Case):
 
     def start(self, program, *flags):
         return jobs.over(self.net, ["a", "b"], ["--nproc-per-node=1", "--grace=5s", *flags], program,
-                         env=jobs.torch_env({"GLOO_SOCKET_IFNAME": "eth0"}))
+                         env=jobs.torch_env({"GLOO_SOCKET_IFNAME": "eth0", "TORCHELASTIC_ERROR_FILE": "error.json"}))
 
     def test_ddp_on_gloo_over_two_hosts(self):
         launchers = self.start(script("ddp_gloo.py", self.marks))
@@ -95,3 +96,10 @@ class TwoHosts(harness.Case):
         first = jobs.report(self.net["a"].folder)["first_failure"]
         self.assertEqual((first["rank"], first["host"]), (1, "b"))
         self.assertIn("no samples left for rank 1", json.dumps(first["error"]))
+        # As torchrun does, whoever started the launchers is told in the file that they were given.
+        for host in self.net:
+            error = json.loads(pathlib.Path(host.folder, "error.json").read_text())["message"]
+            self.assertEqual((error["message"], error["errorCode"]),
+                             ("RuntimeError: the dataset has no samples left for rank 1", 1))
+            self.assertIn("Traceback", error["extraInfo"]["py_callstack"])
+            self.assertGreater(int(error["extraInfo"]["timestamp"]), 0)

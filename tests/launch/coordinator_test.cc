@@ -265,6 +265,33 @@ TEST_F(CoordinatorTest, WhatDoesNotBelongTogetherIsRefusedNamingBothSides) {
   Until([&] { return good.Last("go") != nullptr; }, "the right one to start");
 }
 
+TEST_F(CoordinatorTest, WhenEverybodyWhoCouldComeWasRefusedNobodyWaits) {
+  CoordinatorOptions options;
+  options.refused_patience = Millis(0);
+  Host(Node(0, 3), options);
+  Remote& waits = Join(Node(1, 3));
+  Until([&] { return waits.link->joined(); }, "node 1 to join");
+  // Of another job, and a second launcher of a machine that is here already: neither is the one that is missing.
+  Member stranger = Node(2, 3);
+  stranger.job = "other";
+  Remote& other = Join(stranger);
+  Remote& again = Join(Node(1, 3));
+  Until([&] { return !other.failed.ok() && !again.failed.ok(); }, "two refusals");
+  EXPECT_FALSE(outcome_.has_value()) << outcome_->reason;
+  Member wrong = Node(2, 3);
+  wrong.count = 4;
+  Remote& refused = Join(wrong);
+  UntilFinished();
+  EXPECT_FALSE(refused.failed.ok());
+  EXPECT_EQ(outcome_->exit_code, 4);
+  EXPECT_THAT(outcome_->reason, HasSubstr("2 of 3 nodes joined, missing: node 2"));
+  EXPECT_THAT(outcome_->reason, HasSubstr("node 2 (pid 1002 on host-2) was refused: the sizes differ"));
+  EXPECT_THAT(outcome_->hint, HasSubstr("--nnodes"));
+  Until([&] { return waits.Last("finish") != nullptr; }, "the waiting node to learn of it");
+  EXPECT_EQ(Number(*waits.Last("finish"), "exit_code"), 4);
+  EXPECT_THAT(Text(*waits.Last("finish"), "reason"), HasSubstr("was refused"));
+}
+
 TEST_F(CoordinatorTest, AnotherCommandLineIsAWarningThatShowsTheDifference) {
   Host(Node(0, 2));
   Member member = Node(1, 2);

@@ -247,6 +247,8 @@ TEST_F(RunDirTest, ARootThatCannotBeMadeSaysWhichPartAndWhy) {
   Result<RunDir> proc = RunDir::Create("/proc/runs", "a", true);
   ASSERT_FALSE(proc.ok());
   EXPECT_THAT(proc.status().message(), HasSubstr("/proc/runs"));
+  EXPECT_THAT(run.status().hint(), HasSubstr("--log-dir"));
+  EXPECT_THAT(proc.status().hint(), HasSubstr("--log-dir"));
 }
 
 TEST_F(RunDirTest, TheEndOfTheObjectReleasesTheName) {
