@@ -102,6 +102,9 @@ std::string Advice(Where where, const std::string& operation, bool together = fa
     case Where::kSleep:
     case Where::kCode:
       return "that rank runs code the others do not: no rank may do work of its own between collectives";
+    case Where::kTeardown:
+      return "its program is over, but its process group still has work that no other rank will join: wait() for every "
+             "asynchronous collective, and call dist.destroy_process_group() on every rank as the last line";
     case Where::kDevice:
       return "the GPU of that rank does not finish: look for Xid errors (dmesg) and at nvidia-smi on that machine";
     default:

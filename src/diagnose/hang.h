@@ -30,7 +30,8 @@ enum class Where {
   kLock,     // waits for another thread or process of its own
   kNetwork,  // a socket that is not a collective's
   kSleep,
-  kCode,  // runs code of its own
+  kTeardown,  // its program is over; the process group is taken down
+  kCode,      // runs code of its own
 };
 const char* Name(Where where);  // "collective", "data_loader", ...
 // In a collective, at the rendezvous, or for a GPU that may be in one.

@@ -315,12 +315,32 @@ std::string Words(const Place& place) {
       return "waits for the network";
     case Where::kSleep:
       return "sleeps";
+    case Where::kTeardown:
+      return "is at its exit, in the teardown of its process group";
     case Where::kCode:
       return "is in its own code";
     case Where::kUnknown:
       break;
   }
   return "is at an unknown place";
+}
+
+// The program is over: an interpreter that is read well has no frame left, and threads of a process group are still
+// there. Where native frames are known, they say so themselves.
+bool InTeardown(const ProcessStacks& process, const ThreadStack& main) {
+  if (!main.python.empty()) return false;
+  const bool leaves = std::any_of(main.native.begin(), main.native.end(), [](const StackFrame& frame) {
+    return frame.function.starts_with("Py_FinalizeEx") || frame.function.starts_with("__run_exit_handlers") ||
+           frame.function.find("::~ProcessGroup") != std::string::npos;
+  });
+  const bool no_frame = std::any_of(process.notes.begin(), process.notes.end(), [](const std::string& note) {
+    return note.find("no Python frames found in") != std::string::npos;
+  });
+  const bool group = std::any_of(process.threads.begin(), process.threads.end(), [](const ThreadStack& thread) {
+    return thread.name.starts_with("pt_gloo") || thread.name.starts_with("gloo_tcp") ||
+           thread.name.starts_with("pt_nccl");
+  });
+  return group && (leaves || no_frame);
 }
 
 // What the kernel says of a thread that sleeps in a call of its own; nothing where a call into C may be anything.
@@ -406,7 +426,7 @@ bool WaitsForOthers(Where where) {
 const char* Name(Where where) {
   constexpr const char* kNames[] = {
       "unknown", "gone", "stopped", "uninterruptible", "collective", "rendezvous", "data_loader",
-      "device",  "file", "lock",    "network",         "sleep",      "code"};
+      "device",  "file", "lock",    "network",         "sleep",      "teardown",   "code"};
   return kNames[static_cast<int>(where)];
 }
 
@@ -444,6 +464,10 @@ Place Locate(const ProcessStacks& process) {
     if (const StackFrame* own = OwnNative(thread->native)) place.at = At(*own);
   }
   if (thread->state == 'T' || thread->state == 't') return done(Where::kStopped);
+  if (InTeardown(*under, *thread)) {
+    place.at.clear();
+    return done(Where::kTeardown);
+  }
   // A collective may run in another thread: of autograd while the main thread waits in backward(), or of the program
   // itself while the main thread waits for it.
   const ThreadStack* there = nullptr;

@@ -371,6 +371,26 @@ TEST(Hang, RanksThatAreAllAtOneLineAreNotToldThatTheyDiffer) {
   EXPECT_THAT(JudgeHang({sleeps(0), InAllReduce(1)}, {}).advice, HasSubstr("the others do not"));
 }
 
+// As PyTorch 2.13 on Gloo leaves it: an asynchronous all_reduce is not waited for, the other rank has left.
+TEST(Hang, ARankInTheTeardownOfItsProcessGroupIsToldHowToEnd) {
+  ProcessStacks leaving = Rank(0, {});
+  ThreadStack gloo;
+  gloo.name = "pt_gloo_runloop";
+  leaving.threads.push_back(gloo);
+  EXPECT_NE(Locate(leaving).where, Where::kTeardown) << "nobody could look into it";
+  leaving.notes = {"no Python frames: no Python frames found in pid 100 (/usr/lib/libpython3.11.so.1.0)"};
+  HangFacts facts;
+  facts.ended = {{1, "exit code 0"}};
+  const auto verdict = JudgeHang({leaving}, facts);
+  EXPECT_THAT(verdict.odd, ElementsAre(0));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 0 is at its exit, in the teardown of its process group"));
+  EXPECT_THAT(verdict.summary, HasSubstr("rank 1 has ended (exit code 0)"));
+  EXPECT_THAT(verdict.advice, HasSubstr("dist.destroy_process_group()"));
+  leaving.notes.clear();
+  leaving.threads[0].native = {{"futex_wait", "/lib/libc.so.6"}, {"Py_FinalizeEx", "/usr/lib/libpython3.11.so"}};
+  EXPECT_EQ(Locate(leaving).where, Where::kTeardown);
+}
+
 TEST(Hang, NoRanksAreAnAnswerToo) { EXPECT_THAT(JudgeHang({}, {}).summary, HasSubstr("no rank")); }
 
 TEST(Hang, ManyRanksAreWrittenAsRanges) {
