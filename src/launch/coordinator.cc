@@ -17,7 +17,6 @@ constexpr Millis kGoodbye{2000};      // for the last message to reach the agent
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
 constexpr Millis kPatience{2000};     // a gang that meets within this time needs no words
 constexpr Millis kUnreachable{2000};  // a node silent for so long is not waited for by who wants to stop
-constexpr int kResumeMe = 75;
 
 }  // namespace
 
@@ -341,107 +340,7 @@ void Coordinator::CheckStopped() {
   Decide();
 }
 
-// ---- deciding -----------------------------------------------------------------------------------------------------
-
-void Coordinator::Decide() {
-  OnNetworkKnown(transports_.Rest());
-  // The first failing rank: the one that failed before anybody was told to stop, in order of arrival; among those,
-  // an error file's own time stamp is better evidence, because two ranks may fail within one turn of the loop.
-  std::vector<RankExit> failures;
-  bool saved = false;
-  bool unsaved = false;  // a rank that was told to stop and could not do so cleanly
-  bool finished = true;  // every rank was done before anybody told it to stop
-  for (const RankExit& exit : exits_) {
-    finished = finished && exit.success() && !exit.told;
-    saved = saved || (exit.code == kResumeMe && exit.signal == 0);
-    unsaved = unsaved || (exit.signal == 0 && exit.code != 0 && exit.code != kResumeMe);
-    if (!exit.success() && !exit.after_stop && exit.code != kResumeMe) failures.push_back(exit);
-  }
-  for (size_t i = 1; i < failures.size(); ++i) {
-    if (failures[i].error_time > 0 && failures[0].error_time > failures[i].error_time) {
-      std::swap(failures[0], failures[i]);
-    }
-  }
-  for (const RankExit& exit : exits_) {
-    const bool told = exit.after_stop && (stall_ || exit.signal == SIGTERM || exit.signal == SIGKILL ||
-                                          (stop_signal_ != 0 && exit.signal == stop_signal_) || exit.code == kResumeMe);
-    if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
-  }
-  // "Resume me" is a promise: one rank that failed to save takes it back.
-  const bool broken_promise = saved && unsaved;
-  saved = saved && !unsaved;
-  const bool real_failure =
-      !failures.empty() && (!failures.front().after_stop || (broken_promise && stop_signal_ == 0));
-
-  Outcome outcome;
-  outcome.failures = failures;
-  std::string signature;
-  if (!start_failure_.ok()) {
-    outcome.end = End::kEnvironment;
-    outcome.exit_code = 3;
-    outcome.reason = start_failure_.message();
-    outcome.hint = start_failure_.hint();
-    return Finish(std::move(outcome));
-  }
-  if (stop_signal_ != 0 && !real_failure && lost_.empty()) {
-    outcome.failures.clear();
-    if (finished && static_cast<int>(exits_.size()) == world_) {
-      outcome.reason = fmt::format("all ranks had succeeded before {}", stop_why_);
-    } else if (saved && unreached_.empty()) {
-      outcome.end = End::kSaved;
-      outcome.exit_code = kResumeMe;
-      outcome.reason = fmt::format("stopped by {} with its state saved: start it again to resume", stop_why_);
-    } else {
-      // Also where every rank ended with 0: a rank that was told to stop cannot say whether it was done.
-      outcome.end = End::kStopped;
-      outcome.exit_code = 128 + stop_signal_;
-      outcome.reason = "stopped by " + stop_why_;
-      if (!unreached_.empty()) outcome.reason += "; not seen to end: " + unreached_;
-    }
-    return Finish(std::move(outcome));
-  }
-  if (!lost_.empty()) {
-    outcome.end = End::kNodeLost;
-    outcome.exit_code = 6;
-    outcome.reason = "lost " + lost_;
-    outcome.hint = "look at that machine: power, kernel log, network; the log of its launcher has more";
-    signature = "lost " + lost_;
-  } else if (stall_ && !real_failure) {
-    LookAgain();
-    outcome.end = End::kStalled;
-    outcome.exit_code = 7;
-    outcome.reason = fmt::format("{}: {}", stall_->why, stall_->verdict.summary);
-    outcome.hint = stall_->verdict.advice;
-    outcome.failures.clear();
-    outcome.stall = stall_->verdict.ToJson();
-    outcome.stall["why"] = stall_->why;
-    outcome.stall["folder"] = stall_->folder;
-    signature = fmt::format("stalled: {}", stall_->verdict.summary);
-  } else if (real_failure) {
-    const RankExit& first = failures.front();
-    outcome.end = End::kFailed;
-    outcome.exit_code = 5;
-    outcome.reason = FailureReason(first, world_);
-    outcome.hint = first.error_hint;
-    signature = FailureSignature(first);
-    if (options_.engine && first.signal == 0 && (first.code == 2 || first.code == 3)) {
-      outcome.end = first.refused && !progressed_ ? End::kEnvironment : End::kFailed;
-      outcome.exit_code = first.code;
-      if (!first.error_message.empty()) outcome.reason = first.error_message;
-      return Examine(std::move(outcome), signature, /*final=*/true);
-    }
-  } else if (saved) {
-    outcome.end = End::kSaved;
-    outcome.exit_code = kResumeMe;
-    outcome.reason = "stopped by its own request with its state saved: start it again to resume";
-    outcome.failures.clear();
-    return Finish(std::move(outcome));
-  } else {
-    outcome.reason = world_ == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", world_);
-    return Finish(std::move(outcome));
-  }
-  Examine(std::move(outcome), signature, /*final=*/false);
-}
+// ---- ending -------------------------------------------------------------------------------------------------------
 
 void Coordinator::Finish(Outcome outcome) {
   if (state_ == State::kFinished) return;

@@ -114,9 +114,11 @@ class Coordinator {
   void MemberLost(int index, const std::string& why);
   void GiveUpOnUnreachable();
   void CheckStopped();
-  void Decide();
   void Finish(Outcome outcome);
   void WaitForGoodbyes(const Outcome& outcome, TimePoint until);
+
+  // coordinator_decide.cc
+  void Decide();
 
   // coordinator_diagnose.cc
   void WarmDiagnosis();

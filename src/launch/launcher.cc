@@ -30,7 +30,6 @@ namespace lockstep::launch {
 namespace {
 
 constexpr int kDefaultPort = 29500;
-constexpr int kResumeMe = 75;
 constexpr Millis kLockHeartbeat{10000};
 
 // With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to

@@ -10,6 +10,8 @@
 
 namespace lockstep::launch {
 
+constexpr int kResumeMe = 75;  // exit code of a rank that saved its state and asks to be started again
+
 // One rank's end, as its agent saw it.
 struct RankExit {
   int rank = -1;

@@ -1,0 +1,176 @@
+// A whole job in one thread: a real coordinator on a real loopback port, real links, and agents that are a few lines
+// each. Nothing is started; the protocol and the decisions are what is tested.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <deque>
+
+#include "base/sockets.h"
+#include "launch/coordinator.h"
+#include "launch/link.h"
+
+namespace lockstep::launch {
+
+inline Member Node(int index, int count, int nproc = 2) {
+  Member member;
+  member.index = index;
+  member.count = count;
+  member.nproc = nproc;
+  member.host = "host-" + std::to_string(index);
+  member.boot_id = "boot";
+  member.version = "1.0";
+  member.job = "job";
+  member.pid = 1000 + index;
+  member.command = {"train.py"};
+  return member;
+}
+
+inline Member Process(int rank, int world, const std::string& host) {
+  Member member = Node(rank, world, 1);
+  member.level = place::Level::kProcess;
+  member.host = host;
+  member.world = world;
+  return member;
+}
+
+// A remote launcher: link plus scripted agent.
+struct Remote {
+  std::unique_ptr<Link> link;
+  std::deque<Json> got;
+  Status failed;
+  std::string lost;
+  std::function<void(Remote&, const Json&)> on_message;
+
+  const Json* Last(const std::string& type) const {
+    for (auto it = got.rbegin(); it != got.rend(); ++it) {
+      if (Text(*it, "type") == type) return &*it;
+    }
+    return nullptr;
+  }
+};
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  void Host(const Member& self, CoordinatorOptions options = {}) {
+    auto listener = Listen(0, /*loopback_only=*/true);
+    ASSERT_TRUE(listener.ok());
+    port_ = LocalPort(listener->get());
+    options.master_addr = "127.0.0.1";
+    options.run_name = "run";
+    options.pick_port = [this]() -> Result<int> { return next_port_++; };
+    options.backoff = Millis(1);
+    token_ = options.token;
+    coordinator_ = std::make_unique<Coordinator>(
+        loop_, options, self,
+        Coordinator::Events{[this](const std::string& text) { said_ += text + "\n"; },
+                            [this](const std::string& text) { status_ = text; },
+                            [this](const char* type, const Json&) { events_.emplace_back(type); },
+                            [this](const Outcome& outcome) { outcome_ = outcome; }});
+    coordinator_->Serve(std::move(*listener));
+    coordinator_->Start([this](const Json& message) {
+      local_.push_back(message);
+      if (on_local_) on_local_(message);
+    });
+  }
+
+  Remote& Join(Member member, std::function<void(Remote&, const Json&)> on_message = {}) {
+    return JoinWith(std::move(member), token_, std::move(on_message));
+  }
+
+  Remote& JoinWith(Member member, std::string token, std::function<void(Remote&, const Json&)> on_message = {}) {
+    remotes_.push_back(std::make_unique<Remote>());
+    Remote& remote = *remotes_.back();
+    remote.on_message = std::move(on_message);
+    LinkOptions options;
+    options.host = "127.0.0.1";
+    options.port = port_;
+    options.token = std::move(token);
+    options.join_timeout = Millis(20000);
+    remote.link = std::make_unique<Link>(loop_, options, std::move(member),
+                                         Link::Events{[&remote](const Json& message) {
+                                                        remote.got.push_back(message);
+                                                        if (Text(message, "type") == "finish") remote.link->Done();
+                                                        if (remote.on_message) remote.on_message(remote, message);
+                                                      },
+                                                      [&remote](const Status& status) { remote.failed = status; },
+                                                      [&remote](const std::string& why) { remote.lost = why; },
+                                                      [](const std::string&) {}, [](const std::string&) {}});
+    remote.link->Start();
+    return remote;
+  }
+
+  // Turns the loop until the condition holds; fails the test after a generous deadline.
+  void Until(const std::function<bool()>& condition, const char* what) {
+    const TimePoint deadline = Now() + Millis(30000);
+    while (!condition()) {
+      ASSERT_LT(Now(), deadline) << "waited in vain for " << what << "\nsaid:\n" << said_;
+      loop_.RunOnce(Millis(50));
+    }
+  }
+  void UntilFinished() {
+    Until([&] { return outcome_.has_value(); }, "the end of the job");
+  }
+
+  static Json Exit(int rank, int code, int signal = 0, bool after_stop = false) {
+    RankExit exit;
+    exit.rank = rank;
+    exit.code = code;
+    exit.signal = signal;
+    exit.after_stop = after_stop;
+    Json message = exit.ToJson();
+    message["type"] = "exit";
+    return message;
+  }
+
+  // An agent whose ranks all end as `code_of` says as soon as they start; a negative code waits for the stop.
+  void LocalRanks(int first, int count, std::function<int(int rank, int attempt)> code_of) {
+    on_local_ = [=, this](const Json& message) {
+      Act(message, first, count, code_of, [this](const Json& m) { coordinator_->FromLocalAgent(m); });
+    };
+  }
+  static std::function<void(Remote&, const Json&)> RemoteRanks(int first, int count,
+                                                               std::function<int(int, int)> code_of) {
+    return [=](Remote& remote, const Json& message) {
+      Act(message, first, count, code_of, [&](const Json& m) { remote.link->Send(m); });
+    };
+  }
+  static void Act(const Json& message, int first, int count, const std::function<int(int, int)>& code_of,
+                  const std::function<void(const Json&)>& send) {
+    static thread_local std::map<int, int> attempt_of;
+    if (Text(message, "type") == "go") {
+      const int attempt = static_cast<int>(Number(message, "attempt"));
+      attempt_of[first] = attempt;
+      int waiting = 0;
+      for (int rank = first; rank < first + count; ++rank) {
+        const int code = code_of(rank, attempt);
+        if (code >= 0) {
+          send(Exit(rank, code));
+        } else {
+          ++waiting;
+        }
+      }
+      if (waiting == 0) send({{"type", "stopped"}, {"details", Json::array()}});
+    } else if (Text(message, "type") == "stop") {
+      for (int rank = first; rank < first + count; ++rank) {
+        if (code_of(rank, attempt_of[first]) < 0) send(Exit(rank, 0, SIGTERM, true));
+      }
+      send({{"type", "stopped"}, {"details", Json::array()}});
+    }
+  }
+
+  Loop loop_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<Remote>> remotes_;
+  std::function<void(const Json&)> on_local_;
+  std::deque<Json> local_;
+  std::string said_, status_, token_;
+  std::vector<std::string> events_;
+  std::optional<Outcome> outcome_;
+  int port_ = 0;
+  int next_port_ = 40000;
+};
+
+}  // namespace lockstep::launch
