@@ -113,6 +113,34 @@ Status CheckReadable(const std::string& path, const RunOptions& options) {
   return Status::Ok();
 }
 
+// `python -m pkg.py` runs module `py` of package `pkg`, if there is one.
+bool IsModuleHere(const std::string& name, const std::string& workdir, const place::Environment& env) {
+  std::string path = name;
+  std::replace(path.begin(), path.end(), '.', '/');
+  std::vector<std::string> folders = Split(Get(env, "PYTHONPATH"), ':');
+  folders.emplace_back();
+  return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
+    const std::string module = FromWorkdir(folder.empty() ? path : folder + "/" + path, workdir);
+    return KindOf(module + ".py") != Kind::kMissing || KindOf(module) == Kind::kFolder;
+  });
+}
+
+Status CheckModule(const RunOptions& options, const std::string& workdir, const place::Environment& env) {
+  const Kind kind = KindOf(FromWorkdir(options.program, workdir));
+  if (!options.program.ends_with(".py") || kind == Kind::kMissing || kind == Kind::kFolder) return Status::Ok();
+  if (IsModuleHere(options.program, workdir, env)) return Status::Ok();
+  // The same command line without -m. Written in another way (-mr 3, PET_MODULE) it is left to the reader.
+  std::vector<std::string> command = {"lockstep", "run"};
+  const size_t flags = options.argv.size() - std::min(options.argv.size(), options.args.size() + 1);
+  for (size_t i = 0; i < options.argv.size(); ++i) {
+    const std::string& word = options.argv[i];
+    if (i >= flags || (word != "-m" && word != "--module")) command.push_back(word);
+  }
+  const bool dropped = command.size() < options.argv.size() + 2;
+  return Status(Code::kUsage, fmt::format("{} is a file, -m takes a module: drop -m", Printable(options.program)),
+                dropped ? ShellQuote(command) : "lockstep run [flags without -m] " + ShellQuote(options.program));
+}
+
 struct Interpreter {
   std::string path;
   std::string source;  // where it comes from, in words
@@ -264,7 +292,9 @@ Result<Program> ResolveProgram(const RunOptions& options, const place::Environme
       return program;
     }
   }
-  if (!options.module) LOCKSTEP_RETURN_IF_ERROR(CheckReadable(FromWorkdir(options.program, program.workdir), options));
+  LOCKSTEP_RETURN_IF_ERROR(options.module && !options.run_path
+                               ? CheckModule(options, program.workdir, worker)
+                               : CheckReadable(FromWorkdir(options.program, program.workdir), options));
 
   Result<Interpreter> interpreter = FindInterpreter(worker, activation ? &*activation : nullptr, &program);
   if (!interpreter.ok()) return interpreter.status();

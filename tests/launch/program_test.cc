@@ -119,6 +119,36 @@ TEST_F(ProgramTest, AModuleRunsWithDashM) {
   EXPECT_THAT(Good().argv, ElementsAre(Path("path/python3"), "-u", "-m", "pkg.train"));
 }
 
+TEST_F(ProgramTest, AFileAfterDashMIsRefusedWithTheCommandThatWasMeant) {
+  options_.module = true;
+  options_.workdir = dir_->path();
+  options_.program = "train.py";
+  options_.args = {"-m", "big model"};
+  struct {
+    std::vector<std::string> argv;
+    std::string hint;
+  } const cases[] = {
+      {{"--nproc-per-node", "2", "-m", "train.py", "-m", "big model"},
+       "lockstep run --nproc-per-node 2 train.py -m 'big model'"},
+      {{"-mr3", "train.py", "-m", "big model"}, "lockstep run [flags without -m] train.py"},
+  };
+  for (const auto& test : cases) {
+    options_.argv = test.argv;
+    const Result<Program> program = ResolveProgram(options_, env_);
+    ASSERT_FALSE(program.ok());
+    EXPECT_EQ(program.status().code(), Code::kUsage);
+    EXPECT_EQ(program.status().message(), "train.py is a file, -m takes a module: drop -m");
+    EXPECT_EQ(program.status().hint(), test.hint);
+  }
+  // Where there is module `py` in package `train`, or no such file, Python decides.
+  File("lib/train/py.py", "");
+  env_["PYTHONPATH"] = Path("lib");
+  Good();
+  env_.erase("PYTHONPATH");
+  options_.program = "other.py";
+  Good();
+}
+
 TEST_F(ProgramTest, RunPathRunsTheScriptAsMainWithItsOwnArguments) {
   options_.run_path = true;
   options_.no_python = true;  // run path takes precedence
