@@ -31,7 +31,7 @@ class HelpFormat : public CLI::Formatter {
     std::string text = fmt::format("{}\n\n{}", usage, WrapText(app->get_description(), 0, kWidth));
     if (!arguments.empty()) text += "\narguments:\n" + arguments;
     text += "\noptions:\n" + options;
-    if (const std::string_view footer = Trim(app->get_footer()); !footer.empty()) text += fmt::format("\n{}\n", footer);
+    if (const std::string footer(Trim(app->get_footer())); !footer.empty()) text += fmt::format("\n{}\n", footer);
     return text;
   }
 
