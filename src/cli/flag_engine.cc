@@ -35,8 +35,9 @@ bool IsNegativeNumber(const std::string& text) {
 
 class Scanner {
  public:
-  Scanner(const std::vector<FlagSpec>& specs, const std::vector<std::string>& args, const std::string& hint)
-      : specs_(specs), args_(args), hint_(hint) {}
+  Scanner(const std::vector<FlagSpec>& specs, const std::vector<std::string>& args, const std::string& hint,
+          const MeantInstead& meant)
+      : specs_(specs), args_(args), hint_(hint), meant_(meant) {}
 
   Result<Scanned> Run() {
     while (next_ < args_.size()) {
@@ -106,7 +107,10 @@ class Scanner {
     const size_t equals = arg.find('=');
     const std::string spelled = arg.substr(0, equals);
     const std::vector<size_t> found = Matches(spelled);
-    if (found.empty()) return Unknown(spelled);
+    if (found.empty()) {
+      const bool next = next_ < args_.size() && !LooksLikeFlag(args_[next_]);
+      return Unknown(spelled, equals != std::string::npos ? arg.substr(equals + 1) : next ? args_[next_] : "");
+    }
     if (found.size() > 1) {
       std::vector<std::string> names;
       for (size_t i : found) names.push_back(specs_[i].name);
@@ -124,7 +128,7 @@ class Scanner {
     for (size_t at = 1; at < arg.size(); ++at) {
       const std::string spelled = std::string("-") + arg[at];
       const std::optional<size_t> index = ShortIndex(arg[at]);
-      if (!index) return Unknown(arg);
+      if (!index) return Unknown(arg, "");
       if (!specs_[*index].takes_value) {
         if (at + 1 < arg.size() && arg[at + 1] == '=') return Take(*index, spelled, arg.substr(at + 2));
         LOCKSTEP_RETURN_IF_ERROR(Take(*index, spelled, std::nullopt));
@@ -163,7 +167,9 @@ class Scanner {
     return Status::Ok();
   }
 
-  Status Unknown(const std::string& spelled) const {
+  Status Unknown(const std::string& spelled, const std::string& value) const {
+    const std::string instead = meant_ ? meant_(spelled, value) : "";
+    if (!instead.empty()) return Status(Code::kUsage, fmt::format("unknown flag {}", spelled), "write " + instead);
     std::vector<std::string> names;
     for (const FlagSpec& spec : specs_) {
       names.push_back(spec.name);
@@ -177,6 +183,7 @@ class Scanner {
   const std::vector<FlagSpec>& specs_;
   const std::vector<std::string>& args_;
   const std::string& hint_;
+  const MeantInstead& meant_;
   size_t next_ = 0;
   bool stopped_ = false;
   Scanned out_;
@@ -185,8 +192,8 @@ class Scanner {
 }  // namespace
 
 Result<Scanned> ScanFlags(const std::vector<FlagSpec>& specs, const std::vector<std::string>& args,
-                          const std::string& hint) {
-  return Scanner(specs, args, hint).Run();
+                          const std::string& hint, const MeantInstead& meant) {
+  return Scanner(specs, args, hint, meant).Run();
 }
 
 }  // namespace lockstep::cli

@@ -7,6 +7,7 @@
 // Pure; any thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +39,11 @@ struct Scanned {
   std::vector<std::string> args;  // the program's
 };
 
+// What to write instead of an unknown flag with this value (empty: none was given); empty: no idea.
+using MeantInstead = std::function<std::string(const std::string& flag, const std::string& value)>;
+
 // `args` without the command's own name. `hint` is said after every complaint: "see lockstep run --help".
 Result<Scanned> ScanFlags(const std::vector<FlagSpec>& specs, const std::vector<std::string>& args,
-                          const std::string& hint);
+                          const std::string& hint, const MeantInstead& meant = {});
 
 }  // namespace lockstep::cli

@@ -251,10 +251,10 @@ std::string RunFlagsJson() {
 }
 
 Result<SplitLine> SplitRunFlags(const std::vector<FlagSpec>& own, const std::vector<std::string>& args,
-                                const std::string& hint) {
+                                const std::string& hint, const MeantInstead& meant) {
   std::vector<FlagSpec> specs = own;
   for (const FlagRow& row : RunFlagTable()) specs.push_back(SpecOf(row));
-  Result<Scanned> scanned = ScanFlags(specs, args, hint);
+  Result<Scanned> scanned = ScanFlags(specs, args, hint, meant);
   if (!scanned.ok()) return scanned.status();
   SplitLine line;
   for (ScannedFlag& flag : scanned->flags) {

@@ -54,7 +54,7 @@ struct SplitLine {
   std::vector<std::string> args;
 };
 Result<SplitLine> SplitRunFlags(const std::vector<FlagSpec>& own, const std::vector<std::string>& args,
-                                const std::string& hint);
+                                const std::string& hint, const MeantInstead& meant = {});
 
 // The text of --help, and the table as JSON (name, aliases, PET variable, group, torchrun status and reason).
 std::string RunHelp(ParseMode mode);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -15,7 +16,9 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/key_flag.h"
 #include "cli/run_flags.h"
+#include "launch/capture.h"
 #include "place/cpu_share.h"
 #include "place/machine.h"
 #include "place/placement.h"
@@ -149,11 +152,26 @@ Status Stray(const std::string& word) {
                     : "see lockstep train --help");
 }
 
+// Only the engine knows the keys of a recipe. Asked when a flag is unknown, and not before.
+std::string MeantKey(const std::string& recipe, const std::string& flag, const std::string& value) {
+  const Result<std::string> engine = FindEngine();
+  if (!engine.ok() || !CheckEngine(*engine).ok()) return "";
+  std::vector<std::string> env;
+  for (const auto& [name, text] : place::CurrentEnvironment()) env.push_back(name + "=" + text);
+  const auto told = launch::Capture({*engine, "config", recipe, "--json"}, env, std::chrono::seconds(10));
+  if (!told.ok() || told->exit.code != 0) return "";
+  const auto document = nlohmann::ordered_json::parse(told->out, nullptr, /*allow_exceptions=*/false);
+  return document.contains("config") ? KeyFlag(document["config"], flag, value) : "";
+}
+
 // Flags and the recipe in any order; nothing else.
 Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
   TrainLine line;
   while (!words.empty()) {
-    Result<SplitLine> part = SplitRunFlags(EngineFlags(), words, "see lockstep train --help");
+    const std::string recipe = line.recipe.empty() ? words.back() : line.recipe;  // it may come after the flags
+    Result<SplitLine> part =
+        SplitRunFlags(EngineFlags(), words, "see lockstep train --help",
+                      [&](const std::string& flag, const std::string& value) { return MeantKey(recipe, flag, value); });
     if (!part.ok()) return part.status();
     line.help = line.help || part->help;
     if (line.help) return line;
