@@ -70,12 +70,15 @@ class Target {
   UniqueFd pidfd_;
 };
 
-Status NotRunning(const std::string& path, const LockView& lock) {
-  record::RunSummary run = record::Summarise(path);
-  std::string how = lock.state == LockState::kStale
-                        ? fmt::format("it ended without a report: {}", lock.why)
-                        : fmt::format("it is {}{}{}", ToString(run.state), run.reason.empty() ? "" : ": ", run.reason);
-  return Status(Code::kEnvironment, fmt::format("run '{}' is not running; {}", Printable(run.name), OneLine(how, 400)));
+Status NotRunning(const std::string& path) {
+  const record::RunSummary run = record::Summarise(path);
+  if (run.state == record::RunState::kNodeOnly) {
+    return Status(Code::kEnvironment,
+                  fmt::format("run '{}' has only files of this node here: {}", Printable(run.name), run.reason),
+                  "run `lockstep stop` on node 0");
+  }
+  return Status(Code::kEnvironment,
+                fmt::format("run '{}' has already ended: {}", Printable(run.name), OneLine(run.HowItEnded(), 400)));
 }
 
 Status CheckReachable(const std::string& name, const LockView& lock) {
@@ -136,7 +139,7 @@ int StopMain(int argc, char** argv) {
   if (!path.ok()) return Complain("stop", path.status());
   std::string name = Printable(path->substr(path->rfind('/') + 1));
   LockView lock = record::ReadLock(*path + "/lock");
-  if (lock.state != LockState::kLive) return Complain("stop", NotRunning(*path, lock));
+  if (lock.state != LockState::kLive) return Complain("stop", NotRunning(*path));
   Status reachable = CheckReachable(name, lock);
   if (!reachable.ok()) return Complain("stop", reachable);
 
@@ -160,8 +163,7 @@ int StopMain(int argc, char** argv) {
                                 : "wait longer with --grace, or end it by force with --kill"));
   }
   record::RunSummary run = record::Summarise(*path);
-  fmt::print("run '{}' has ended: {}{}{}\n", name, ToString(run.state), run.reason.empty() ? "" : ", ",
-             OneLine(run.reason, 400));
+  fmt::print("run '{}' has ended: {}\n", name, OneLine(run.HowItEnded(), 400));
   return 0;
 }
 

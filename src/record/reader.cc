@@ -17,6 +17,8 @@
 namespace lockstep::record {
 namespace {
 
+constexpr std::string_view kEnded = "it ended ";  // as the reason of a lost run begins
+
 using nlohmann::json;
 
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
@@ -89,6 +91,14 @@ json RunSummary::ToJson() const {
           {"launcher", launcher ? launcher->ToJson() : json()}};
 }
 
+std::string RunSummary::HowItEnded() const {
+  if (state == RunState::kLost) return reason.substr(reason.starts_with(kEnded) ? kEnded.size() : 0);
+  const std::string word = record::ToString(state);
+  // Most reasons say the word themselves: "rank 1 on node 0 (gpu-0) failed first: exit code 1".
+  if (reason.find(word) != std::string::npos) return reason;
+  return reason.empty() ? word : fmt::format("{}: {}", word, reason);
+}
+
 std::optional<json> ReadReport(const std::string& run_path) { return ReadObject(run_path + "/report.json"); }
 
 std::optional<json> ReadRunJson(const std::string& run_path) { return ReadObject(run_path + "/run.json"); }
@@ -153,10 +163,10 @@ RunSummary Summarise(const std::string& run_path) {
   run.state = recorded ? RunState::kLost : RunState::kNodeOnly;
   run.launcher = lock.owner;
   if (lock.state == LockState::kStale) {
-    run.reason = fmt::format("it ended without a report: {}", lock.why);
+    run.reason = fmt::format("{}without a report: {}", kEnded, lock.why);
     last_event = std::max(last_event, lock.heartbeat);
   } else if (recorded) {
-    run.reason = "it ended without a report";
+    run.reason = fmt::format("{}without a report", kEnded);
   } else {
     run.reason = "the record of this run is on node 0";
   }

@@ -61,6 +61,30 @@ TEST_F(ReaderTest, AnEndedRunIsWhatItsReportSays) {
   }
 }
 
+TEST_F(ReaderTest, HowARunEndedSaysItsStateOnce) {
+  struct {
+    RunState state;
+    const char *reason, *how;
+  } const cases[] = {
+      {RunState::kSucceeded, "all 4 ranks succeeded", "all 4 ranks succeeded"},
+      {RunState::kSucceeded, "", "succeeded"},
+      {RunState::kFailed, "rank 3 on node 1 (b) failed first: exit code 1",
+       "rank 3 on node 1 (b) failed first: exit code 1"},
+      {RunState::kFailed, "lost node 1 (pid 9 on b): it closed", "failed: lost node 1 (pid 9 on b): it closed"},
+      {RunState::kStopped, "stopped by SIGTERM at node 0", "stopped by SIGTERM at node 0"},
+      {RunState::kStopped, "max-time is over", "stopped: max-time is over"},
+      {RunState::kLost, "it ended without a report: its process is gone", "without a report: its process is gone"},
+  };
+  for (const auto& test : cases) {
+    RunSummary run;
+    run.state = test.state;
+    run.reason = test.reason;
+    EXPECT_EQ(run.HowItEnded(), test.how);
+  }
+  Put("a/run.json", R"({"format": 1, "name": "a"})");
+  EXPECT_EQ(Summarise(root_ + "/a").HowItEnded(), "without a report");
+}
+
 TEST_F(ReaderTest, ARunThatContinuesIsRunningAlthoughItHasAnOldReport) {
   {
     RunDir run = Make("a");
