@@ -122,18 +122,24 @@ std::optional<TimeStamp> Finish(const Date& date, Cursor cursor) {
   return stamp;
 }
 
-// 2026-01-02 10:00:00, 2026/01/02T10:00:00Z, 2026-01-01_10:00:00
-std::optional<TimeStamp> Iso(std::string_view text, int) {
+// Year, month and day in that order. century: of a year of two digits; 0: it has four.
+std::optional<TimeStamp> YearFirst(std::string_view text, int century, std::string_view between) {
   Cursor cursor(text);
   Date date;
-  date.year = cursor.Digits(4);
+  date.year = century + cursor.Digits(century == 0 ? 4 : 2);
   cursor.One("-/");
   date.month = cursor.Digits(2);
   cursor.One("-/");
   date.day = cursor.Digits(2);
-  cursor.One("T _:");
+  cursor.One(between);
   return cursor.ok() ? Finish(date, cursor) : std::nullopt;
 }
+
+// 2026-01-02 10:00:00, 2026/01/02T10:00:00Z, 2026-01-01_10:00:00
+std::optional<TimeStamp> Iso(std::string_view text, int) { return YearFirst(text, 0, "T _:"); }
+
+// 26/01/15 10:00:00 (Hadoop) and 26-01-15 10:00:00
+std::optional<TimeStamp> ShortYear(std::string_view text, int) { return YearFirst(text, 2000, " T"); }
 
 // 01/31/2026 10:00:00 and 31/01/2026 10:00:00
 std::optional<TimeStamp> American(std::string_view text, int) {
@@ -158,19 +164,6 @@ std::optional<TimeStamp> MonthDay(std::string_view text, int year) {
   cursor.One("-/");
   date.day = cursor.Digits(2);
   cursor.One(" ");
-  return cursor.ok() ? Finish(date, cursor) : std::nullopt;
-}
-
-// 26/01/15 10:00:00 (Hadoop) and 26-01-15 10:00:00
-std::optional<TimeStamp> ShortYear(std::string_view text, int) {
-  Cursor cursor(text);
-  Date date;
-  date.year = 2000 + cursor.Digits(2);
-  cursor.One("-/");
-  date.month = cursor.Digits(2);
-  cursor.One("-/");
-  date.day = cursor.Digits(2);
-  cursor.One(" T");
   return cursor.ok() ? Finish(date, cursor) : std::nullopt;
 }
 
