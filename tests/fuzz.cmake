@@ -16,5 +16,5 @@ foreach(source ${fuzz_sources})
   # New inputs go to the first folder: the tree's corpus stays as it is.
   add_test(NAME fuzz.${name} COMMAND ${target} -runs=200000 -max_total_time=10 -timeout=10 -rss_limit_mb=1024
     -print_final_stats=1 -verbosity=0 -artifact_prefix=${found}- ${found} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
-  set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 180 LABELS fuzz ENVIRONMENT "${sanitizer_env}")
+  set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 180 LABELS fuzz ${test_properties})
 endforeach()
