@@ -108,6 +108,7 @@ int RunMain(int argc, char** argv) {
   const auto torch =
       launch::TorchVersion(plan.program.interpreter.empty() ? plan.program.argv[0] : plan.program.interpreter);
   plan.program.old_torch_names = !plan.options.runs_engine() && (!torch || *torch < std::pair{2, 10});
+  plan.store = launch::ChooseStore(plan.options, plan.program, plan.env, torch);
   if (const Status token = ResolveToken(&plan); !token.ok()) return Fail(token, plan.options.json);
 
   if (plan.options.dry_run) {

@@ -32,6 +32,14 @@ Status SetTune(const std::string& text, Draft* draft) {
   return Status::Ok();
 }
 
+Status SetAgentStore(const std::string& text, Draft* draft) {
+  LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"auto", "on", "off"}));
+  draft->flags.options.agent_store = text == "auto" ? launch::AgentStore::kAuto
+                                     : text == "on" ? launch::AgentStore::kOn
+                                                    : launch::AgentStore::kOff;
+  return Status::Ok();
+}
+
 Status SetStallTimeout(const std::string& text, Draft* draft) {
   using Mode = launch::StallLimit::Mode;
   launch::StallLimit& stall = draft->flags.options.stall;

@@ -39,6 +39,7 @@ Status PutDuration(const std::string& text, Slot* slot) {
 Status Choose(const std::string& text, const std::vector<std::string>& choices);
 Status NotEmpty(const std::string& text, std::string* slot);
 Status SetTune(const std::string& text, Draft* draft);
+Status SetAgentStore(const std::string& text, Draft* draft);
 Status SetStallTimeout(const std::string& text, Draft* draft);
 Status SetBackend(const std::string& text, Draft* draft);
 Status SetRendezvousConf(const std::string& text, Draft* draft);

@@ -157,6 +157,10 @@ Status Settle(ParseMode mode, const place::Environment& env, Draft* draft) {
   if (!options.conda.empty() && !options.venv.empty()) {
     return Status(Code::kUsage, "--conda and --venv: a program runs in one environment", "drop one of the two");
   }
+  if (options.exec && options.agent_store == launch::AgentStore::kOn) {
+    return Status(Code::kUsage, "--exec replaces this launcher by the rank, and --agent-store on lets it host a store",
+                  "drop one of the two");
+  }
   if (options.exec && place.level == place::Level::kNode) {
     return Status(Code::kUsage, "--exec replaces this process by one rank, and --level node starts several",
                   "drop one of the two");

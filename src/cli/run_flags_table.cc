@@ -89,6 +89,11 @@ std::vector<FlagRow> MakeTable() {
        "",
        "Ports from which the workers' MASTER_PORT is chosen.",
        SETTER(Put(ParsePortRange(v), &d->flags.options.port_range))},
+      {"--agent-store", {}, "auto|on|off", nullptr, kMeet, T::kOurs,
+       "",
+       "Whether the launcher of node 0 hosts the workers' TCPStore on MASTER_PORT; otherwise rank 0 does. auto: for "
+       "Python programs with torch 2.5 or newer. Default: auto.",
+       SetAgentStore},
       {"--token-file", {}, "FILE", nullptr, kMeet, T::kOurs,
        "",
        "File with the job token that authenticates the launchers. Default: the variable LOCKSTEP_TOKEN.",

@@ -241,8 +241,9 @@ class Rank:
     # --- meeting ---
     def meet(self):
         master, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500"))
+        hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher of node 0
         try:
-            self.store = dist.TCPStore(master, port, self.world, self.rank == 0,
+            self.store = dist.TCPStore(master, port, self.world, self.rank == 0 and not hosted,
                                        timeout=datetime.timedelta(seconds=self.options.meet), wait_for_workers=False)
         except Exception as error:
             raise Stuck(f"rank {self.rank} on {self.host} does not reach the master at {master}:{port}: {first_line(error)}")

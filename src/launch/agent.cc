@@ -198,6 +198,7 @@ Status Agent::StartRanks(const Json& message) {
     who.nnodes = static_cast<int>(Number(message, "nnodes", 1));
     who.master_addr = Text(message, "master_addr");
     who.master_port = static_cast<int>(Number(message, "master_port"));
+    who.agent_store = Flag(message, "agent_store");
     who.attempt = attempt_;
     who.restart_count = static_cast<int>(Number(message, "restarts"));
     who.run_dir = dir_->path();

@@ -94,7 +94,8 @@ void Coordinator::Go() {
                                      {"world_size", world_},
                                      {"nnodes", nnodes()},
                                      {"master_addr", options_.master_addr},
-                                     {"master_port", port}});
+                                     {"master_port", port},
+                                     {"agent_store", options_.agent_store}});
   // Node 0 may know itself as loopback only; where another node came from tells it the way out.
   const auto other =
       std::find_if(seats_.begin(), seats_.end(), [](const auto& entry) { return entry.second.connection != nullptr; });
@@ -117,6 +118,7 @@ void Coordinator::Go() {
                 {"world", world_},
                 {"master_addr", options_.master_addr},
                 {"master_port", port},
+                {"agent_store", options_.agent_store},
                 {"peer", seat.connection ? "" : peer},
                 {"pulse_ms", StallJudge::PulseInterval(options_.stall).count()}});
   }

@@ -44,8 +44,10 @@ struct CoordinatorOptions {
   std::string run_name;
   std::string run_id;
   std::string master_addr;
-  // The port the workers' rank 0 will listen on in this attempt.
+  // The workers' MASTER_PORT in this attempt. With agent_store this launcher listens there when the call returns, with
+  // an empty store; else rank 0 will.
   std::function<Result<int>()> pick_port;
+  bool agent_store = false;
   StallLimit stall{StallLimit::Mode::kOff, Millis(0)};
   // Finds the cause of a failed attempt; called on a thread of its own. Empty: no diagnosis.
   std::function<Result<diagnose::Diagnosis>(const std::vector<diagnose::LogText>&, const diagnose::DiagnoseOptions&)>

@@ -25,18 +25,20 @@
 #include "launch/ports.h"
 #include "launch/report.h"
 #include "launch/seat.h"
+#include "launch/store_server.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int kDefaultPort = 29500;
 constexpr Millis kLockHeartbeat{10000};
+constexpr int kPortTries = 16;
 
 // With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to
-// use.
-void RaiseFileLimit(int members) {
+// use. A rank has a connection to the store for each of its process groups and for PyTorch's watchdogs.
+void RaiseFileLimit(int members, int store_clients) {
   rlimit limit{};
-  const auto wanted = static_cast<rlim_t>(members) * 2 + 512;
+  const auto wanted = static_cast<rlim_t>(members) * 2 + static_cast<rlim_t>(store_clients) * 16 + 512;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
@@ -52,6 +54,8 @@ class Launcher {
  private:
   Status Prepare();
   Status Host();
+  Result<int> PickPort();
+  Result<int> OpenStore();
   void KeepLock();
   void FollowCoordinator();
   void WatchSignals();
@@ -97,6 +101,7 @@ class Launcher {
   std::unique_ptr<LogPump> pump_;
   std::unique_ptr<record::RunDir> run_dir_;
   std::unique_ptr<PortPicker> ports_;
+  std::unique_ptr<StoreServer> store_;  // of this attempt
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<InspectServer> inspect_;
   std::unique_ptr<Link> link_;
@@ -142,9 +147,10 @@ std::string Launcher::NameLine() const {
 }
 
 Status Launcher::Prepare() {
-  RaiseFileLimit(self_.count + 4 * self_.nproc);
   FindSeatByAddress(plan_, &self_, &listener_);
   hosts_ = self_.index == 0;
+  const int world = std::max(plan_.placement.world_size.value_or(1), self_.nproc * self_.count);
+  RaiseFileLimit(self_.count + 4 * self_.nproc, hosts_ && plan_.store.on ? world : 0);
   LogPumpOptions pump_options = LogPumpOptions::ForThisProcess(plan_.options.rotation);
   if (plan_.options.json) {  // stdout is for the one document
     pump_options.console_out_fd = 2;
@@ -224,12 +230,8 @@ Status Launcher::Host() {
   options.run_name = run_dir_->name();
   options.run_id = self_.job.empty() ? run_dir_->name() : self_.job;
   options.master_addr = worker_master();
-  if (self_.level == place::Level::kProcess) {
-    const int port = p.master_port.value_or(kDefaultPort);
-    options.pick_port = [port]() -> Result<int> { return port; };
-  } else {
-    options.pick_port = [this] { return ports_->Next(listener_ || self_.count > 1 ? LauncherPort(plan_) : 0); };
-  }
+  options.agent_store = plan_.store.on;
+  options.pick_port = [this] { return plan_.store.on ? OpenStore() : PickPort(); };
   coordinator_ = std::make_unique<Coordinator>(
       loop_, options, self_,
       Coordinator::Events{
@@ -247,6 +249,32 @@ Status Launcher::Host() {
   coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });
   KeepLock();
   return {};
+}
+
+// The workers' MASTER_PORT: on process level the platform's, else one that is free now.
+Result<int> Launcher::PickPort() {
+  if (self_.level == place::Level::kProcess) return plan_.placement.master_port.value_or(kDefaultPort);
+  return ports_->Next(listener_ || self_.count > 1 ? LauncherPort(plan_) : 0);
+}
+
+// The store of the attempt before served its last rank when that attempt ended.
+Result<int> Launcher::OpenStore() {
+  store_.reset();
+  const std::string master = worker_master();
+  const bool loopback = self_.count == 1 && (master == "127.0.0.1" || master == "localhost");
+  for (int tries = 1;; ++tries) {
+    const Result<int> port = PickPort();
+    if (!port.ok()) return port;
+    Result<UniqueFd> listener = Listen(*port, loopback);
+    if (listener.ok()) {
+      store_ =
+          std::make_unique<StoreServer>(loop_, std::move(*listener), [this](const std::string& text) { Say(text); });
+      return port;
+    }
+    if (self_.level == place::Level::kNode && tries < kPortTries) continue;  // taken since it was looked at
+    const Status why = ProbePort(*port);
+    return why.ok() ? listener.status() : why;
+  }
 }
 
 void Launcher::KeepLock() {

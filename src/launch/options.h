@@ -46,6 +46,9 @@ struct StallLimit {
   std::chrono::milliseconds after{0};  // kStop
 };
 
+// --agent-store: whether node 0's launcher hosts the TCPStore of the workers. See store_choice.h.
+enum class AgentStore { kAuto, kOn, kOff };
+
 // What to do with the settings derived from the machine (tuning.h).
 enum class Tune { kOff, kReport, kApply };
 
@@ -83,6 +86,7 @@ struct RunOptions {
   StallLimit stall;
   std::optional<std::pair<int, int>> port_range;
   LogRotation rotation;
+  AgentStore agent_store = AgentStore::kAuto;
   std::string token_file;
   bool debug = false;
   bool dry_run = false;

@@ -50,6 +50,7 @@ Json SampleEnvironment(const LaunchPlan& plan) {
   who.node_rank = p.node_rank.value_or(0);
   who.nnodes = p.nnodes.value_or(1);
   who.master_addr = p.master_addr.value_or("127.0.0.1");
+  who.agent_store = plan.store.on;
   auto env = WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
                                {DefaultThreads(plan.cpus, who.local_world_size), plan.program.old_torch_names});
   Json shown = Json::object();
@@ -127,6 +128,7 @@ std::string EffectiveConfig(const LaunchPlan& plan) {
   yaml += fmt::format("  join_timeout: {}ms\n", o.join_timeout.count());
   yaml += fmt::format("  bind: {}\n", Name(o.bind));
   yaml += fmt::format("  tune: {}\n", o.tune == Tune::kOff ? "off" : o.tune == Tune::kReport ? "report" : "apply");
+  yaml += fmt::format("  agent_store: {}\n", plan.store.on ? "on" : "off");
   yaml += fmt::format("  log_rotate: {{bytes: {}, keep: {}}}\n", o.rotation.bytes, o.rotation.keep);
   yaml += fmt::format("  workdir: {}\n", quote(plan.program.workdir));
   yaml += fmt::format("  interpreter: {}\n", quote(plan.program.interpreter));
@@ -150,6 +152,7 @@ std::string DescribePlan(const LaunchPlan& plan, bool json) {
       {"workdir", plan.program.workdir},
       {"max_restarts", plan.options.max_restarts},
       {"grace_seconds", plan.options.grace.count() / 1000.0},
+      {"agent_store", {{"on", plan.store.on}, {"because", plan.store.because}}},
       {"environment", SampleEnvironment(plan)},
       {"tuned", plan.tuned},
       {"warnings", p.warnings}};
@@ -162,6 +165,8 @@ std::string DescribePlan(const LaunchPlan& plan, bool json) {
   text += fmt::format("program:    {}\n", plan.program.description);
   text += fmt::format("command:    {}\n", fmt::join(quoted, " "));
   if (several) text += fmt::format("rendezvous: {}:{}\n", LauncherHost(plan), LauncherPort(plan));
+  text += fmt::format("store:      {} ({})\n", plan.store.on ? "of the launcher of node 0" : "of rank 0",
+                      plan.store.because);
   text += "environment of the first rank, where it differs from this one:\n";
   for (const auto& [key, value] : document["environment"].items()) {
     text += fmt::format("  {}={}\n", key, value.get<std::string>());

@@ -8,6 +8,7 @@
 
 #include "launch/options.h"
 #include "launch/program.h"
+#include "launch/store_choice.h"
 #include "place/placement.h"
 
 namespace lockstep::launch {
@@ -17,6 +18,7 @@ struct LaunchPlan {
   place::Environment env;
   place::Placement placement;
   Program program;
+  StoreChoice store;  // of this node; node 0's is the job's
   std::string token;
   std::string host;
   int cpus = 1;

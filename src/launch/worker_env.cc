@@ -111,8 +111,8 @@ void SetIdentity(const WorkerIdentity& who, const RunOptions& options, Builder* 
   number("TORCHELASTIC_RESTART_COUNT", who.restart_count);
   number("TORCHELASTIC_MAX_RESTARTS", options.max_restarts);
   env->Set("TORCHELASTIC_RUN_ID", options.rdzv_id.empty() ? who.run_id : options.rdzv_id);
-  // The workers' store is rank 0's, not the launcher's.
-  env->Set("TORCHELASTIC_USE_AGENT_STORE", "False");
+  // PyTorch compares with the word.
+  env->Set("TORCHELASTIC_USE_AGENT_STORE", who.agent_store ? "True" : "False");
   env->Set("TORCHELASTIC_ERROR_FILE", who.error_file);
   std::vector<std::string> signals;
   for (int number_of_signal : options.signals) signals.push_back(SignalName(number_of_signal));

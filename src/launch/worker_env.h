@@ -26,6 +26,7 @@ struct WorkerIdentity {
   int node_rank = 0, nnodes = 1;
   std::string master_addr;
   int master_port = 0;
+  bool agent_store = false;  // a launcher listens on master_port, so rank 0 does not
   int attempt = 0;        // of the run directory, counts over launches
   int restart_count = 0;  // of this launch
   std::string run_dir, run_id;

@@ -102,6 +102,12 @@ TEST(WorkerEnv, VariablesOfAnOuterLauncherAreReplacedOrRemoved) {
     EXPECT_FALSE(env.contains(name)) << name;
 }
 
+TEST(WorkerEnv, WorkersAreToldWhoHostsTheStore) {
+  WorkerIdentity who = Rank5();
+  who.agent_store = true;
+  EXPECT_EQ(Make({}, {}, {}, 3, who).at("TORCHELASTIC_USE_AGENT_STORE"), "True");
+}
+
 TEST(WorkerEnv, TheTokenNeverReachesAWorker) {
   EXPECT_FALSE(Make({{"LOCKSTEP_TOKEN", "s3cret"}}).contains("LOCKSTEP_TOKEN"));
   EXPECT_FALSE(Make({}, {}, {{"LOCKSTEP_TOKEN", "s3cret"}}).contains("LOCKSTEP_TOKEN"));
