@@ -69,7 +69,7 @@ std::string Size(const std::optional<uint64_t>& bytes) {
   return *bytes == UINT64_MAX ? "unlimited" : FormatSize(*bytes);
 }
 
-std::string Count(const std::optional<uint64_t>& number) {
+std::string Limit(const std::optional<uint64_t>& number) {
   if (!number) return "-";
   return *number == UINT64_MAX ? "unlimited" : fmt::format("{}", *number);
 }
@@ -99,7 +99,7 @@ Cell StateOf(const GpuState& gpu) {
     if (reason != "sw power cap") trouble.push_back(reason);
   if (!trouble.empty()) return {Join(trouble, ", "), true};
   if (!gpu.memory_total && gpu.compute_capability.empty()) return {"unknown"};  // NVML was not asked
-  return {gpu.mig ? fmt::format("MIG, {} devices", gpu.migs.size()) : "ok", false};
+  return {gpu.mig ? "MIG, " + Count(static_cast<int64_t>(gpu.migs.size()), "device") : "ok", false};
 }
 
 void PrintGpus(const Hardware& here, bool colour) {
@@ -208,7 +208,7 @@ void PrintStorage(const Hardware& here, bool colour) {
     rows.push_back({{Printable(fs.path)},
                     {OrDash(fs.type) + (fs.read_only ? ", read-only" : ""), fs.read_only},
                     {fs.total ? Size(fs.free) + " of " + Size(fs.total) : "-", full},
-                    {Count(fs.inodes_free)},
+                    {Limit(fs.inodes_free)},
                     {OrDash(fs.mount)}});
   }
   PrintTable(rows, colour);
@@ -232,19 +232,19 @@ void PrintHead(const Hardware& here) {
                                   here.container.empty() ? "" : "in " + here.container})
     if (!part.empty()) system += ", " + Printable(part);
   Line("host", system);
-  Line("cpu", fmt::format("{}, {} cores, {} usable, {} NUMA node{}", OrDash(here.cpu_model), here.cores, here.cpus,
-                          here.numa.size(), here.numa.size() == 1 ? "" : "s"));
+  Line("cpu", fmt::format("{}, {}, {} usable, {}", OrDash(here.cpu_model), Count(here.cores, "core"), here.cpus,
+                          Count(static_cast<int64_t>(here.numa.size()), "NUMA node")));
   for (const NumaNode& node : here.numa)
     if (here.numa.size() > 1) Line("", fmt::format("node {}: cpus {}, {}", node.id, node.cpus, Size(node.memory)));
   Line("memory", fmt::format("{}, {} available", Size(here.memory_total), Size(here.memory_available)));
   const Limits& limits = here.limits;
   std::string cgroup;
   if (limits.memory_max) cgroup += fmt::format(", memory {} of {}", Size(limits.memory_now), Size(limits.memory_max));
-  if (limits.pids_max) cgroup += fmt::format(", processes {} of {}", Count(limits.pids_now), Count(limits.pids_max));
+  if (limits.pids_max) cgroup += fmt::format(", processes {} of {}", Limit(limits.pids_now), Limit(limits.pids_max));
   if (limits.cpu_quota) cgroup += fmt::format(", {:g} cpus", *limits.cpu_quota);
   if (!cgroup.empty()) Line("cgroup", cgroup.substr(2));
   Line("limits", fmt::format("locked memory {}, open files {} (at most {}), processes {}, stack {}, core {}",
-                             Size(limits.memlock), Count(limits.nofile), Count(limits.nofile_hard), Count(limits.nproc),
+                             Size(limits.memlock), Limit(limits.nofile), Limit(limits.nofile_hard), Limit(limits.nproc),
                              Size(limits.stack), Size(limits.core)));
   std::string clock = here.clock_source;
   if (here.clock_synchronised) {
@@ -260,7 +260,8 @@ void PrintHead(const Hardware& here) {
   if (here.imex_channel) driver += ", IMEX channel";
   Line("driver", driver);
   if (!here.visible_because.empty())
-    Line("visible", fmt::format("{} of {} GPUs ({})", here.gpus_visible, here.gpus.size(), here.visible_because));
+    Line("visible", fmt::format("{} of {} ({})", here.gpus_visible,
+                                Count(static_cast<int64_t>(here.gpus.size()), "GPU"), here.visible_because));
   Line("python", Printable(here.interpreter));
   Line("", LibraryText(here.torch, "torch"));
   if (!here.interpreter.empty() && !here.torch) Line("", "no torch among its packages");

@@ -130,8 +130,8 @@ std::string Details(const Stage& stage, const std::optional<LinkLimit>& limit) {
   std::string out;
   const Json& sizes = List(stage.result, "sizes");
   if (!sizes.empty()) {
-    out += fmt::format("\nall-reduce on {} ranks ({})\n  {:>9}  {:>11}  {:>11}  {:>11}\n", stage.ranks, stage.name,
-                       "size", "time us", "alg GB/s", "bus GB/s");
+    out += fmt::format("\nall-reduce on {} ({})\n  {:>9}  {:>11}  {:>11}  {:>11}\n", Count(stage.ranks, "rank"),
+                       stage.name, "size", "time us", "alg GB/s", "bus GB/s");
     for (const Json& row : sizes) {
       out += fmt::format("  {:>9}  {:>11.1f}  {:>11.3f}  {:>11.3f}\n", SizeText(Get(row, "bytes")), Get(row, "us"),
                          Get(row, "algbw"), Get(row, "busbw"));

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "base/text.h"
 #include "data/clip_transform.h"
 #include "data/image.h"
 #include "data/listing.h"
@@ -64,8 +65,9 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
 Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const {
   const std::optional<Placed> placed = Place(pace, video.pictures.size());
   if (!placed) {
-    return Status(Code::kEnvironment, fmt::format("'{}' is too short: a clip needs {} frames, the folder has {}",
-                                                  video.path, pace.frames, video.pictures.size()));
+    return Status(Code::kEnvironment,
+                  fmt::format("'{}' is too short: a clip needs {}, the folder has {}", video.path,
+                              Count(static_cast<int64_t>(pace.frames), "frame"), video.pictures.size()));
   }
   std::optional<ClipTransform> transform;
   std::string first_path;

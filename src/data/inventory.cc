@@ -67,8 +67,9 @@ Result<Inventory> FromFrames(const SourceConfig& config) {
   if (inventory.videos.empty()) return NothingUsable(config, "frames", kImageNames, *folders);
   if (in_root > 0 && inventory.videos.size() > 1) {
     return Status(Code::kUsage,
-                  fmt::format("'{}' holds {} frames itself and {} folders with frames below: one video or many?",
-                              config.path, in_root, inventory.videos.size() - 1),
+                  fmt::format("'{}' holds {} itself and {} with frames below: one video or many?", config.path,
+                              Count(static_cast<int64_t>(in_root), "frame"),
+                              Count(static_cast<int64_t>(inventory.videos.size()) - 1, "folder")),
                   "move the frames into a folder of their own");
   }
   return inventory;
@@ -183,8 +184,8 @@ Result<Inventory> FromAnnotations(const SourceConfig& config) {
   }
   if (inventory.videos.empty()) {
     return Status(Code::kUsage,
-                  fmt::format("{}: none of the {} files it lists exists below '{}' (the first: '{}')",
-                              config.annotations, missing.size(), config.path, missing.front()),
+                  fmt::format("{}: none of the {} it lists exists below '{}' (the first: '{}')", config.annotations,
+                              Count(static_cast<int64_t>(missing.size()), "file"), config.path, missing.front()),
                   "check the root of the data: paths of the list are relative to it");
   }
   if (!missing.empty()) {

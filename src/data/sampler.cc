@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/text.h"
 #include "data/random.h"
 
 namespace lockstep::data {
@@ -46,15 +47,15 @@ Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t glob
   if (global_batch == 0) return Status(Code::kUsage, "the global batch is 0; expected at least 1");
   if (tail == Tail::kDrop && size < global_batch) {
     return Status(Code::kUsage,
-                  fmt::format("{} samples do not fill one global batch of {}, and incomplete batches are dropped: no "
+                  fmt::format("{} not fill one global batch of {}, and incomplete batches are dropped: no "
                               "epoch would have a batch",
-                              size, global_batch),
+                              Count(static_cast<int64_t>(size), "sample does", "samples do"), global_batch),
                   "use a smaller global batch, more samples, or the policy pad or keep");
   }
   if (state.position > size) {
     return Status(Code::kUsage,
-                  fmt::format("the sampler's position is {} in an epoch of {} samples: the state belongs to other data",
-                              state.position, size),
+                  fmt::format("the sampler's position is {} in an epoch of {}: the state belongs to other data",
+                              state.position, Count(static_cast<int64_t>(size), "sample")),
                   "resume with the data the checkpoint was made with, or start anew");
   }
   Sampler sampler(size, state, global_batch, tail, shuffle);

@@ -30,7 +30,8 @@ class SubsetSource final : public Source {
     return source_->Read(inner, out);
   }
   std::string Describe() const override {
-    return fmt::format("{} of {} samples of {}", indices_.size(), source_->size(), source_->Describe());
+    return fmt::format("{} of {} of {}", indices_.size(), Count(static_cast<int64_t>(source_->size()), "sample"),
+                       source_->Describe());
   }
   std::string Digest() const override {
     const std::string base = source_->Digest();
@@ -94,10 +95,12 @@ Result<Split> SplitBySource(const Source& source, double fraction, uint64_t seed
   }
   const auto origins = ByOrigin(source);
   if (origins.size() < 2) {
-    return Status(Code::kUsage,
-                  fmt::format("cannot hold out validation data: all {} samples come from {}", source.size(),
-                              origins.empty() ? "nowhere" : "'" + origins.begin()->first + "'"),
-                  "training and validation never share a video: give at least two, or a validation source of its own");
+    return Status(
+        Code::kUsage,
+        fmt::format("cannot hold out validation data: {} from {}",
+                    source.size() == 1 ? "the only sample comes" : fmt::format("all {} samples come", source.size()),
+                    origins.empty() ? "nowhere" : "'" + origins.begin()->first + "'"),
+        "training and validation never share a video: give at least two, or a validation source of its own");
   }
   std::vector<std::pair<uint64_t, std::string>>
       order;  // hash, then name: equal hashes must not depend on anything else

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "base/text.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -56,10 +58,10 @@ Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomi
   if (!total.ok()) return total.status();
   const std::optional<Placed> placed = Place(pace, *total);
   if (!placed) {
-    return Status(
-        Code::kEnvironment,
-        fmt::format("'{}' is too short: a clip needs {} frames, the video has {}{}", path, pace.frames, *total,
-                    claimed > *total ? fmt::format(" (it promises {} and ends early)", claimed) : ""));
+    return Status(Code::kEnvironment,
+                  fmt::format("'{}' is too short: a clip needs {}, the video has {}{}", path,
+                              Count(static_cast<int64_t>(pace.frames), "frame"), *total,
+                              claimed > *total ? fmt::format(" (it promises {} and ends early)", claimed) : ""));
   }
   auto video = VideoReader::Open(path, options);
   if (!video.ok()) return video.status();

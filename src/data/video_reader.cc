@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/text.h"
 #include "data/ffmpeg.h"
 #include "data/sources.h"
 
@@ -30,6 +31,8 @@ Result<std::unique_ptr<VideoReader>> VideoReader::Open(const std::string&, const
 bool HasVideo() { return true; }
 
 namespace {
+
+std::string Frames(uint64_t count) { return Count(static_cast<int64_t>(count), "frame"); }
 
 struct CloseInput {
   void operator()(AVFormatContext* x) const { avformat_close_input(&x); }
@@ -252,7 +255,7 @@ Result<bool> AvReader::Feed() {
   }
   if (refused_ < 0) {
     av_packet_unref(packet_.get());
-    return Wrong(fmt::format("after {} frames: {}", delivered_, AvText(refused_)));
+    return Wrong(fmt::format("after {}: {}", Frames(delivered_), AvText(refused_)));
   }
   refused_ = avcodec_send_packet(codec_.get(), packet_.get());
   av_packet_unref(packet_.get());
@@ -301,7 +304,7 @@ Result<bool> AvReader::Skip() {
     ended_in_error_ = true;
     return false;
   }
-  return Wrong(fmt::format("damaged after {} frames", whole));
+  return Wrong("damaged after " + Frames(whole));
 }
 
 Result<bool> AvReader::Next(VideoFrame* frame) {
@@ -343,10 +346,9 @@ Status AvReader::Convert(VideoFrame* frame) {
   const int width = frame_->width;
   const int height = frame_->height;
   if (rgb_ && (rgb_->width != width || rgb_->height != height)) {
-    return Wrong(fmt::format("frames of mixed size: {}x{}, then {}x{} after {} frames", rgb_->width, rgb_->height,
-                             width, height, delivered_ - 1))
-        .WithHint(
-            fmt::format("cut the video where its size changes, or read only its first {} frames", delivered_ - 1));
+    return Wrong(fmt::format("frames of mixed size: {}x{}, then {}x{} after {}", rgb_->width, rgb_->height, width,
+                             height, Frames(delivered_ - 1)))
+        .WithHint("cut the video where its size changes, or read only its first " + Frames(delivered_ - 1));
   }
   const auto pixels = static_cast<AVPixelFormat>(frame_->format);
   if (!rgb_) {
@@ -421,7 +423,7 @@ std::vector<std::string> AvReader::Notes() const {
     notes.push_back(fmt::format("'{}' was cut: it ends in the middle of a frame, after {}", path_, delivered_));
   } else if (const double missing = MissingSeconds(); missing > 0) {
     notes.push_back(
-        fmt::format("'{}' promises {:.2f} s more than it has: it ends after {} frames", path_, missing, delivered_));
+        fmt::format("'{}' promises {:.2f} s more than it has: it ends after {}", path_, missing, Frames(delivered_)));
   }
   return notes;
 }

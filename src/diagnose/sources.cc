@@ -94,8 +94,9 @@ class Collector {
     if (IsRunDir(real)) return AddRun(real);
     if (Result<std::vector<record::RunSummary>> runs = record::ListRuns(real);
         runs.ok() && !runs->empty() && IsRunDir(runs->front().path)) {
-      out_.notes.push_back(
-          fmt::format("'{}' holds {} runs; read is the newest, '{}'", real, runs->size(), runs->front().name));
+      out_.notes.push_back(runs->size() == 1 ? fmt::format("'{}' holds one run, '{}'", real, runs->front().name)
+                                             : fmt::format("'{}' holds {} runs; read is the newest, '{}'", real,
+                                                           runs->size(), runs->front().name));
       return AddRun(runs->front().path);
     }
     const size_t before = out_.logs.size();

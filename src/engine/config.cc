@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/text.h"
+
 namespace lockstep::engine {
 namespace {
 
@@ -45,8 +47,8 @@ void DeclareWarmup(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader::O
     r.Amend("warmup", s->warmup);
     return;
   }
-  r.Fail("warmup", fmt::format("the warm-up alone has {} steps, but train.steps is {}; set it to {}, for instance",
-                               s->warmup, steps, steps / 10));
+  r.Fail("warmup", fmt::format("the warm-up alone has {}, but train.steps is {}; set it to {}, for instance",
+                               Count(static_cast<int64_t>(s->warmup), "step"), steps, steps / 10));
 }
 
 void DeclareSchedule(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader::Origin steps_from) {
@@ -223,7 +225,7 @@ Result<BatchPlan> PlanBatch(const TrainConfig& train, int world) {
     return Status(
         Code::kUsage,
         fmt::format("train.batch is {}, but there are {} ranks: some would have no sample", train.batch, world),
-        fmt::format("use at most {} ranks, or train.batch={}", train.batch, ranks));
+        fmt::format("use at most {}, or train.batch={}", Count(static_cast<int64_t>(train.batch), "rank"), ranks));
   }
   BatchPlan plan;
   plan.largest_share = (train.batch + ranks - 1) / ranks;
@@ -231,12 +233,12 @@ Result<BatchPlan> PlanBatch(const TrainConfig& train, int world) {
   if (train.reproducible) {
     if (ranks > train.shards) {
       return Status(Code::kUsage, fmt::format("train.shards is {}, but there are {} ranks", train.shards, world),
-                    fmt::format("use at most {} ranks, or train.shards={} (which changes the bits of the result)",
-                                train.shards, std::bit_ceil(ranks)));
+                    fmt::format("use at most {}, or train.shards={} (which changes the bits of the result)",
+                                Count(static_cast<int64_t>(train.shards), "rank"), std::bit_ceil(ranks)));
     }
     plan.accumulation = (train.shards + ranks - 1) / ranks;
-    plan.text = fmt::format("{} samples in {} canonical shards over {} rank{}", train.batch, train.shards, world,
-                            world == 1 ? "" : "s");
+    plan.text = fmt::format("{} in {} over {}", Count(static_cast<int64_t>(train.batch), "sample"),
+                            Count(static_cast<int64_t>(train.shards), "canonical shard"), Count(world, "rank"));
     return plan;
   }
   const uint64_t micro = train.micro_batch == 0 ? plan.largest_share : std::min(train.micro_batch, plan.largest_share);

@@ -194,10 +194,10 @@ Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<
   }
   const bool exhausted = learner_->scaler() != nullptr && learner_->scaler()->exhausted();
   if (at.bad_steps < config_.train.bad_steps && !exhausted) return Status::Ok();
-  return ranks_->Agree(Status(
-      Code::kRankFailed,
-      fmt::format("no usable gradient for {} steps in a row, up to step {}{}", at.bad_steps, step, bad_parameter()),
-      "lower train.optimizer.lr, check the input's range, or use bf16"));
+  return ranks_->Agree(Status(Code::kRankFailed,
+                              fmt::format("no usable gradient for {} in a row, up to step {}{}",
+                                          Count(static_cast<int64_t>(at.bad_steps), "step"), step, bad_parameter()),
+                              "lower train.optimizer.lr, check the input's range, or use bf16"));
 }
 
 // The companion learns first: its passes, its update. Afterwards every rank knows whether that failed somewhere.
@@ -325,10 +325,10 @@ Status Trainer::Judge(const Totals& totals, const Status& failure) {
   Position& at = state_.position;
   if (totals.failed > 0) return ranks_->Agree(failure);
   if (totals.out_of_memory > 0 && config_.train.on_oom == "stop") {
-    return ranks_->Agree(Status(
-        Code::kRankFailed,
-        fmt::format("{} of {} ranks ran out of memory in step {}", totals.out_of_memory, ranks_->size(), at.step + 1),
-        "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
+    return ranks_->Agree(Status(Code::kRankFailed,
+                                fmt::format("{} of {} ran out of memory in step {}", totals.out_of_memory,
+                                            Count(ranks_->size(), "rank"), at.step + 1),
+                                "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
   }
   if (totals.bad_samples > 0) LOCKSTEP_RETURN_IF_ERROR(LeaveOutBadSamples());
   if (totals.stop > 0 || totals.time_up > 0) {

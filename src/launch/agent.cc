@@ -250,9 +250,9 @@ void Agent::ShareGpus(int host_base, int host_ranks) {
   if (gpus < host_ranks) {
     if (attempt_ == 0) {
       events_.say(
-          fmt::format("warning: the launchers on this host start {} ranks and there are {} GPUs: ranks share a "
+          fmt::format("warning: the launchers on this host start {} ranks and there {}: ranks share a "
                       "GPU, which NCCL refuses (--nproc-per-node, --gpus)",
-                      host_ranks, gpus));
+                      host_ranks, gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", gpus)));
     }
     return;
   }

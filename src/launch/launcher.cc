@@ -402,8 +402,9 @@ void Launcher::OnFinished(const Outcome& outcome) {
                                            ErrnoText(stats.lost_errno), stats.lost_path));
   }
   if (stats.console_lines_skipped > 0) {
-    context.warnings.push_back(fmt::format("the console was slow: {} lines were not shown; they are in the logs",
-                                           stats.console_lines_skipped));
+    context.warnings.push_back(
+        fmt::format("the console was slow: {} not shown, but logged",
+                    Count(static_cast<int64_t>(stats.console_lines_skipped), "line was", "lines were")));
   }
   const bool kept = outcome.started || KeepsRecord() || !run_dir_->Discard(run_dir_->first_attempt());
   Json report = ReportJson(outcome, context);

@@ -230,14 +230,15 @@ Result<std::vector<RankBinding>> PlanBinding(Bind bind, const Topology& topology
       const int shares = by_node ? home.ranks : ranks;
       if (static_cast<int>(cores.size()) < shares) {
         return Status(Code::kEnvironment,
-                      fmt::format("--bind cores: {} ranks need a core each, {} has {}", shares,
+                      fmt::format("--bind cores: {} a core each, {} has {}", Count(shares, "rank needs", "ranks need"),
                                   by_node ? home.why : "this node", cores.size()),
                       "start fewer ranks, or use --bind numa or none");
       }
       const std::vector<CpuSet> slice = Slice(cores, by_node ? home.position : rank, shares);
       for (const CpuSet& core : slice) out.cpus.insert(out.cpus.end(), core.begin(), core.end());
       std::sort(out.cpus.begin(), out.cpus.end());
-      out.why = fmt::format("{} of {} cores of {}", slice.size(), cores.size(), by_node ? home.why : "this node");
+      out.why = fmt::format("{} of {} of {}", slice.size(), Count(static_cast<int64_t>(cores.size()), "core"),
+                            by_node ? home.why : "this node");
       continue;
     }
     if (bind == Bind::kSocket) {

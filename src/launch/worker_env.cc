@@ -134,12 +134,11 @@ Status SetVirtualDevice(const WorkerIdentity& who, Builder* env) {
   const std::string list = env->Get("CUDA_VISIBLE_DEVICES");
   const std::vector<std::string> gpus = Split(list, ',');
   if (who.local_rank >= static_cast<int>(gpus.size()) || Trim(gpus[who.local_rank]).empty()) {
-    return Status(
-        Code::kUsage,
-        fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at least {} GPUs on node {}, "
-                    "found CUDA_VISIBLE_DEVICES={}",
-                    who.local_world_size, who.node_rank, Printable(list)),
-        "lower --nproc-per-node or widen --gpus");
+    return Status(Code::kUsage,
+                  fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at least {} on node {}, "
+                              "found CUDA_VISIBLE_DEVICES={}",
+                              Count(who.local_world_size, "GPU"), who.node_rank, Printable(list)),
+                  "lower --nproc-per-node or widen --gpus");
   }
   env->Set("CUDA_VISIBLE_DEVICES", std::string(Trim(gpus[who.local_rank])));
   return Status::Ok();

@@ -19,18 +19,18 @@ struct Bare {
 
 std::string Both(const Bare& bare) {
   const int64_t world = bare.world->value, n = bare.per_node;
-  std::string processes = world % n == 0 ? fmt::format("{} node{} x {} = {} ranks, one process each", world / n,
-                                                       world / n == 1 ? "" : "s", n, world)
-                                         : fmt::format("{} ranks, one process each", world);
-  return fmt::format("as nodes: {} nodes x {} = {} ranks, this one is node {}; as processes: {}, this one is rank {}",
-                     world, n, world * n, bare.rank->value, processes, bare.rank->value);
+  std::string processes =
+      fmt::format("{}{}, one process each",
+                  world % n == 0 ? fmt::format("{} x {} = ", Count(world / n, "node"), n) : "", Count(world, "rank"));
+  return fmt::format("as nodes: {} x {} = {}, this one is node {}; as processes: {}, this one is rank {}",
+                     Count(world, "node"), n, Count(world * n, "rank"), bare.rank->value, processes, bare.rank->value);
 }
 
 void Undecided(Scene& scene, const Bare& bare, std::string_view why) {
   scene.in.Contradicts(bare.world->source,
-                       fmt::format("as nodes: {} nodes, this one is {}", bare.world->value, bare.rank->value));
-  scene.in.Contradicts(bare.rank->source,
-                       fmt::format("as processes: {} ranks, this one is {}", bare.world->value, bare.rank->value));
+                       fmt::format("as nodes: {}, this one is {}", Count(bare.world->value, "node"), bare.rank->value));
+  scene.in.Contradicts(bare.rank->source, fmt::format("as processes: {}, this one is {}",
+                                                      Count(bare.world->value, "rank"), bare.rank->value));
   scene.in.Fail(
       fmt::format("{} and {} can be read in two ways ({}): {}", bare.world->source, bare.rank->source, why, Both(bare)),
       "pass --level=node if the platform starts one command per node, --level=process if it starts one per GPU");
@@ -57,15 +57,16 @@ std::optional<Level> ByNodeCount(Scene& scene, const Bare& bare) {
     return std::nullopt;
   }
   const int64_t per_node = world / nnodes;
-  in.Supports(bare.nnodes->source, fmt::format("{} counts ranks: {} nodes x {}", bare.world->source, nnodes, per_node));
+  in.Supports(bare.nnodes->source,
+              fmt::format("{} counts ranks: {} x {}", bare.world->source, Count(nnodes, "node"), per_node));
   if (bare.node_rank && bare.node_rank->value == rank) {
     in.Decides(bare.node_rank->source,
                fmt::format("{} is the node's index too: one command per node", bare.rank->source));
     return Level::kNode;
   }
   if (bare.nproc && rank < nnodes && (!bare.node_rank || bare.node_rank->value == rank)) {
-    in.Decides(bare.nproc->source, fmt::format("each command starts {} ranks, so {} is the node's index",
-                                               bare.nproc->value, bare.rank->source));
+    in.Decides(bare.nproc->source, fmt::format("each command starts {}, so {} is the node's index",
+                                               Count(bare.nproc->value, "rank"), bare.rank->source));
     return Level::kNode;
   }
   Undecided(scene, bare, "the number of nodes does not settle who started what");
@@ -103,9 +104,8 @@ std::optional<Level> Decide(Scene& scene, const Bare& bare) {
     return Level::kNode;
   }
   if (world < gpus) {
-    in.Decides(visible,
-               fmt::format("{} processes would not even fill one node that shows all its GPUs: {} counts nodes", world,
-                           bare.world->source));
+    in.Decides(visible, fmt::format("{} would not even fill one node that shows all its GPUs: {} counts nodes",
+                                    Count(world, "process", "processes"), bare.world->source));
     return Level::kNode;
   }
   if (world % gpus != 0) {
@@ -152,7 +152,8 @@ std::optional<Said<int>> WorldAsNodes(Scene& scene) {
   if (!world) return std::nullopt;
   if (std::optional<Said<int>> local = in.Number("LOCAL_WORLD_SIZE", 1)) {
     if (world->value % local->value == 0) {
-      in.Decides(local->source, fmt::format("{} counts ranks: {} nodes", world->source, world->value / local->value));
+      in.Decides(local->source,
+                 fmt::format("{} counts ranks: {}", world->source, Count(world->value / local->value, "node")));
       return Said<int>{world->value / local->value, world->source + ", " + local->source};
     }
     in.Fail(fmt::format("{} is no multiple of {}", world->source, local->source), "pass --nnodes");

@@ -144,8 +144,8 @@ void NodeCounts(Scene& scene, Facts* facts) {
     const int64_t world = listed ? std::accumulate(facts->nproc_by_node.begin(), facts->nproc_by_node.end(), int64_t{0})
                                  : static_cast<int64_t>(*out.nnodes) * *out.nproc_per_node;
     if (world > kMaxCount)
-      in.Fail(fmt::format("{} nodes x {} = {} ranks: expected at most {}", *out.nnodes, *out.nproc_per_node, world,
-                          kMaxCount),
+      in.Fail(fmt::format("{} x {} = {} ranks: expected at most {}", Count(*out.nnodes, "node"), *out.nproc_per_node,
+                          world, kMaxCount),
               "correct --nnodes or --nproc-per-node");
     else
       out.world_size = static_cast<int>(world);
@@ -205,8 +205,8 @@ void ProcessCounts(Scene& scene, Facts* facts) {
 
   if (!out.nnodes && out.world_size && out.nproc_per_node && *out.world_size % *out.nproc_per_node == 0) {
     out.nnodes = *out.world_size / *out.nproc_per_node;
-    in.Supports(fmt::format("{} ranks, {} on this node", *out.world_size, *out.nproc_per_node),
-                fmt::format("{} node{} if all have as many", *out.nnodes, *out.nnodes == 1 ? "" : "s"));
+    in.Supports(fmt::format("{}, {} on this node", Count(*out.world_size, "rank"), *out.nproc_per_node),
+                Count(*out.nnodes, "node") + " if all have as many");
     if (*out.nnodes == 1) out.node_rank = 0;
   }
   // Launchers that set LOCAL_RANK number the ranks of a node in one block; MPI need not.

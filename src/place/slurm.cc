@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/text.h"
 #include "place/facts.h"
 #include "place/slurm_nodelist.h"
 
@@ -98,8 +99,8 @@ void ReadStep(Scene& scene, const std::vector<std::string>& nodes, const std::ve
   }
   const int sum = std::accumulate(counts->begin(), counts->end(), 0);
   if (!nodes.empty() && nodes.size() != counts->size()) {
-    in.Fail(fmt::format("SLURM step: {} names {} nodes, {} counts {}", in.Source("SLURM_STEP_NODELIST"), nodes.size(),
-                        source, counts->size()),
+    in.Fail(fmt::format("SLURM step: {} names {}, {} counts {}", in.Source("SLURM_STEP_NODELIST"),
+                        Count(static_cast<int64_t>(nodes.size()), "node"), source, counts->size()),
             "one of the two is not this step's: say --nnodes, --node-rank and --level");
     return;
   }
@@ -224,7 +225,7 @@ void ReadSlurm(Scene& scene, Facts* facts) {
         in.Warn(gpus->source + ", but no GPU is visible here");
       facts->nproc = gpus;
     } else if (gpus->value != scene.machine.gpus) {
-      in.Contradicts(gpus->source, fmt::format("{} GPUs are visible here", scene.machine.gpus));
+      in.Contradicts(gpus->source, fmt::format("{} visible here", Count(scene.machine.gpus, "GPU is", "GPUs are")));
     }
   }
 }

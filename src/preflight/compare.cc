@@ -82,7 +82,8 @@ CheckResult SameMachine(const std::vector<Facts>& all) {
     Add(&outcome, State::kFail, fmt::format("{} are the same machine", NodeNames(list, all)),
         "start the command once on each node", list);
   }
-  outcome.note = fmt::format("{} machine{}, {} GPUs", machines.size(), machines.size() == 1 ? "" : "s", cards.size());
+  outcome.note =
+      Count(static_cast<int64_t>(machines.size()), "machine") + ", " + Count(static_cast<int64_t>(cards.size()), "GPU");
   return {"same-machine", outcome};
 }
 

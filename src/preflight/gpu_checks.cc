@@ -148,15 +148,16 @@ Outcome CheckGpuCount(const Scene& scene) {
                  "drain this node and reboot it; if it is lost again, have it looked at (--gpus can leave it out)");
   }
   if (seen == 0) {
-    outcome.Fail(fmt::format("{} GPUs, none of them visible: {}", all,
+    outcome.Fail(fmt::format("{} visible: {}", Count(all, "GPU, not", "GPUs, none of them"),
                              scene.visible_because.empty() ? "no device can be used" : scene.visible_because),
                  "unset CUDA_VISIBLE_DEVICES, or let it name devices of this node");
     return outcome;
   }
   std::string why = scene.visible_because.empty() ? "" : fmt::format(" by {}", scene.visible_because);
   if (!scene.process_level && scene.nproc > seen) {
-    outcome.Fail(fmt::format("{} ranks and {} visible GPU{}{}", scene.nproc, seen, seen == 1 ? "" : "s", why),
-                 fmt::format("start {} ranks here (--nproc-per-node {}), or make more GPUs visible", seen, seen));
+    outcome.Fail(
+        fmt::format("{} and {}{}", Count(scene.nproc, "rank"), Count(seen, "visible GPU"), why),
+        fmt::format("start {} here (--nproc-per-node {}), or make more GPUs visible", Count(seen, "rank"), seen));
     return outcome;
   }
   outcome.note = fmt::format("{} rank{}, {} x {}", scene.nproc, scene.nproc == 1 ? "" : "s", seen,
@@ -384,8 +385,8 @@ Outcome CheckDriver(const Scene& scene) {
   const std::vector<int> serves = Parts(here.cuda);
   const std::vector<int> wants = Parts(scene.python.torch_cuda);
   if (!scene.python.torch_version.empty() && scene.python.torch_cuda.empty() && !scene.visible.empty()) {
-    outcome.Warn(fmt::format("PyTorch {} is built without CUDA, and this node has {} GPUs", scene.python.torch_version,
-                             scene.visible.size()),
+    outcome.Warn(fmt::format("PyTorch {} is built without CUDA, and this node has {}", scene.python.torch_version,
+                             Count(static_cast<int64_t>(scene.visible.size()), "GPU")),
                  "install a CUDA build of PyTorch, or mean it");
   }
   if (serves.empty() || wants.empty() || scene.visible.empty()) return outcome;

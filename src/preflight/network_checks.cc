@@ -206,7 +206,7 @@ Outcome CheckIbPorts(const Scene& scene) {
                  "a port that trained low needs its cable looked at; ports of another role (storage) belong out of "
                  "NCCL_IB_HCA");
   }
-  outcome.note = fmt::format("{} of {} ports active", active.size(), selected.size());
+  outcome.note = fmt::format("{} of {} active", active.size(), Count(static_cast<int64_t>(selected.size()), "port"));
   if (rates.size() == 1 && rates.begin()->second.size() == 1) {
     outcome.note += fmt::format(", {:g} Gbit/s", rates.begin()->second.begin()->first);
   }

@@ -97,16 +97,20 @@ Outcome CheckPids(const Scene& scene) {
     outcome.note = fmt::format("{} of {} left", left, *limits.pids_max);
     const std::string text =
         fmt::format("{} of {} processes and threads left in the control group", left, *limits.pids_max);
+    const auto ranks = static_cast<int64_t>(Ranks(scene));
     if (left < kPidsNeeded * Ranks(scene)) {
-      outcome.Fail(fmt::format("{}, {} ranks need about {}", text, Ranks(scene), kPidsWanted * Ranks(scene)), remedy);
+      outcome.Fail(
+          fmt::format("{}, {} about {}", text, Count(ranks, "rank needs", "ranks need"), kPidsWanted * Ranks(scene)),
+          remedy);
     } else if (left < kPidsWanted * Ranks(scene)) {
-      outcome.Warn(fmt::format("{}, {} ranks may need {}", text, Ranks(scene), kPidsWanted * Ranks(scene)), remedy);
+      outcome.Warn(fmt::format("{}, {} may need {}", text, Count(ranks, "rank"), kPidsWanted * Ranks(scene)), remedy);
     }
   } else {
     outcome.note = "no limit";
   }
   if (limits.nproc && *limits.nproc < kPidsWanted * Ranks(scene)) {
-    outcome.Warn(fmt::format("this user may have {} processes (ulimit -u)", *limits.nproc),
+    outcome.Warn(fmt::format("this user may have {} (ulimit -u)",
+                             Count(static_cast<int64_t>(*limits.nproc), "process", "processes")),
                  "raise nproc in /etc/security/limits.conf");
   }
   return outcome;

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/text.h"
+
 namespace lockstep::recipes {
 namespace {
 
@@ -102,8 +104,8 @@ class Derivation {
       return Status(Code::kUsage,
                     fmt::format("{} GPUs need {} canonical shards, and the batch of {} fills only {}", ranks, shards_,
                                 preset_.batch, std::bit_floor(preset_.batch)),
-                    fmt::format("use at most {} GPUs, a larger train.batch, or train.reproducible=false",
-                                std::bit_floor(preset_.batch)));
+                    fmt::format("use at most {}, a larger train.batch, or train.reproducible=false",
+                                Count(static_cast<int64_t>(std::bit_floor(preset_.batch)), "GPU")));
     }
     Line("train.shards", std::to_string(base_.train.shards), std::to_string(shards_),
          shards_ == base_.train.shards ? "kept: the bits depend on it"
@@ -130,8 +132,8 @@ class Derivation {
     const uint64_t steps = base_.train.steps;
     Line("train.steps", std::to_string(steps), std::to_string(steps),
          Growth() == 1 ? "kept"
-                       : fmt::format("kept: {:.3g} x the samples; {} steps would see as many as the base", Growth(),
-                                     static_cast<uint64_t>(std::lround(static_cast<double>(steps) / Growth()))));
+                       : fmt::format("kept: {:.3g} x the samples; {} would see as many as the base", Growth(),
+                                     Count(std::lround(static_cast<double>(steps) / Growth()), "step")));
   }
 
   // Failures come in proportion to the machines; the interval that loses least then falls with the root of their
@@ -160,7 +162,8 @@ class Derivation {
     const int local = options_.gpus_per_node > 0 ? options_.gpus_per_node : std::min(options_.gpus, kBaseGpus);
     const int to = std::clamp(options_.cores / std::max(1, local) - 1, 1, kMostThreads);
     Line("data.threads", from, std::to_string(to),
-         fmt::format("{} cores / {} ranks of a node - 1, from 1 to {}", options_.cores, local, kMostThreads));
+         fmt::format("{} / {} of a node - 1, from 1 to {}", Count(options_.cores, "core"), Count(local, "rank"),
+                     kMostThreads));
   }
 
   const engine::Config& base_;
@@ -184,8 +187,8 @@ std::string Preset::Table(const std::string& prefix, const std::string& origin) 
     old = std::max(old, line.from.size());
     now = std::max(now, line.to.size());
   }
-  std::string text = fmt::format("{}for {} GPU{}, derived from {} (written for {} GPUs)\n", prefix, gpus,
-                                 gpus == 1 ? "" : "s", origin, kBaseGpus);
+  std::string text =
+      fmt::format("{}for {}, derived from {} (written for {} GPUs)\n", prefix, Count(gpus, "GPU"), origin, kBaseGpus);
   text += fmt::format("{}  {:<{}}  {:>{}}  {:>{}}  {}\n", prefix, "key", key, "from", old, "to", now, "why");
   for (const PresetLine& line : lines) {
     text +=

@@ -273,7 +273,7 @@ bool WorkersExceedCpus(const Fact& fact, const Unit&, const LintContext& context
   const Hardware& here = *context.hardware;
   if (!AsNumber(fact.value, workers) || here.cpus <= 0 || here.gpus.size() < 2) return false;
   const double all = workers * static_cast<double>(here.gpus.size());
-  words["detail"] = fmt::format("{} x {} ranks = {} on {} CPUs", workers, here.gpus.size(), all, here.cpus);
+  words["detail"] = fmt::format("{} x {} ranks = {} on {}", workers, here.gpus.size(), all, Count(here.cpus, "CPU"));
   return all > here.cpus;
 }
 

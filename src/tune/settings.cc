@@ -49,8 +49,8 @@ void DeriveEvidence(Draft* draft) {
   const JobShape& job = draft->job;
   if (job.threads > 0) {
     draft->Set("OMP_NUM_THREADS", std::to_string(job.threads), Confidence::kCertain,
-               fmt::format("{} CPUs for {} rank{} of this node; torchrun's 1 starves work on the host",
-                           draft->here.cpus, job.nproc_per_node, job.nproc_per_node == 1 ? "" : "s"));
+               fmt::format("{} for {} of this node; torchrun's 1 starves work on the host",
+                           Count(draft->here.cpus, "CPU"), Count(job.nproc_per_node, "rank")));
   }
   draft->Set("PYTHONFAULTHANDLER", "1", Confidence::kCertain, "a crash inside a library leaves a Python stack");
   if (!job.gpus) return;

@@ -81,7 +81,7 @@ TEST_F(FileSourceTest, OneFolderOfFramesIsOneVideo) {
   EXPECT_EQ(source->size(), 1);
   EXPECT_EQ(source->Origin(0), "v");
   WritePng(dir_ / "stray.png", Flat(4, 4, 0));
-  EXPECT_THAT(ErrorOf(Config("frames")), HasSubstr("holds 1 frames itself and 1 folders with frames below"));
+  EXPECT_THAT(ErrorOf(Config("frames")), HasSubstr("holds 1 frame itself and 1 folder with frames below"));
 }
 
 TEST_F(FileSourceTest, StrideAndStartAreDrawnAndReproducible) {

@@ -201,6 +201,7 @@ TEST(SamplerTest, ResumesAtSampleOneBillion) {
 
 TEST(SamplerTest, RefusesWhatCannotWork) {
   EXPECT_THAT(Sampler::Create(3, {}, 4, Tail::kDrop).status().message(), HasSubstr("3 samples do not fill"));
+  EXPECT_THAT(Sampler::Create(1, {}, 4, Tail::kDrop).status().message(), HasSubstr("1 sample does not fill"));
   EXPECT_FALSE(Sampler::Create(0, {}, 4, Tail::kKeep).ok());
   EXPECT_FALSE(Sampler::Create(3, {}, 0, Tail::kKeep).ok());
   EXPECT_THAT(Sampler::Create(3, {.position = 4}, 1, Tail::kKeep).status().message(), HasSubstr("other data"));

@@ -460,6 +460,11 @@ TEST(BatchPlan, KeepsTheGlobalBatchOnAnyNumberOfRanks) {
   const auto none = PlanBatch(train, 129);
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.status().hint().find("at most 128 ranks"), std::string::npos);
+  train.batch = 1;
+  EXPECT_NE(PlanBatch(train, 2).status().hint().find("at most 1 rank,"), std::string::npos);
+  train.reproducible = true;
+  train.shards = 1;
+  EXPECT_EQ(PlanBatch(train, 1)->text, "1 sample in 1 canonical shard over 1 rank");
 }
 
 }  // namespace

@@ -60,6 +60,11 @@ TEST(GpuChecks, MoreRanksThanGpusFail) {
   scene.nproc = 8;
   scene.process_level = true;
   EXPECT_EQ(CheckGpuCount(scene).state(), State::kOk);
+  scene.process_level = false;
+  scene.nproc = 2;
+  const Outcome one = CheckGpuCount(scene);
+  ExpectProblem(one, State::kFail, "2 ranks and 1 visible GPU");
+  EXPECT_THAT(one.problems[0].remedy, testing::StartsWith("start 1 rank here"));
 }
 
 TEST(GpuChecks, AGpuThatIsLostIsNamedEvenWhenTheOthersAreEnough) {

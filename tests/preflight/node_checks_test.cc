@@ -69,6 +69,9 @@ TEST(SystemChecks, LimitsOfFilesProcessesAndMemory) {
   scene.here.limits.pids_max = 400;
   scene.here.limits.pids_now = 300;
   ExpectProblem(CheckPids(scene), State::kFail, "100 of 400");
+  scene.nproc = 1;
+  ExpectProblem(CheckPids(scene), State::kWarn, ", 1 rank may need ");
+  scene.nproc = 8;
   scene.here.limits.memory_max = 8ull << 30;
   scene.here.limits.memory_now = 4ull << 30;
   ExpectProblem(CheckMemory(scene), State::kFail, "4.0 GiB free in the control group");

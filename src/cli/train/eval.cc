@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/train/commands.h"
 #include "cli/train/eval_clips.h"
 #include "cli/train/eval_picture.h"
@@ -411,7 +412,8 @@ class Evaluation {
     fmt::print("weights  {} ({}{}{})\n", loaded_.path, config.name,
                loaded_.step ? fmt::format(", step {}", *loaded_.step) : "", loaded_.averaged ? ", averaged" : "");
     fmt::print("data     {}\n", clips_->Describe());
-    fmt::print("run      {} frames in {:.1f} s ({:.1f} frames/s with the scores) on {}, {}\n\n", frames_, seconds_,
+    fmt::print("run      {} in {:.1f} s ({:.1f} frames/s with the scores) on {}, {}\n\n",
+               Count(static_cast<int64_t>(frames_), "frame"), seconds_,
                static_cast<double>(frames_) / std::max(seconds_, 1e-9), device_.str(), asked_.precision);
     size_t width = 4;
     for (const Measured& clip : measured_) width = std::max(width, std::min<size_t>(clip.name.size(), 40));

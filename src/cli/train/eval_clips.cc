@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "cli/train/media_files.h"
 #include "data/clip_transform.h"
 #include "data/file_source.h"
@@ -92,7 +93,8 @@ class FileClips final : public ClipSet {
   std::string Describe() const override {
     const std::string size =
         choice_.height > 0 ? fmt::format("{}x{}", choice_.width, choice_.height) : "their own size";
-    const std::string frames = choice_.frames > 0 ? fmt::format("up to {} frames", choice_.frames) : "all frames";
+    const std::string frames =
+        choice_.frames > 0 ? "up to " + lockstep::Count(static_cast<int64_t>(choice_.frames), "frame") : "all frames";
     return fmt::format("{} clip{}, {} in {}{}", size_t{places_.size()}, places_.size() == 1 ? "" : "s", frames, size,
                        note_.empty() ? "" : "; " + note_);
   }

@@ -10,6 +10,7 @@
 
 #include "base/arguments.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/train/media_pipe.h"
 #include "engine/devices.h"
 
@@ -37,10 +38,11 @@ void Print(const nlohmann::json& summary, bool json) {
     fmt::print("{}\n", summary.dump(2));
     return;
   }
-  std::string text = fmt::format("{}: {} frames", summary["output"].get<std::string>(), summary["frames"].dump());
+  std::string text =
+      fmt::format("{}: {}", summary["output"].get<std::string>(), Count(summary["frames"].get<int64_t>(), "frame"));
   if (summary["clips"] != 1) text += fmt::format(" of {} clips", summary["clips"].dump());
   text += fmt::format(", {}x{}", summary["width"].dump(), summary["height"].dump());
-  if (summary.contains("latents")) text += fmt::format(", {} latents", summary["latents"].dump());
+  if (summary.contains("latents")) text += ", " + Count(summary["latents"].get<int64_t>(), "latent");
   if (summary.contains("psnr") && summary["psnr"].is_number())
     text += fmt::format(", PSNR {:.2f} dB", summary["psnr"].get<double>());
   text += fmt::format(", {:.1f} s, {:.1f} frames/s ({}, {}, {})", summary["seconds"].get<double>(),
