@@ -50,7 +50,7 @@ Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t glob
                   fmt::format("{} not fill one global batch of {}, and incomplete batches are dropped: no "
                               "epoch would have a batch",
                               Count(static_cast<int64_t>(size), "sample does", "samples do"), global_batch),
-                  "use a smaller global batch, more samples, or the policy pad or keep");
+                  "give it more samples, lower train.batch, or set data.tail to pad or keep");
   }
   if (state.position > size) {
     return Status(Code::kUsage,

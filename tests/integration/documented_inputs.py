@@ -82,8 +82,8 @@ def text(content):
 
 def videos(path):
     path.mkdir()
-    for number in range(8):
-        media.video(path / f"{number}.avi", 9)
+    for number in range(10):
+        media.video(path / f"{number}.avi", 13)
 
 
 def logs(path):
