@@ -185,6 +185,29 @@ std::string LabelOf(std::string_view before) {
   return label;
 }
 
+// epoch[ :=#[(]*N(( */ *| of )M)?, no percentage and no fraction.
+std::optional<EpochNumber> FindEpoch(std::string_view text) {
+  for (size_t at = text.find("epoch"); at != std::string_view::npos; at = text.find("epoch", at + 5)) {
+    if (at > 0 && IsLetter(text[at - 1])) continue;
+    size_t i = at + 5;
+    while (i < text.size() && std::string_view(" :=#[(").find(text[i]) != std::string_view::npos) ++i;
+    const std::optional<uint64_t> number = ReadInteger(text, i);
+    const bool fraction = i + 1 < text.size() && text[i] == '.' && IsDigit(text[i + 1]);
+    if (!number || fraction || (i < text.size() && (text[i] == '%' || IsLetter(text[i])))) continue;
+    EpochNumber epoch{.number = *number, .of = std::nullopt};
+    SkipSpaces(text, i);
+    const std::string_view rest = text.substr(i);
+    const size_t between = rest.starts_with('/') ? 1 : rest.starts_with("of ") ? 3 : 0;
+    if (between > 0) {
+      i += between;
+      SkipSpaces(text, i);
+      epoch.of = ReadInteger(text, i);
+    }
+    return epoch;
+  }
+  return std::nullopt;
+}
+
 // tqdm and Lightning: "120/1000 [01:02<07:30, 1.95it/s, loss=2.1]", without a total "120it [01:02, 1.95it/s]".
 std::optional<ProgressMark> ParseTqdm(std::string_view text) {
   for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
@@ -215,6 +238,7 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
     mark.elapsed = ReadClock(text, open + 1);
     mark.label = LabelOf(text.substr(0, begin));
+    mark.epoch = FindEpoch(text.substr(0, begin));
     if (comma == std::string_view::npos) return mark;
     Rate rate = ReadRate(text, comma + 1);
     if (!rate.steps) continue;
@@ -246,6 +270,7 @@ std::optional<ProgressMark> ParseRichBar(std::string_view text) {
       size_t at = slash + 1;
       mark.total = ReadInteger(text, at);
       mark.label = LabelOf(text.substr(0, slash));
+      mark.epoch = FindEpoch(text.substr(0, slash));
       SkipSpaces(text, at);
       mark.elapsed = ReadClock(text, at);
       std::optional<double> rate = ReadDecimal(text, number);
@@ -356,6 +381,14 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
     mark.seconds_per_step = StatedSeconds(text);
   }
   return mark;
+}
+
+std::optional<EpochNumber> ParseEpochHeading(std::string_view line) {
+  constexpr size_t kHeading = 60;
+  std::array<char, kLookAt> buffer;
+  std::string_view text = Normalize(line.substr(0, kHeading), buffer);
+  while (!text.empty() && !IsLetter(text.front())) text.remove_prefix(1);
+  return text.starts_with("epoch") ? FindEpoch(text) : std::nullopt;
 }
 
 std::optional<double> ParseLoss(std::string_view line) {

@@ -23,20 +23,30 @@ enum class ProgressGrammar {
 
 const char* ProgressGrammarName(ProgressGrammar grammar);
 
+// As a program numbers its epochs, from 0 or from 1.
+struct EpochNumber {
+  uint64_t number = 0;
+  std::optional<uint64_t> of;  // how many it says there are
+};
+
 struct ProgressMark {
   ProgressGrammar grammar = ProgressGrammar::kNone;
   std::optional<uint64_t> step;  // a Trainer line has none
   std::optional<uint64_t> total;
   std::optional<double> seconds_per_step;  // as the line says it
   // Of a bar:
-  std::string label;              // the words before it, in lower case and without digits: "epoch", "evaluating"
-  bool nested = false;            // it is drawn below another bar: tqdm moves the cursor up again behind it
-  bool names_loss = false;        // "loss=0.5" stands behind it
-  std::optional<double> elapsed;  // seconds since it was begun
+  std::string label;                 // the words before it, in lower case and without digits: "epoch", "evaluating"
+  bool nested = false;               // it is drawn below another bar: tqdm moves the cursor up again behind it
+  bool names_loss = false;           // "loss=0.5" stands behind it
+  std::optional<double> elapsed;     // seconds since it was begun
+  std::optional<EpochNumber> epoch;  // "Epoch 3:", "Epoch [3/10]" stands before it
 };
 
 // Reads one line, or one state of a carriage-return bar, without its terminator. At most the first 2 KiB are looked at.
 std::optional<ProgressMark> ParseProgress(std::string_view line);
+
+// A line that is the heading of an epoch: "Epoch 3/10", "--- epoch: 3 ---".
+std::optional<EpochNumber> ParseEpochHeading(std::string_view line);
 
 // The training loss a progress line names ("loss 4.5", "lm loss: 1.2E+00", "'loss': 0.7", "train_loss=nan"); losses of
 // a validation and the loss scale are not it.

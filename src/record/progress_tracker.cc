@@ -66,9 +66,47 @@ bool ProgressTracker::Replaces(const Source& other, const Source& followed) {
   return other.marks > followed.marks;
 }
 
+std::optional<uint64_t> ProgressState::StepOfRun() const {
+  return by_epochs && step && total ? *step + epochs_before * *total : step;
+}
+
+std::optional<uint64_t> ProgressState::TotalOfRun() const {
+  if (!by_epochs || !total) return total;
+  // "0/10" may be the first of ten or of eleven.
+  const bool from_one = epoch && epoch->number == epochs_before + 1;
+  return from_one && epoch->of ? std::optional<uint64_t>(*epoch->of * *total) : std::nullopt;
+}
+
+// again: the bar began anew with this mark.
+void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* source) {
+  if (mark.grammar != ProgressGrammar::kBar || !mark.total || source->over_all) return;
+  // A bar that is removed at its end may not have shown its last steps.
+  const bool next = again && source->step && 10 * *source->step >= 9 * *mark.total;
+  const std::optional<EpochNumber> before = source->epoch;
+  source->by_epochs = next || (source->by_epochs && (!again || mark.epoch));
+  if (mark.epoch) {
+    if (!before) source->first_epoch = std::min<uint64_t>(mark.epoch->number, 1);
+    source->epoch = mark.epoch;
+    // Lightning sets its bar to 0 before it changes the number.
+    if (next && before && before->number == mark.epoch->number) ++source->epoch->number;
+    source->epochs_before = source->epoch->number - std::min(source->epoch->number, source->first_epoch);
+    source->over_all = !source->by_epochs && before && source->epoch->number > before->number;
+    if (source->over_all) source->epoch.reset();
+  } else if (next) {
+    ++source->epochs_before;
+    source->epoch = EpochNumber{.number = source->epochs_before + 1, .of = std::nullopt};
+  } else if (again) {  // far from its end: a program that was started again
+    source->epochs_before = 0;
+    source->epoch.reset();
+  }
+}
+
 bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
   std::optional<ProgressMark> mark = ParseProgress(line);
-  if (!mark) return false;
+  if (!mark) {
+    if (const std::optional<EpochNumber> heading = ParseEpochHeading(line)) heading_ = heading;
+    return false;
+  }
   if (mark->grammar == ProgressGrammar::kCounter) {
     const bool rises = counter_ && *mark->step > *counter_;
     if (!rises && !(counter_ && *mark->step == *counter_)) counter_rises_ = 0;
@@ -92,6 +130,9 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     return false;
   }
   const bool again = source.marks == 0 || *mark->step < *source.step;
+  if (source.marks == 0) source.headed = heading_.has_value();
+  if (!mark->epoch && source.headed) mark->epoch = heading_;
+  CountEpoch(*mark, again, &source);
   if (again) {
     if (source.marks > 0) source.past += source.elapsed.value_or(0);
     source.first_step = *mark->step;
@@ -115,6 +156,9 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   if (!state_.of_training) return true;
   state_.step = mark->step;
   state_.total = mark->total;
+  state_.epoch = source.epoch;
+  state_.by_epochs = source.by_epochs;
+  state_.epochs_before = source.epochs_before;
   if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
   const double seconds = std::chrono::duration<double>(now - source.first).count();
   state_.measured = *mark->step > source.first_step && seconds > 0

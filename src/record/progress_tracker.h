@@ -29,13 +29,21 @@ struct ProgressState {
   std::chrono::steady_clock::time_point last{};  // when the last *advance* was seen
   bool of_training = false;                      // the last line told of the training, not of another bar
   bool full = false;                             // the last line was a bar at its end: something else comes now
+  // Which epoch it is: by the program's own number, else counted from 1 and known from the second on.
+  std::optional<EpochNumber> epoch;
+  bool by_epochs = false;      // the bar was seen to begin anew with an epoch: step and total are those of one epoch
+  uint64_t epochs_before = 0;  // then: complete ones before this
 
   bool any() const { return marks > 0; }
+  // Over all epochs; the total is unknown where the number of epochs is.
+  std::optional<uint64_t> StepOfRun() const;
+  std::optional<uint64_t> TotalOfRun() const;
 };
 
 // A bar that is redrawn without advancing is not progress; a bare counter is believed from its third rising line on, so
 // that "step 3 of the installation" is not training. Of several bars and counters the training is followed: bars of an
-// evaluation, of saving or loading, and bars inside another bar never take its place (docs/watch.md).
+// evaluation, of saving or loading, and bars inside another bar never take its place. A bar that was full and begins
+// again is the next epoch (docs/watch.md).
 class ProgressTracker {
  public:
   // True if the line was progress.
@@ -55,6 +63,12 @@ class ProgressTracker {
     Rank rank = Rank::kPlain;
     std::optional<uint64_t> step;
     uint64_t marks = 0;
+    bool headed = false;       // a heading stood before it: such lines are no summaries that follow it
+    bool by_epochs = false;    // see ProgressState
+    bool over_all = false;     // the number of the epoch rises and the bar goes on: one bar for all epochs
+    uint64_t first_epoch = 0;  // 0 or 1
+    uint64_t epochs_before = 0;
+    std::optional<EpochNumber> epoch;
     double past = 0;                // seconds of its earlier repetitions
     std::optional<double> elapsed;  // of the present one
     uint64_t first_step = 0;
@@ -64,12 +78,14 @@ class ProgressTracker {
   };
 
   size_t Find(const ProgressMark& mark);
+  static void CountEpoch(const ProgressMark& mark, bool again, Source* source);
   static Rank RankOf(const ProgressMark& mark);
   static bool Replaces(const Source& other, const Source& followed);
 
   ProgressState state_;
   std::vector<Source> sources_;
   std::optional<size_t> followed_;
+  std::optional<EpochNumber> heading_;  // the last line that was one
   std::optional<uint64_t> counter_;
   int counter_rises_ = 0;
 };

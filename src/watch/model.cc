@@ -40,6 +40,11 @@ json OrNull(const std::optional<T>& value) {
   return *value;
 }
 
+json EpochJson(const std::optional<EpochView>& epoch) {
+  if (!epoch) return nullptr;
+  return {{"number", epoch->number}, {"of", OrNull(epoch->of)}, {"step", epoch->step}, {"total", epoch->total}};
+}
+
 std::optional<double> PerSecond(const std::optional<double>& seconds) {
   if (!seconds || !(*seconds > 0)) return std::nullopt;
   return 1 / *seconds;
@@ -181,7 +186,7 @@ class RunWatch final : public Watch {
     for (auto& [path, log] : logs_) {
       const double modified = ModifiedAt(path);
       log.progress->Read([&](const LogSign& sign) {
-        if (sign.state.total && sign.rank == 0) log_total_ = sign.state.total;
+        if (sign.state.total && sign.rank == 0) log_total_ = sign.state.TotalOfRun();
         Rank& rank = ranks_[sign.rank];
         if (rank.from_metrics) return;
         if (rank.view.attempt != log_attempt_) rank = Rank();
@@ -189,7 +194,7 @@ class RunWatch final : public Watch {
         TakeSign(sign, &rank);
         if (!sign.loss) return;
         if (sign.rank == 0 && files_.empty() && sign.state.step) {
-          view_.curve.Add(*sign.state.step, *sign.loss);
+          view_.curve.Add(*sign.state.StepOfRun(), *sign.loss);
           view_.loss = sign.loss;
         }
       });
@@ -266,22 +271,25 @@ class LogWatch final : public Watch {
     const double modified = ModifiedAt(view_.path);
     log_.Read([&](const LogSign& sign) {
       TakeSign(sign, &ranks_[sign.rank]);
-      if (sign.state.total) view_.total = sign.state.total;
+      if (sign.state.total) view_.total = sign.state.TotalOfRun();
       if (!sign.loss) return;
       if (ranks_.begin()->first == sign.rank && sign.state.step) {
-        view_.curve.Add(*sign.state.step, *sign.loss);
+        view_.curve.Add(*sign.state.StepOfRun(), *sign.loss);
         view_.loss = sign.loss;
       }
     });
     WrittenAt(modified, now);
     Conclude();
-    const bool complete = view_.total && view_.step && *view_.step >= *view_.total;
+    const bool epoch_complete = !view_.total && view_.epoch && view_.epoch->step >= view_.epoch->total;
+    const bool complete = epoch_complete || (view_.total && view_.step && *view_.step >= *view_.total);
     const bool quiet = now - modified > kSilentAfter;
     view_.state = complete ? "complete" : quiet ? "silent" : "running";
     // A log has no end of its own: the last step is one when nothing follows it. A bar that starts again with every
     // epoch only pauses.
     view_.ended = complete && quiet;
-    view_.reason = complete ? fmt::format("step {} of {} was reached", *view_.step, *view_.total) : "";
+    view_.reason = epoch_complete ? fmt::format("the last step of epoch {} was reached", view_.epoch->number)
+                   : complete     ? fmt::format("step {} of {} was reached", *view_.step, *view_.total)
+                                  : "";
   }
 
  private:
@@ -308,7 +316,12 @@ void Watch::TakeSign(const LogSign& sign, Rank* rank) {
   rank->view.rank = sign.rank;
   rank->heard = true;
   rank->stamped = rank->stamped || sign.stamp;
-  Advance(rank, sign.state.step, sign.stamp, sign.state.of_training ? sign.state.seconds_per_step : std::nullopt);
+  const record::ProgressState& state = sign.state;
+  rank->view.epoch.reset();
+  if (state.epoch && state.step && state.total) {
+    rank->view.epoch = EpochView{state.epoch->number, state.epoch->of, *state.step, *state.total};
+  }
+  Advance(rank, state.StepOfRun(), sign.stamp, sign.state.of_training ? sign.state.seconds_per_step : std::nullopt);
   if (sign.loss) rank->view.loss = sign.loss;
 }
 
@@ -330,6 +343,7 @@ void Watch::Conclude() {
     if (leader == nullptr && rank.view.step) leader = &rank;
   }
   view_.step = leader != nullptr ? leader->view.step : std::nullopt;
+  view_.epoch = leader != nullptr ? leader->view.epoch : std::nullopt;
   view_.seconds_per_step = leader != nullptr ? leader->view.seconds_per_step : std::nullopt;
   view_.eta.reset();
   if (!view_.ended && view_.total && view_.step && view_.seconds_per_step && *view_.total > *view_.step) {
@@ -364,6 +378,7 @@ json RunView::ToJson(double now) const {
     list.push_back({{"rank", rank.rank},
                     {"attempt", rank.attempt},
                     {"step", OrNull(rank.step)},
+                    {"epoch", EpochJson(rank.epoch)},
                     {"seconds_per_step", OrNull(rank.seconds_per_step)},
                     {"steps_per_second", OrNull(PerSecond(rank.seconds_per_step))},
                     {"loss", OrNull(rank.loss)},
@@ -385,6 +400,7 @@ json RunView::ToJson(double now) const {
           {"world_size", world > 0 ? json(world) : json()},
           {"step", OrNull(step)},
           {"total", OrNull(total)},
+          {"epoch", EpochJson(epoch)},
           {"seconds_per_step", OrNull(seconds_per_step)},
           {"steps_per_second", OrNull(PerSecond(seconds_per_step))},
           {"eta", OrNull(eta)},

@@ -26,10 +26,18 @@
 
 namespace lockstep::watch {
 
+// Of a program whose bar begins anew with each epoch.
+struct EpochView {
+  uint64_t number = 0;
+  std::optional<uint64_t> of;
+  uint64_t step = 0, total = 0;  // of this epoch
+};
+
 struct RankView {
   int rank = 0;
   int attempt = 0;
-  std::optional<uint64_t> step;
+  std::optional<uint64_t> step;  // of the run, over all epochs
+  std::optional<EpochView> epoch;
   std::optional<double> seconds_per_step;
   std::optional<double> loss;
   std::optional<double> memory_host, memory_device;  // bytes
@@ -51,6 +59,7 @@ struct RunView {
   std::optional<uint64_t> total;  // steps of the whole run
   // Of the leading rank.
   std::optional<uint64_t> step;
+  std::optional<EpochView> epoch;
   std::optional<double> seconds_per_step;
   std::optional<double> loss;
   std::optional<double> eta;    // seconds

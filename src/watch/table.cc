@@ -77,6 +77,11 @@ Row RankRow(const RankView& rank, const RunView& view, double now) {
 std::string Headline(const RunView& view) {
   std::vector<std::string> parts = {fmt::format("{} {}", view.log ? "log" : "run", Printable(view.name)), view.state};
   if (view.attempt > 0) parts.push_back(fmt::format("attempt {}", view.attempt));
+  if (view.epoch) {
+    parts.push_back(fmt::format("epoch {}{}: {}/{}", view.epoch->number,
+                                view.epoch->of ? fmt::format("/{}", *view.epoch->of) : "", view.epoch->step,
+                                view.epoch->total));
+  }
   if (view.step) {
     std::string text = "step " + StepText(view.step, view.total);
     if (view.total && *view.total > 0) {

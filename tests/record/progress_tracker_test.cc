@@ -107,21 +107,88 @@ TEST(ProgressTracker, ABarWhoseWordsChangeWithEveryLineIsFollowedInBoundedMemory
   EXPECT_GT(*tracker.state().step, 1900u);
 }
 
+TEST(ProgressTracker, TheNumberOfAnEpochIsTheProgramsOwn) {
+  struct {
+    const char* line;
+    uint64_t number, of;  // of: 0 for none
+  } const cases[] = {
+      {"Epoch 7:  50%|#####     | 5/10 [00:01<00:01,  5.00it/s]", 7, 0},
+      {"Epoch [2/9]:  50%|#####     | 5/10 [00:01<00:01,  5.00it/s]", 2, 9},
+      {"train epoch 3 of 4  50%|#####     | 5/10 [00:01<00:01,  5.00it/s, loss=1]", 3, 4},
+      {"Epoch #1: 5/10 [00:01<00:01,  5.00it/s]", 1, 0},
+      {"Epoch 0/9 ---------- 120/1000 0:00:10 . 0:01:00 11.92it/s", 0, 9},
+  };
+  for (const auto& test : cases) {
+    ProgressTracker tracker;
+    ASSERT_TRUE(tracker.Feed(test.line, {})) << test.line;
+    ASSERT_TRUE(tracker.state().epoch) << test.line;
+    EXPECT_EQ(tracker.state().epoch->number, test.number) << test.line;
+    EXPECT_EQ(tracker.state().epoch->of.value_or(0), test.of) << test.line;
+  }
+  for (const char* line :
+       {"epoch:  50%|##  | 5/10 [00:01<00:01,  5.00it/s]", "epoch 0.5:  50%|##  | 5/10 [00:01<00:01,  5.00it/s]",
+        "  50%|##  | 5/10 [00:01<00:01,  5.00it/s, epoch=3]"}) {
+    ProgressTracker tracker;
+    ASSERT_TRUE(tracker.Feed(line, {})) << line;
+    EXPECT_FALSE(tracker.state().epoch) << line;
+  }
+}
+
+TEST(ProgressTracker, OneBarOverAllEpochsCountsAllItsSteps) {
+  ProgressTracker tracker;
+  for (const char* line :
+       {"Epoch 1/3:   1%|  | 1/30 [00:01<00:01,  5.00it/s]", "Epoch 1/3:   9%|  | 9/30 [00:01<00:01,  5.00it/s]",
+        "Epoch 2/3:  43%|# | 13/30 [00:01<00:01,  5.00it/s]"}) {
+    tracker.Feed(line, {});
+    EXPECT_EQ(tracker.state().StepOfRun(), tracker.state().step);
+    EXPECT_EQ(tracker.state().TotalOfRun(), 30u);
+  }
+  EXPECT_FALSE(tracker.state().epoch);
+}
+
+TEST(ProgressTracker, ABarThatBeginsAgainFarFromItsEndIsAProgramStartedAgain) {
+  ProgressTracker tracker;
+  for (const char* at : {"1/10", "10/10", "1/10", "6/10"}) {
+    tracker.Feed(std::string("  1%|  | ") + at + " [00:01<00:01,  5.00it/s]", {});
+  }
+  EXPECT_EQ(tracker.state().epoch->number, 2u);
+  EXPECT_EQ(tracker.state().StepOfRun(), 16u);
+  EXPECT_FALSE(tracker.state().TotalOfRun());
+  tracker.Feed("  1%|  | 1/10 [00:01<00:01,  5.00it/s]", {});
+  EXPECT_FALSE(tracker.state().epoch);
+  EXPECT_EQ(tracker.state().StepOfRun(), 1u);
+  EXPECT_EQ(tracker.state().TotalOfRun(), 10u);
+}
+
+TEST(ProgressTracker, ASummaryAfterAnEpochIsNoHeadingOfTheNext) {
+  ProgressTracker tracker;
+  for (const char* line : {"  1%|  | 1/10 [00:01<00:01,  5.00it/s]", "  1%|  | 10/10 [00:01<00:01,  5.00it/s]",
+                           "epoch 0 val 0.3", "  1%|  | 4/10 [00:01<00:01,  5.00it/s]"}) {
+    tracker.Feed(line, {});
+  }
+  EXPECT_EQ(tracker.state().epoch->number, 2u) << "counted";
+  EXPECT_EQ(tracker.state().StepOfRun(), 14u);
+}
+
 struct Transcript {
   const char* name;
   std::vector<uint64_t> totals;  // followed, one after the other
   uint64_t last;                 // step at the end
   int beginnings;                // how often the followed count began anew: bars of one epoch each
+  uint64_t of_run;               // step over all epochs at the end
+  uint64_t total_of_run;         // 0: the program does not say how many epochs there are
 };
 
 const Transcript kTranscripts[] = {
-    {"hf-trainer", {60}, 60, 0},         // evaluation and "Writing model shards: 1/1" at every checkpoint
-    {"accelerate", {40}, 40, 0},         // one bar over all epochs, "Evaluating" inside
-    {"nested-epochs", {3}, 3, 0},        // "epochs" outside, "train" and "valid" inside
-    {"epoch-bars", {200, 25}, 25, 2},    // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
-    {"unnamed-bars", {25}, 25, 2},       // training and evaluation in turns, no words
-    {"lightning-tqdm", {2, 20}, 20, 2},  // "Sanity Checking", then "Epoch 0" with "Validation" inside
-    {"lightning-rich", {20}, 20, 0},
+    {"hf-trainer", {60}, 60, 0, 60, 60},        // evaluation and "Writing model shards: 1/1" at every checkpoint
+    {"accelerate", {40}, 40, 0, 40, 40},        // one bar over all epochs, "Evaluating" inside
+    {"nested-epochs", {3}, 3, 0, 3, 3},         // "epochs" outside, "train" and "valid" inside
+    {"epoch-bars", {200, 25}, 25, 2, 75, 0},    // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
+    {"unnamed-bars", {25}, 25, 2, 75, 0},       // training and evaluation in turns, no words
+    {"lightning-tqdm", {2, 20}, 20, 2, 60, 0},  // "Sanity Checking", then "Epoch 0" with "Validation" inside
+    {"lightning-rich", {20}, 20, 0, 20, 20},    // its last state alone
+    {"epoch-headings", {20}, 20, 2, 60, 60},    // "Epoch 1/3" on a line of its own, then a bar without words
+    {"removed-bars", {19}, 18, 2, 56, 0},       // leave=False: the bar is erased, its last steps are not shown
 };
 
 TEST(ProgressTracker, FollowsTheTrainingBarOfRealTranscripts) {
@@ -132,19 +199,23 @@ TEST(ProgressTracker, FollowsTheTrainingBarOfRealTranscripts) {
     ASSERT_TRUE(text.ok()) << text.status().ToString();
     ProgressTracker tracker;
     std::vector<uint64_t> totals;
-    uint64_t last = 0;
+    uint64_t last = 0, of_run = 0;
     int beginnings = 0;
     size_t begin = 0;
     for (size_t end; (end = text->find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
       if (!tracker.Feed(std::string_view(*text).substr(begin, end - begin), {}) || !tracker.state().step) continue;
       const bool same = !totals.empty() && totals.back() == *tracker.state().total;
       if (!same) totals.push_back(*tracker.state().total);
+      EXPECT_TRUE(!same || *tracker.state().StepOfRun() >= of_run) << "backwards after " << of_run;
+      of_run = *tracker.state().StepOfRun();
       beginnings += same && *tracker.state().step < last;
       last = *tracker.state().step;
     }
     EXPECT_EQ(totals, want.totals);
     EXPECT_EQ(last, want.last);
     EXPECT_EQ(beginnings, want.beginnings);
+    EXPECT_EQ(of_run, want.of_run);
+    EXPECT_EQ(tracker.state().TotalOfRun().value_or(0), want.total_of_run);
     EXPECT_TRUE(tracker.state().seconds_per_step);
   }
 }

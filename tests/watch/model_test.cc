@@ -256,6 +256,23 @@ TEST_F(WatchTest, ALogFileOfAnyLauncherWillDo) {
   EXPECT_THAT(EndText(watch_->view()), HasSubstr("step 3 of 3"));
 }
 
+TEST_F(WatchTest, EpochsOfABarAddUpToTheStepsOfTheRun) {
+  const std::string path = *dir_ / "train.log";
+  AppendAt(path, "\rEpoch 1:  50%|## | 5/10 [00:05<00:05,  1.00it/s, loss=0.5]\n", 1e9);
+  Open(path);
+  EXPECT_EQ(Look(1e9 + 1).step, 5u);
+  AppendAt(path, "\rEpoch 1: 100%|## | 10/10 [00:10<00:00,  1.00it/s, loss=0.4]\n", 1e9 + 5);
+  EXPECT_EQ(Look(1e9 + 6).state, "complete") << "if nothing follows";
+  AppendAt(path, "\rEpoch 2:  40%|## | 4/10 [00:04<00:06,  1.00it/s, loss=0.3]\n", 1e9 + 9);
+  const RunView& view = Look(1e9 + 10);
+  EXPECT_EQ(view.state, "running");
+  EXPECT_EQ(view.step, 14u);
+  EXPECT_FALSE(view.total) << "nobody knows how many epochs there are";
+  EXPECT_EQ(view.ToJson(0)["epoch"], nlohmann::json({{"number", 2}, {"of", nullptr}, {"step", 4}, {"total", 10}}));
+  EXPECT_EQ(view.curve.points().size(), 3u) << "a curve that goes on";
+  EXPECT_THAT(Render(view, 1e9 + 10, {})[0], HasSubstr("running | epoch 2: 4/10 | step 14 |"));
+}
+
 TEST_F(WatchTest, WhatIsNeitherRunNorLogIsRefused) {
   for (const std::string& which : {std::string("nope"), *dir_ / "nope.log", *dir_ / "runs", std::string("/dev/null")}) {
     Result<std::unique_ptr<Watch>> opened = Watch::Open(Root(), which);
