@@ -197,11 +197,12 @@ class LogShow {
     if (here.size() > 16) here.resize(16), here.emplace_back("...");
     std::vector<std::string> numbers;
     for (int attempt : attempts) numbers.push_back(std::to_string(attempt));
-    return Status(
-        Code::kUsage,
-        fmt::format("run '{}' has no such log; attempt {} has node:rank {}", name, first_attempt_,
-                    here.empty() ? "none" : Join(here, " ")),
-        fmt::format("choose among attempts {}; ranks of other nodes may be on their disks", Join(numbers, " ")));
+    const std::string others =
+        numbers.size() > 1 ? fmt::format("choose among attempts {}; ", Join(numbers, " ")) : "choose one of these; ";
+    return Status(Code::kUsage,
+                  fmt::format("run '{}' has no such log; attempt {} has node:rank {}", name, first_attempt_,
+                              here.empty() ? "none" : Join(here, " ")),
+                  others + "ranks of other nodes may be on their disks");
   }
 
   LogRequest request_;

@@ -115,6 +115,10 @@ int main(int argc, char** argv) {
   if (name == "--version") return lockstep::cli::VersionMain(argc - 1, argv + 1);
   std::vector<std::string> names;
   if (const Command* command = Find(name, &names)) return command->main(argc - 1, argv + 1);
+  if (argc == 2 && (name == "-v" || name == "-V")) {
+    fmt::print(stderr, "lockstep: unknown command '{}'\n  do: lockstep version\n", name);
+    return 2;
+  }
   // A program, or flags for one: the word `run` is missing.
   if (name.starts_with("-") || access(name.c_str(), F_OK) == 0) {
     const std::vector<std::string> words(argv + 1, argv + argc);

@@ -185,6 +185,15 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
     line.recipe = *part->program;
     words = std::move(part->args);
   }
+  const auto resume = std::find_if(line.engine.begin(), line.engine.end(), [](const std::string& flag) {
+    return flag.starts_with("--resume=") && flag != "--resume=auto" && flag != "--resume=none";
+  });
+  if (resume != line.engine.end() && Says(line.engine, "--smoke")) {
+    return Status(Code::kUsage,
+                  fmt::format("--resume {}: --smoke tests a small version that begins anew",
+                              Printable(resume->substr(std::strlen("--resume=")))),
+                  "drop one of the two");
+  }
   if (line.recipe.empty()) {
     return Status(Code::kUsage, "expected the name of a recipe, found only flags", "lockstep train RECIPE [options]");
   }

@@ -317,8 +317,12 @@ void Scanner::ReadProgress(std::string_view raw, uint64_t number, Speaker& speak
   ++findings_->sources[source_].marks;
   findings_->sources[source_].last_mark_line = number;
   if (speaker.progress.state().step) {
-    stream.step = speaker.progress.state().step;
-    stream.total = speaker.progress.state().total;
+    const record::ProgressState& state = speaker.progress.state();
+    stream.step = state.StepOfRun();
+    // Of an unknown number of epochs each may be the last.
+    const uint64_t before = *stream.step - *state.step;
+    stream.total = state.TotalOfRun();
+    if (!stream.total && state.total) stream.total = before + *state.total;
   }
   stream.last_mark_line = number;
   stream.last_mark_time = time;

@@ -138,9 +138,9 @@ std::string MissingText(const RunView& view) {
     if (!here) missing.push_back(rank);
   }
   if (missing.empty()) return "";
-  if (view.ranks.empty())
-    return view.world == 1 ? "no step yet" : fmt::format("no step yet of any of the {} ranks", view.world);
-  return fmt::format("no step yet of rank{} {}", missing.size() > 1 ? "s" : "", Ranges(missing));
+  const std::string none = view.ended ? "no step" : "no step yet";
+  if (view.ranks.empty()) return view.world == 1 ? none : fmt::format("{} of any of the {} ranks", none, view.world);
+  return fmt::format("{} of rank{} {}", none, missing.size() > 1 ? "s" : "", Ranges(missing));
 }
 
 // Cut to so many characters; a character of several bytes counts once.

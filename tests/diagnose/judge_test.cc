@@ -47,8 +47,8 @@ TEST(Cause, IsTheRankThatFailedNotThoseThatNoticed) {
 
 // As NCCL's watchdog of torch 2.11 says it, under a launcher that sets PYTHONFAULTHANDLER.
 std::string Watchdog(int rank, const std::string& work) {
-  const std::string tag = "[rank" + std::to_string(rank) + "]:[E1116 01:52:24.221641571 ProcessGroupNCCL.cpp:689] [Rank " +
-                          std::to_string(rank) + "] ";
+  const std::string tag = "[rank" + std::to_string(rank) +
+                          "]:[E1116 01:52:24.221641571 ProcessGroupNCCL.cpp:689] [Rank " + std::to_string(rank) + "] ";
   return tag + "Watchdog caught collective operation timeout: WorkNCCL(" + work +
          ", Timeout(ms)=10000) ran for 10035 milliseconds before timing out.\n" +
          "terminate called after throwing an instance of 'c10::DistBackendError'\nFatal Python error: Aborted\n\n" +
@@ -61,7 +61,8 @@ TEST(Cause, OfRanksThatWaitInDifferentCollectivesIsTheDifference) {
   const auto of = [](const std::vector<std::string>& works) {
     std::vector<LogText> logs;
     for (int r = 0; r < static_cast<int>(works.size()); ++r) {
-      logs.push_back({.name = "rank-" + std::to_string(r), .rank = r, .text = Watchdog(r, works[static_cast<size_t>(r)])});
+      logs.push_back(
+          {.name = "rank-" + std::to_string(r), .rank = r, .text = Watchdog(r, works[static_cast<size_t>(r)])});
     }
     return Of(logs);
   };
@@ -200,6 +201,17 @@ TEST(Healthy, IsARunThatSaysItIsDone) {
   const Diagnosis d = Of(Steps(1, 5) + "WARNING: [Errno 13] Permission denied: '/home/u/.cache' using /tmp\n" +
                          Steps(6, 10) + "training finished\n");
   EXPECT_EQ(d.verdict, Verdict::kHealthy);
+}
+
+TEST(Healthy, TheLastStepOfBarsOfEpochsIsThatOfTheRun) {
+  std::string log;
+  for (const char* at : {"Epoch 1/2: 50%|# | 5/10", "Epoch 1/2: 100%|##| 10/10", "Epoch 2/2: 50%|# | 5/10"}) {
+    log += std::string(at) + " [00:05<00:05,  1.00it/s, loss=0.5]\n";
+  }
+  EXPECT_EQ(Of(log).last_step, 15);
+  const Diagnosis done = Of(log + "Epoch 2/2: 100%|##| 10/10 [00:10<00:00,  1.00it/s, loss=0.5]\n");
+  EXPECT_EQ(done.verdict, Verdict::kHealthy);
+  EXPECT_EQ(done.last_step, 20);
 }
 
 TEST(Healthy, IsARunThatGotOverAnException) {

@@ -27,6 +27,8 @@ class CommandLine(harness.Case):
         "eval's flag misspelt": (["eval", "taehv", "--weigths", "a"], ["--weigths", "--weights"]),
         "weights of no run": (["export", "--weights", "nihgt-1", "o.safetensors"], ["nihgt-1", "neither a file nor a run"]),
         "command misspelt": (["trian", "taehv"], ["trian", "train"]),
+        "version's short flag": (["-v"], ["lockstep version"]),
+        "a test cannot resume": (["train", "taehv", "--smoke", "--resume", "night-1"], ["--resume night-1", "--smoke", "drop"]),
         "no command": (["x.py", "--lr", "1"], ["lockstep run x.py --lr 1"]),
         "flags before the command": (["--nproc-per-node", "2", "x.py"], ["lockstep run --nproc-per-node 2 x.py"]),
     }

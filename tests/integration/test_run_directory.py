@@ -122,7 +122,7 @@ class Commands(harness.Case):
         harness.lockstep("run", "--name", "over", "--no-python", "true")
         done = harness.lockstep("stop", "over")
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, r"over")
+        self.assertRegex(done.stderr, r"run .over. has already ended: rank 0 succeeded")
         self.assertNotEqual(harness.lockstep("stop", "never-was").returncode, 0)
 
     def test_logs_shows_all_ranks_or_one(self):
@@ -130,6 +130,9 @@ class Commands(harness.Case):
         everything = harness.lockstep("logs", "job")
         self.assertIn("line of 0", everything.stdout)
         self.assertIn("line of 1", everything.stdout)
+        none = harness.lockstep("logs", "job", "--rank", "7")
+        self.assertEqual(none.returncode, 2)
+        self.assertIn("do: choose one of these; ", none.stderr, "there is one attempt: nothing to choose there")
         one = harness.lockstep("logs", "job", "--rank", "1")
         self.assertIn("line of 1", one.stdout)
         self.assertNotIn("line of 0", one.stdout)

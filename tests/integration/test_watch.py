@@ -173,7 +173,7 @@ class RunDirectories(harness.Case):
                          [(step, 1.0 if step < 6 else 2.0) for step in range(1, 9)])
         done = harness.lockstep("watch", "fake", "--once")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("no step yet of rank 2", done.stdout)
+        self.assertIn("no step of rank 2", done.stdout)
         self.assertIn("(attempt 0)", done.stdout)
         self.assertIn("has ended: lost", done.stdout)
 

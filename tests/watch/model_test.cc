@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "record/run_dir.h"
 #include "watch/table.h"
 
@@ -136,6 +137,8 @@ TEST_F(WatchTest, TornLinesAreCountedAndMissingRanksNamed) {
   std::string text;
   for (const std::string& line : Render(view, 102, {})) text += line + "\n";
   EXPECT_THAT(text, HasSubstr("no step yet of rank 1"));
+  run_->Release();
+  EXPECT_THAT(Join(Render(Look(103), 103, {}), "\n"), HasSubstr("no step of rank 1"));
   EXPECT_THAT(text, HasSubstr("1 metric line could not be read"));
   EXPECT_THAT(text, HasSubstr("nan"));
   EXPECT_EQ(view.ToJson(102)["loss"], "nan");
