@@ -179,6 +179,10 @@ class Collector {
       if (const std::optional<nlohmann::json> report = record::ReadReport(run)) {
         const std::string outcome = GetString(*report, "outcome");
         if (!outcome.empty()) out_.outcome = outcome;
+        if (outcome == "stopped") {
+          out_.notes.push_back("the launcher was asked to end this run: " +
+                               Printable(GetString(*report, "reason"), 300));
+        }
         if (const int world = static_cast<int>(GetInt(*report, "world_size")); world > 0) out_.world = world;
         // The launcher's own reason, where no rank is to blame.
         const std::string end = GetString(*report, "end");

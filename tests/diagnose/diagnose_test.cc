@@ -56,6 +56,16 @@ TEST_F(Files, ARunDirectoryIsReadWithItsEvents) {
   EXPECT_EQ(d.evidence.at(0).line, 5u);
 }
 
+TEST_F(Files, ThatARunWasStoppedIsSaid) {
+  Write("run/report.json", R"({"outcome": "stopped", "end": "stopped", "reason": "stopped by SIGTERM at node 0"})");
+  Write("run/events.jsonl",
+        R"({"t": 5, "type": "rank_exited", "attempt": 0, "rank": 0, "node": 0, "signal": 15, "after_stop": true})"
+        "\n");
+  Write("run/logs/attempt-0/node-0/rank-0.log", "step 1/9 loss 1\nstep 2/9 loss 1\n");
+  const Diagnosis d = Of(*dir_ / "run");
+  EXPECT_THAT(d.notes, testing::ElementsAre("the launcher was asked to end this run: stopped by SIGTERM at node 0"));
+}
+
 TEST_F(Files, TheLastAttemptOfARunCountsUnlessAskedOtherwise) {
   Write("run/run.json", "{\"format\":1,\"name\":\"run\"}");
   Write("run/logs/attempt-0/node-0/rank-0.log", kTrace);
