@@ -17,11 +17,13 @@ NAMES = ("VALIDATE SET COMPARE_SET GET ADD CHECK WAIT GETNUMKEYS DELETE_KEY APPE
 HELLO = struct.pack("<BI", 0, 0x3C85F7CE)
 
 
-def encode(word):
-    """One word of store_cases.txt."""
+def encode(word, prefix=""):
+    """One word of store_cases.txt; keys, which begin with a slash, get a prefix."""
     if word in NAMES:
         return bytes([NAMES.index(word)])
     kind, value = word.split(":", 1)
+    if value.startswith("/"):
+        value = prefix + value
     if kind == "t":
         text, _, times = value.partition("*")
         text = text * int(times or 1)
@@ -30,19 +32,25 @@ def encode(word):
 
 
 def cases():
-    """(name, [(line, client, request or None, {client: bytes} or "refused")]) of those where both servers agree."""
+    """(name, lines) of those where both servers agree."""
     found = []
     for line in CASES.read_text().splitlines():
         if line.startswith("= "):
             found.append((line[2:], []))
         elif line and line[0] != "#":
-            request, _, expected = line.partition(" -> ")
-            client, *words = request.split()
-            replies = "refused" if expected == "refused" else {
-                part.split()[0]: b"".join(map(encode, part.split()[1:])) for part in expected.split(";") if part}
-            sent = None if words == ["leaves"] else b"".join(map(encode, words))
-            found[-1][1].append((line, client, sent, replies))
+            found[-1][1].append(line)
     return [case for case in found if not case[0].startswith("ours: ")]
+
+
+def step(line, prefix):
+    """A line of a case: client, request or None, {client: bytes} or "refused"."""
+    request, _, expected = line.partition(" -> ")
+    client, *words = request.split()
+    sent = None if words == ["leaves"] else b"".join(encode(word, prefix) for word in words)
+    if expected == "refused":
+        return client, sent, expected
+    replies = [part.split() for part in expected.split(";") if part]
+    return client, sent, {to: b"".join(encode(word, prefix) for word in words) for to, *words in replies}
 
 
 class Clients:
@@ -83,7 +91,7 @@ class Peer(harness.Case):
         harness.require("torch")
         server = harness.write("server.py", """
 import os, sys, torch.distributed as dist
-stores = []  # one for each case; to end one takes half a second
+stores = []  # to end one takes half a second
 for line in sys.stdin:
     stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     print(stores[-1].port, flush=True)
@@ -95,13 +103,19 @@ os._exit(0)
         self.addCleanup(run.stdin.close)
         self.addCleanup(run.stdout.close)
         self.assertGreater(len(cases()), 25)
-        for name, steps in cases():
-            run.stdin.write("next\n")
-            run.stdin.flush()
-            clients = Clients(int(run.stdout.readline()))
+        port = None
+        for number, (name, lines) in enumerate(cases()):
+            # Who asks for all keys needs a store of its own; the others share one, with keys of their own.
+            fresh = port is None or any(word in line for line in lines for word in ("LIST_KEYS", "GETNUMKEYS"))
+            if fresh:
+                run.stdin.write("next\n")
+                run.stdin.flush()
+                port = int(run.stdout.readline())
+            clients = Clients(port)
             gone = set()
-            for line, client, sent, replies in steps:
+            for line in lines:
                 with self.subTest(name, line=line):
+                    client, sent, replies = step(line, "" if fresh else f"/case-{number}")
                     if sent is None:
                         clients.of(client).close()
                         gone.add(client)
@@ -243,6 +257,14 @@ print(sorted(line.split()[1] for line in table.splitlines() if f":{port} " in li
 """, "--agent-store", "on")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"\['0100007F:[0-9A-F]{4}'\]")
+
+    def test_a_port_that_the_platform_chose_and_another_holds_is_refused_with_its_owner(self):
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            port = holder.getsockname()[1]
+            done = self.run_it("", "--level", "process", "--agent-store", "on", env={
+                "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn(f"port {port} is in use by pid {harness.os.getpid()} (", done.stderr)
 
     def test_who_hosts_the_store_is_said_before_the_start(self):
         script = harness.write("train.py", "")
