@@ -97,8 +97,10 @@ for line in sys.stdin:
     print(stores[-1].port, flush=True)
 os._exit(0)
 """)
+        # It looks up the name of every client: no waiting for a name server that does not answer.
         run = harness.subprocess.Popen([harness.PYTHON, server], stdin=harness.subprocess.PIPE,
-                                       stdout=harness.subprocess.PIPE, stderr=harness.subprocess.DEVNULL, text=True)
+                                       stdout=harness.subprocess.PIPE, stderr=harness.subprocess.DEVNULL, text=True,
+                                       env=harness.clean_env({"RES_OPTIONS": "timeout:1 attempts:1"}))
         self.addCleanup(run.wait)
         self.addCleanup(run.stdin.close)
         self.addCleanup(run.stdout.close)
@@ -172,6 +174,18 @@ class Hosted(harness.Case):
         self.assertEqual([node.wait() for node in nodes], [0, 0], nodes[0].output + nodes[1].output)
         self.assertEqual([r["hosted"] for r in self.results()], [True, True])
         self.assertIn("wait without rank 0", self.results()[1]["done"])
+
+    def test_one_launcher_per_rank_and_a_second_attempt_on_the_platforms_port(self):
+        port = harness.free_port()
+        launchers = [harness.spawn_lockstep(
+            "run", "--level", "process", "--max-restarts", "1", "--backoff", "10ms", *self.program, "fail-first",
+            env=jobs.torch_env({"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}),
+            cwd=self.folder(rank)) for rank in range(2)]
+        self.assertEqual([each.wait() for each in launchers], [0, 0], launchers[0].output + launchers[1].output)
+        self.assertEqual([(r["hosted"], r["attempt"]) for r in self.results()], [(True, "1")] * 2)
+        started = jobs.events(self.tmp / "node-0", "attempt_started")
+        self.assertEqual([event["master_port"] for event in started], [port, port])
 
     def folder(self, rank):
         folder = self.tmp / f"node-{rank}"

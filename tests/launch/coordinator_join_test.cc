@@ -8,7 +8,9 @@ using ::testing::HasSubstr;
 using CoordinatorJoin = CoordinatorTest;
 
 TEST_F(CoordinatorJoin, TheGangStartsOnceAllAreHereWithRanksInNodeOrder) {
-  Host(Node(0, 3, 2));
+  CoordinatorOptions options;
+  options.agent_store = true;
+  Host(Node(0, 3, 2), options);
   Remote& two = Join(Node(2, 3, 1));
   Until([&] { return two.link->joined(); }, "node 2 to join");
   EXPECT_EQ(two.Last("go"), nullptr) << "two of three are no gang";
@@ -20,6 +22,7 @@ TEST_F(CoordinatorJoin, TheGangStartsOnceAllAreHereWithRanksInNodeOrder) {
   EXPECT_EQ(Number(*two.Last("go"), "world"), 7);
   EXPECT_EQ(Number(*two.Last("go"), "local_world"), 1);
   EXPECT_EQ(Number(*two.Last("go"), "nnodes"), 3);
+  EXPECT_TRUE(Flag(*two.Last("go"), "agent_store")) << "node 0 decides who hosts the store";
 }
 
 TEST_F(CoordinatorJoin, ProcessLevelCountsLocalRanksByHostWhereThePlatformDoesNotTell) {
