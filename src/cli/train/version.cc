@@ -3,16 +3,17 @@
 #include "base/version.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "base/arguments.h"
+#include "base/text.h"
 #include "cli/train/commands.h"
 #include "engine/devices.h"
 
@@ -50,12 +51,24 @@ void AddCuda(ordered_json* all) {
   // 0: no driver here.
   (*all)["cuda_driver"] = cudaDriverGetVersion(&number) == cudaSuccess && number > 0 ? ordered_json(CudaVersion(number))
                                                                                      : ordered_json(nullptr);
+  // Without a driver some of torch's libraries do not answer.
+  const auto ask = [](const std::function<ordered_json()>& question) {
+    try {
+      return question();
+    } catch (const std::exception&) {
+      return ordered_json(nullptr);
+    }
+  };
   const auto& hooks = at::detail::getCUDAHooks();
-  const long cudnn = hooks.versionRuntimeCuDNN();
-  (*all)["cudnn"] = fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100);
-  const uint64_t nccl = torch::cuda::nccl::version();  // 32, 16 and 16 bits
-  (*all)["nccl"] = fmt::format("{}.{}.{}", nccl >> 32, (nccl >> 16) & 0xffff, nccl & 0xffff);
-  (*all)["architectures"] = Architectures(hooks.showConfig());
+  (*all)["cudnn"] = ask([&] {
+    const long cudnn = hooks.versionRuntimeCuDNN();
+    return ordered_json(fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100));
+  });
+  (*all)["nccl"] = ask([] {
+    const uint64_t nccl = torch::cuda::nccl::version();  // 32, 16 and 16 bits
+    return ordered_json(fmt::format("{}.{}.{}", nccl >> 32, (nccl >> 16) & 0xffff, nccl & 0xffff));
+  });
+  (*all)["architectures"] = ask([&] { return ordered_json(Architectures(hooks.showConfig())); });
 }
 
 #endif
@@ -83,11 +96,16 @@ std::string Text(const ordered_json& all) {
   if (all["cuda"].is_null()) {
     text += "CUDA            none: built for CPUs (make build GPU=1 builds for GPUs)\n";
   } else {
-    const auto word = [&](const char* key) { return all[key].is_null() ? "none" : all[key].get<std::string>(); };
+    const auto word = [&](const char* key, const char* otherwise = "none") {
+      return all[key].is_null() ? otherwise : all[key].get<std::string>();
+    };
     text += fmt::format("CUDA            {}, runtime {}, driver for CUDA {}\n", word("cuda"), word("cuda_runtime"),
                         word("cuda_driver"));
-    text += fmt::format("cuDNN           {}\nNCCL            {}\narchitectures   {}\n", word("cudnn"), word("nccl"),
-                        fmt::join(all["architectures"].get<std::vector<std::string>>(), " "));
+    constexpr const char* kUnknown = "known only where there is a driver";
+    const std::string architectures =
+        all["architectures"].is_null() ? kUnknown : Join(all["architectures"].get<std::vector<std::string>>(), " ");
+    text += fmt::format("cuDNN           {}\nNCCL            {}\narchitectures   {}\n", word("cudnn", kUnknown),
+                        word("nccl", kUnknown), architectures);
   }
   text += fmt::format("GPUs            {}\n", all["gpus"].size());
   for (const ordered_json& gpu : all["gpus"]) {
