@@ -24,6 +24,7 @@
 #include "diagnose/movement.h"
 #include "diagnose/stacks.h"
 #include "launch/inspect.h"
+#include "launch/messages.h"
 #include "record/lock.h"
 #include "record/reader.h"
 #include "record/run_dir.h"
@@ -142,12 +143,12 @@ json ReadHang(const std::string& folder) {
 
 Result<Look> AskForLook(const record::LockOwner& launcher, bool pause, bool keep) {
   auto answer = launch::AskLauncher(launcher.pid, launcher.start_time,
-                                    {{"type", "stacks"}, {"pause", pause}, {"keep", keep}}, kPatience);
+                                    launch::ToJson(launch::message::Inspect{pause, keep}), kPatience);
   if (!answer.ok()) return answer.status();
-  if (answer->contains("error")) return Status(Code::kEnvironment, launch::Text(*answer, "error"));
+  if (answer->contains("error")) return Status(Code::kEnvironment, GetString(*answer, "error"));
   Look look;
   look.document = answer->value("hang", json::object());
-  const std::string folder = launch::Text(*answer, "folder");
+  const std::string folder = GetString(*answer, "folder");
   look.document["folder"] = folder;
   for (const json& row : answer->value("prints", json::array())) look.prints.push_back(diagnose::PrintFromJson(row));
   if (!folder.empty()) look.stacks = ReadStacks(ReadHang(folder));

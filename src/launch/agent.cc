@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "base/files.h"
+#include "base/sockets.h"
 #include "base/units.h"
 #include "launch/fanout.h"
 #include "launch/log_excerpt.h"
@@ -61,24 +62,24 @@ int64_t FileSize(const std::string& path) {
 
 // What torch's @record writes: {"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp":
 // "1700000000"}}}, or {"message": "text", ...}.
-void ReadErrorFile(const std::string& path, RankExit* exit) {
+void ReadErrorFile(const std::string& path, RankFindings* found) {
   auto text = ReadFile(path, 1 << 20);
   if (!text.ok()) return;
   const Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object() || !json.contains("message")) {
-    exit->error_message = text->substr(0, 4096);
+    found->error_message = text->substr(0, 4096);
     return;
   }
   const Json& message = json["message"];
   if (message.is_string()) {
-    exit->error_message = message.get<std::string>();
+    found->error_message = message.get<std::string>();
   } else {
-    exit->error_message = Text(message, "message");
+    found->error_message = GetString(message, "message");
     if (auto extra = message.find("extraInfo"); extra != message.end() && extra->is_object()) {
-      exit->error_detail = Text(*extra, "py_callstack");
-      exit->error_hint = Text(*extra, "hint");
-      exit->refused = Flag(*extra, "refused");
-      exit->error_time = std::strtod(Text(*extra, "timestamp").c_str(), nullptr);
+      found->error_detail = GetString(*extra, "py_callstack");
+      found->error_hint = GetString(*extra, "hint");
+      found->refused = GetBool(*extra, "refused");
+      found->error_time = std::strtod(GetString(*extra, "timestamp").c_str(), nullptr);
     }
   }
 }
@@ -107,39 +108,41 @@ Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<re
 Agent::~Agent() = default;
 
 void Agent::OnMessage(const Json& message) {
-  const std::string type = Text(message, "type");
-  if (type == "go") {
-    Go(message);
-  } else if (type == "stop") {
+  Receiver on(message, "node 0");
+  on.Case<message::Go>([&](const message::Go& go) { Go(go); });
+  on.Case<message::Stop>([&](const message::Stop& stop) {
     if (!active_) return;
     if (events_.silence && stop_signal_ == 0 && !std::exchange(stop_said_, true)) {
-      events_.say(fmt::format("stopping the ranks of this node: {}", Text(message, "why")));
+      events_.say(fmt::format("stopping the ranks of this node: {}", stop.why));
     }
-    Stop(static_cast<int>(Number(message, "signal", SIGTERM)), Millis(Number(message, "grace_ms", 15000)));
-  } else if (type == "stacks") {
-    watch_.Collect(message);
-  } else if (type == "finish") {
-    if (Flag(message, "discard") && own_ && options_.run.log_dir.empty()) own_->Discard(attempt_);
-    events_.finished(static_cast<int>(Number(message, "exit_code", 3)), Text(message, "reason"), Text(message, "hint"));
-  }
+    Stop(stop.signal, stop.grace);
+  });
+  on.Case<message::StacksQuestion>([&](const message::StacksQuestion& question) { watch_.Collect(question); });
+  on.Case<message::Finish>([&](const message::Finish& finish) {
+    if (finish.discard && own_ && options_.run.log_dir.empty()) own_->Discard(attempt_);
+    events_.finished(finish);
+  });
+  if (!on.status().ok()) OnCoordinatorLost(on.status().message());
 }
 
-void Agent::Go(const Json& message) {
+void Agent::Go(message::Go go) {
+  // Some platforms give node 0 itself a loopback name; the ranks here must reach it all the same.
+  if (!options_.node0_host.empty() && IsLoopbackName(go.master_addr)) go.master_addr = options_.node0_host;
   active_ = true;
-  attempt_ = static_cast<int>(Number(message, "attempt"));
-  node_ = static_cast<int>(Number(message, "node"));
+  attempt_ = go.attempt;
+  node_ = go.node;
   ended_.clear();
   held_.clear();
   ranks_.clear();
   gone_held_ = told_progress_ = stop_said_ = false;
-  world_ = static_cast<int>(Number(message, "world", 1));
-  const Status status = StartRanks(message);
+  world_ = go.world;
+  const Status status = StartRanks(go);
   if (!status.ok()) {
-    events_.send({{"type", "start_failed"}, {"why", status.message()}, {"hint", status.hint()}});
+    events_.send(ToJson(message::StartFailed{status.message(), status.hint()}));
     SendStopped({});
     return;
   }
-  events_.send({{"type", "started"}});
+  events_.send(ToJson(message::Started{}));
   WatchProgress();
   std::vector<RankWatch::Rank> watched;
   const auto pids = supervisor_.pids();
@@ -148,7 +151,7 @@ void Agent::Go(const Json& message) {
     watched.push_back({ranks_[i], pids[i], dir_->MetricsPath(ranks_[i]),
                        fmt::format("{}/nccl_trace_rank_{}", dir_->LogDir(attempt_, node_), ranks_[i])});
   }
-  watch_.Start(attempt_, node_, std::move(watched), Millis(Number(message, "pulse_ms")));
+  watch_.Start(attempt_, node_, std::move(watched), go.pulse);
   transports_.reset();
   if (options_.run.collect_nccl || options_.run.debug) {
     transports_ = std::make_unique<TransportWatch>(dir_->LogDir(attempt_, node_), ranks_, node_);
@@ -156,22 +159,20 @@ void Agent::Go(const Json& message) {
   }
 }
 
-Status Agent::StartRanks(const Json& message) {
+Status Agent::StartRanks(const message::Go& go) {
   if (authority_ != nullptr) {
     dir_ = authority_->get();
   } else if (!own_) {
-    auto dir = record::RunDir::Create(options_.run.log_dir, Text(message, "run_name"), /*authority=*/false, node_);
+    auto dir = record::RunDir::Create(options_.run.log_dir, go.run_name, /*authority=*/false, node_);
     if (!dir.ok()) return dir.status();
     own_ = std::make_unique<record::RunDir>(std::move(*dir));
     dir_ = own_.get();
   }
   LOCKSTEP_RETURN_IF_ERROR(dir_->MakeAttemptDirs(attempt_, node_));
-  ApplyTuning(message);
+  ApplyTuning(go);
   const bool node_level = options_.level == place::Level::kNode;
-  const int local_world = static_cast<int>(Number(message, "local_world", 1));
-  const int host_ranks = std::max(local_world, static_cast<int>(Number(message, "host_ranks")));
-  const int host_base = static_cast<int>(Number(message, "host_base"));
-  ShareGpus(host_base, host_ranks);
+  const int host_ranks = std::max(go.local_world, go.host_ranks);
+  ShareGpus(go.host_base, host_ranks);
   std::vector<RankBinding> bindings;
   if (options_.run.bind != Bind::kNone) {
     auto topology = ReadTopology("/sys", AllowedCpus(), options_.gpu_pci);
@@ -190,25 +191,25 @@ Status Agent::StartRanks(const Json& message) {
   std::vector<RankPlan> plans;
   for (int i = 0; i < options_.nproc; ++i) {
     WorkerIdentity who;
-    who.local_rank = node_level ? i : static_cast<int>(Number(message, "local_rank"));
-    who.rank = static_cast<int>(Number(message, "rank_base")) + i;
-    who.world_size = static_cast<int>(Number(message, "world", 1));
-    who.local_world_size = local_world;
+    who.local_rank = node_level ? i : go.local_rank;
+    who.rank = go.rank_base + i;
+    who.world_size = go.world;
+    who.local_world_size = go.local_world;
     who.node_rank = node_;
-    who.nnodes = static_cast<int>(Number(message, "nnodes", 1));
-    who.master_addr = Text(message, "master_addr");
-    who.master_port = static_cast<int>(Number(message, "master_port"));
-    who.agent_store = Flag(message, "agent_store");
+    who.nnodes = go.nnodes;
+    who.master_addr = go.master_addr;
+    who.master_port = go.master_port;
+    who.agent_store = go.agent_store;
     who.attempt = attempt_;
-    who.restart_count = static_cast<int>(Number(message, "restarts"));
+    who.restart_count = go.restarts;
     who.run_dir = dir_->path();
-    who.run_id = Text(message, "run_id");
+    who.run_id = go.run_id;
     who.error_file = dir_->ErrorFilePath(attempt_, node_, who.rank);
     who.metrics_path = dir_->MetricsPath(who.rank);
     who.log_dir_of_node = dir_->LogDir(attempt_, node_);
     if (pipes_) who.flight_pipe = *pipes_ / "rank_";
     RankPlan plan;
-    const auto slot = static_cast<size_t>(host_base + who.local_rank);
+    const auto slot = static_cast<size_t>(go.host_base + who.local_rank);
     int threads = DefaultThreads(options_.cpus, host_ranks);
     if (slot < bindings.size()) {
       plan.cpus = bindings[slot].cpus;
@@ -266,11 +267,9 @@ void Agent::ShareGpus(int host_base, int host_ranks) {
 }
 
 // Settled at the first attempt, and the same for every further one.
-void Agent::ApplyTuning(const Json& message) {
+void Agent::ApplyTuning(const message::Go& go) {
   if (!options_.tuning || std::exchange(tuned_, true)) return;
-  auto tuned = options_.tuning->Settle(Text(message, "run_id"), static_cast<int>(Number(message, "nnodes", 1)),
-                                       static_cast<int>(Number(message, "local_world", 1)), Text(message, "peer"),
-                                       kTuningPatience);
+  auto tuned = options_.tuning->Settle(go.run_id, go.nnodes, go.local_world, go.peer, kTuningPatience);
   if (!tuned) {
     events_.say(fmt::format("the machine could not be read in {} s (DNS?): going on without settings of our own",
                             kTuningPatience.count() / 1000));
@@ -308,12 +307,13 @@ void Agent::OnCoordinatorLost(const std::string& why) {
 // Without node 0's word on how the job ended.
 void Agent::FinishAlone() {
   if (lost_first_) {
-    return events_.finished(6, "lost node 0: " + lost_,
-                            "look at the network between this node and node 0, at that machine and at its log");
+    return events_.finished({6, "lost node 0: " + lost_,
+                             "look at the network between this node and node 0, at that machine and at its log", false,
+                             std::nullopt});
   }
   const std::string why = lost_.empty() ? "it does not answer" : lost_;
-  events_.finished(128 + stop_signal_, fmt::format("stopped by {}, without node 0: {}", SignalName(stop_signal_), why),
-                   "");
+  events_.finished({128 + stop_signal_, fmt::format("stopped by {}, without node 0: {}", SignalName(stop_signal_), why),
+                    "", false, std::nullopt});
 }
 
 // Who asked for the end must get it, whatever has become of node 0.
@@ -348,7 +348,7 @@ void Agent::OnSignal(int signal) {
   if (stop_signal_ != 0) {
     if (signal == SIGINT && Now() - stop_time_ > kSecondPress) {
       events_.say("second Ctrl-C: killing the ranks");
-      events_.send({{"type", "stop_request"}, {"signal", signal}, {"now", true}});
+      events_.send(ToJson(message::StopRequest{signal, true}));
       Stop(SIGKILL, Millis(0));
     }
     return;
@@ -356,7 +356,7 @@ void Agent::OnSignal(int signal) {
   stop_signal_ = signal;
   stop_time_ = Now();
   SayStopping(signal);
-  events_.send({{"type", "stop_request"}, {"signal", signal}});
+  events_.send(ToJson(message::StopRequest{signal, false}));
   // Not only on node 0's word: it may be out of reach.
   if (active_) Stop(signal, options_.run.grace);
   if (events_.silence) AwaitFinish();
@@ -380,7 +380,7 @@ void Agent::FlushHeld() {
 }
 
 void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
-  RankExit exit;
+  RankEnd exit;
   exit.rank = ended.rank;
   exit.local_rank = ended.local_rank;
   exit.pid = ended.pid;
@@ -390,9 +390,7 @@ void Agent::SendExit(const Supervisor::Ended& ended, bool after_stop) {
   exit.uptime = ended.uptime;
   exit.after_stop = after_stop;
   exit.killed = ended.killed;
-  Json message = exit.ToJson();
-  message["type"] = "exit";
-  events_.send(message);
+  events_.send(ToJson(message::Exit{exit}));
 }
 
 void Agent::OnGone(Supervisor::Gone gone) {
@@ -404,19 +402,20 @@ void Agent::OnGone(Supervisor::Gone gone) {
   SendStopped(gone_);
 }
 
-RankExit Agent::Details(const Supervisor::Ended& ended) const {
-  RankExit exit;
-  exit.rank = ended.rank;
-  exit.tail = pump_.Tail(ended.rank);
-  exit.log = dir_->LogPath(attempt_, node_, ended.rank);
+message::RankDetail Agent::Details(const Supervisor::Ended& ended) const {
+  message::RankDetail detail;
+  detail.rank = ended.rank;
+  RankFindings& found = detail.findings;
+  found.tail = pump_.Tail(ended.rank);
+  found.log = dir_->LogPath(attempt_, node_, ended.rank);
   record::MetricFollower metrics(dir_->MetricsPath(ended.rank));
   metrics.SkipToLast(kMetricsEnd);
   metrics.Read([&](const record::MetricLine& line) {
-    if (line.attempt == attempt_ && line.step) exit.step = static_cast<int64_t>(*line.step);
+    if (line.attempt == attempt_ && line.step) found.step = static_cast<int64_t>(*line.step);
   });
-  ReadErrorFile(dir_->ErrorFilePath(attempt_, node_, ended.rank), &exit);
-  if (ended.status.signal == SIGKILL && !ended.after_stop) exit.evidence = oom_.Evidence(ended.pid);
-  return exit;
+  ReadErrorFile(dir_->ErrorFilePath(attempt_, node_, ended.rank), &found);
+  if (ended.status.signal == SIGKILL && !ended.after_stop) found.evidence = oom_.Evidence(ended.pid);
+  return detail;
 }
 
 void Agent::SendStopped(const Supervisor::Gone& gone) {
@@ -427,40 +426,29 @@ void Agent::SendStopped(const Supervisor::Gone& gone) {
   TellProgress();  // its last lines may have been its first
   RecordProgress();
   if (transports_) TellTransports(transports_->Rest());
-  Json details = Json::array();
+  message::Stopped stopped;
   for (const auto& ended : ended_) {
-    if (!ended.status.success()) details.push_back(Details(ended).ToJson());
+    if (!ended.status.success()) stopped.details.push_back(Details(ended));
   }
   // The ends of the logs, for the diagnosis: those that failed by themselves first and with more of theirs.
   size_t room = kExcerpts;
   for (const bool by_itself : {true, false}) {
-    for (Json& detail : details) {
-      const auto rank = static_cast<int>(Number(detail, "rank"));
+    for (message::RankDetail& detail : stopped.details) {
       const bool told = std::any_of(ended_.begin(), ended_.end(),
-                                    [&](const auto& ended) { return ended.rank == rank && ended.after_stop; });
+                                    [&](const auto& ended) { return ended.rank == detail.rank && ended.after_stop; });
       const size_t bytes = std::min(room, by_itself ? kExcerpt : kExcerpt / 4);
       if (told == by_itself || bytes < 1024) continue;
-      LogExcerpt excerpt = ReadExcerpt(dir_->LogPath(attempt_, node_, rank), bytes);
-      room -= std::min(room, excerpt.text.size() + excerpt.earlier.size());
-      detail["first_line"] = excerpt.first_line;
-      detail["text"] = std::move(excerpt.text);
-      if (!excerpt.earlier.empty()) {
-        detail["earlier"] = std::move(excerpt.earlier);
-        detail["earlier_line"] = excerpt.earlier_line;
-      }
+      detail.excerpt = ReadExcerpt(dir_->LogPath(attempt_, node_, detail.rank), bytes);
+      room -= std::min(room, detail.excerpt.text.size() + detail.excerpt.earlier.size());
     }
   }
-  std::string words;
   for (pid_t pid : gone.stuck) {
-    words += fmt::format("{}pid {} does not die (state {}): {}", words.empty() ? "" : "; ", pid, ProcessState(pid),
-                         ProcessCommand(pid));
+    stopped.stuck += fmt::format("{}pid {} does not die (state {}): {}", stopped.stuck.empty() ? "" : "; ", pid,
+                                 ProcessState(pid), ProcessCommand(pid));
   }
   if (!lost_.empty()) return FinishAlone();
-  Json left = Json::array();
-  for (const auto& process : gone.left) {
-    left.push_back({{"rank", process.rank}, {"pid", process.pid}, {"command", process.command}});
-  }
-  events_.send({{"type", "stopped"}, {"details", details}, {"stuck", words}, {"left", std::move(left)}});
+  for (const auto& process : gone.left) stopped.left.push_back({process.rank, process.pid, process.command});
+  events_.send(ToJson(stopped));
 }
 
 void Agent::TellProgress() {
@@ -470,7 +458,7 @@ void Agent::TellProgress() {
     const bool metrics = FileSize(dir_->MetricsPath(rank)) > metrics_before_[rank];
     if (metrics || pump_.Progress(rank).any() || SecondsSince(started_) > kUptimeIsProgress) {
       told_progress_ = true;
-      events_.send({{"type", "progress"}, {"rank", rank}});
+      events_.send(ToJson(message::Progress{rank}));
       return;
     }
   }
@@ -499,7 +487,7 @@ void Agent::WatchProgress() {
 }
 
 void Agent::TellTransports(const std::vector<diagnose::Transport>& transports) {
-  if (!transports.empty()) events_.send(CommMessage(transports, node_, rdma_active_));
+  if (!transports.empty()) events_.send(ToJson(CommMessage(transports, node_, rdma_active_)));
 }
 
 void Agent::WatchTransports() {

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/loop.h"
 #include "launch/log_pump.h"
+#include "launch/messages.h"
 #include "launch/oom.h"
 #include "launch/options.h"
 #include "launch/outcome.h"
@@ -34,6 +35,7 @@ struct AgentOptions {
   int nproc = 1;
   std::string who;                 // "node 1 (pid 4711 on gpu-7)"
   std::shared_ptr<Tuning> tuning;  // null: --tune off
+  std::string node0_host;          // how this machine reaches node 0; empty where this is node 0
 };
 
 class Agent {
@@ -41,7 +43,7 @@ class Agent {
   struct Events {
     std::function<void(const Json&)> send;  // to the coordinator
     std::function<void(const std::string&)> say;
-    std::function<void(int exit_code, const std::string& reason, const std::string& hint)> finished;
+    std::function<void(const message::Finish&)> finished;
     // How long node 0's machine has acknowledged nothing; empty where the coordinator is in this process.
     std::function<Millis()> silence;
   };
@@ -60,9 +62,9 @@ class Agent {
   bool running() const { return active_; }
 
  private:
-  void Go(const Json& message);
-  Status StartRanks(const Json& message);
-  void ApplyTuning(const Json& message);
+  void Go(message::Go go);
+  Status StartRanks(const message::Go& go);
+  void ApplyTuning(const message::Go& go);
   void ShareGpus(int host_base, int host_ranks);
   void Stop(int signal, Millis grace);
   void OnEnded(const Supervisor::Ended& ended);
@@ -73,7 +75,7 @@ class Agent {
   void FlushHeld();
   void SendExit(const Supervisor::Ended& ended, bool after_stop);
   void SendStopped(const Supervisor::Gone& gone);
-  RankExit Details(const Supervisor::Ended& ended) const;
+  message::RankDetail Details(const Supervisor::Ended& ended) const;
   void TellProgress();
   void RecordProgress();
   void WatchProgress();

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/sockets.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 
@@ -114,7 +115,7 @@ Millis Connection::Silence(Millis own_delay) {
 }
 
 void Connection::Ping() {
-  if (fd_ && outgoing_.empty() && GetPeerState(fd_.get()).waiting == 0) Send({{"type", "ping"}});
+  if (fd_ && outgoing_.empty() && GetPeerState(fd_.get()).waiting == 0) Send(ToJson(message::Ping{}));
 }
 
 }  // namespace lockstep::launch

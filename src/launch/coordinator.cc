@@ -102,25 +102,26 @@ void Coordinator::Go() {
   const std::string peer = other == seats_.end() ? "" : other->second.connection->peer();
   for (auto& [index, seat] : seats_) {
     seat.started = seat.stopped = false;
-    Send(seat, {{"type", "go"},
-                {"attempt", attempt_},
-                {"restarts", policy_.used()},
-                {"max_restarts", policy_.budget()},
-                {"run_name", options_.run_name},
-                {"run_id", options_.run_id},
-                {"node", seat.node},
-                {"nnodes", nnodes()},
-                {"rank_base", seat.rank_base},
-                {"local_rank", seat.local_rank},
-                {"local_world", seat.local_world},
-                {"host_base", seat.host_base},
-                {"host_ranks", seat.host_ranks},
-                {"world", world_},
-                {"master_addr", options_.master_addr},
-                {"master_port", port},
-                {"agent_store", options_.agent_store},
-                {"peer", seat.connection ? "" : peer},
-                {"pulse_ms", StallJudge::PulseInterval(options_.stall).count()}});
+    message::Go go;
+    go.attempt = attempt_;
+    go.restarts = policy_.used();
+    go.max_restarts = policy_.budget();
+    go.run_name = options_.run_name;
+    go.run_id = options_.run_id;
+    go.node = seat.node;
+    go.nnodes = nnodes();
+    go.rank_base = seat.rank_base;
+    go.local_rank = seat.local_rank;
+    go.local_world = seat.local_world;
+    go.host_base = seat.host_base;
+    go.host_ranks = seat.host_ranks;
+    go.world = world_;
+    go.master_addr = options_.master_addr;
+    go.master_port = port;
+    go.agent_store = options_.agent_store;
+    go.peer = seat.connection ? "" : peer;
+    go.pulse = StallJudge::PulseInterval(options_.stall);
+    Send(seat, ToJson(go));
   }
   if (timer_ == 0) Tick();
 }
@@ -137,57 +138,65 @@ void Coordinator::OnMessage(int index, const Json& message) {
   if (it == seats_.end()) return;
   Seat& seat = it->second;
   seat.last_heard = Now();
-  const std::string type = Text(message, "type");
-  if (state_ == State::kFinished || type == "ping") return;
-  if (type == "started") {
-    seat.started = ran_ = true;
-  } else if (type == "progress") {
-    if (!progressed_) {
-      progressed_ = true;
-      events_.record("first_progress", {{"attempt", attempt_}, {"rank", Number(message, "rank", -1)}});
-    }
-  } else if (type == "comm") {
-    OnNetworkKnown(transports_.Add(message));
-  } else if (type == "pulse") {
-    if (Number(message, "attempt", -1) != attempt_ || !message.contains("ranks")) return;
-    std::vector<RankPulse> ranks;
-    for (const auto& row : message["ranks"]) ranks.push_back(RankPulse::FromJson(row));
-    judge_.Feed(ranks, Now());
-  } else if (type == "stacks") {
-    OnStacks(index, message);
-  } else if (type == "exit") {
-    OnExit(seat, message);
-  } else if (type == "stopped") {
-    OnStopped(seat, message);
-  } else if (type == "start_failed") {
-    if (start_failure_.ok()) {
-      start_failure_ = Status(Code::kEnvironment, fmt::format("{}: {}", seat.member.Who(), Text(message, "why")),
-                              Text(message, "hint"));
-    }
-    BeginStop(SIGTERM, "a node could not start its ranks");
-  } else if (type == "stop_request") {
-    const int signal = static_cast<int>(Number(message, "signal", SIGTERM));
-    if (stop_signal_ == 0) {
-      stop_signal_ = signal;
-      stop_why_ = fmt::format("{} at {}", SignalName(signal), seat.member.Who());
-      events_.record("signal", {{"signal", signal}, {"by", seat.member.Who()}});
-      if (seat.connection) events_.say(fmt::format("{}: stopping the job", stop_why_));
-    }
-    if (Flag(message, "now")) options_.grace = Millis(0);
-    if (state_ == State::kRunning || state_ == State::kStopping) {
-      BeginStop(signal, stop_why_);
-      return GiveUpOnUnreachable();
-    }
-    Outcome outcome;
-    outcome.end = End::kStopped;
-    outcome.exit_code = 128 + stop_signal_;
-    outcome.reason = "stopped by " + stop_why_;
-    Finish(std::move(outcome));
-  }
+  if (state_ == State::kFinished) return;
+  Receiver on(message, seat.connection ? fmt::format("{} at {}", seat.member.Who(), seat.connection->peer())
+                                       : seat.member.Who());
+  on.Case<message::Started>([&](const auto&) { seat.started = ran_ = true; });
+  on.Case<message::Progress>([&](const message::Progress& progress) {
+    if (std::exchange(progressed_, true)) return;
+    events_.record("first_progress", {{"attempt", attempt_}, {"rank", progress.rank}});
+  });
+  on.Case<message::Comm>([&](const message::Comm& comm) { OnNetworkKnown(transports_.Add(comm)); });
+  on.Case<message::Pulse>([&](const message::Pulse& pulse) {
+    if (pulse.attempt == attempt_) judge_.Feed(pulse.ranks, Now());
+  });
+  on.Case<message::Stacks>([&](const message::Stacks& stacks) { OnStacks(index, stacks); });
+  on.Case<message::Exit>([&](const message::Exit& exit) { OnExit(seat, exit.end); });
+  on.Case<message::Stopped>([&](const message::Stopped& stopped) { OnStopped(seat, stopped); });
+  on.Case<message::StartFailed>([&](const message::StartFailed& failed) { OnStartFailed(seat, failed); });
+  on.Case<message::StopRequest>([&](const message::StopRequest& request) { OnStopRequest(seat, request); });
+  if (!on.status().ok()) OnMalformed(index, seat, on.status());
 }
 
-void Coordinator::OnExit(Seat& seat, const Json& message) {
-  RankExit exit = RankExit::FromJson(message);
+// A launcher whose words cannot be read is of no use to the job, like one that has left.
+void Coordinator::OnMalformed(int index, Seat& seat, const Status& why) {
+  if (!seat.connection) {
+    events_.say(why.ToString());
+    return BeginStop(SIGTERM, "a message of this launcher could not be read");
+  }
+  seat.connection->Close();
+  OnClosed(index, why.message());
+}
+
+void Coordinator::OnStartFailed(Seat& seat, const message::StartFailed& failed) {
+  if (start_failure_.ok()) {
+    start_failure_ = Status(Code::kEnvironment, fmt::format("{}: {}", seat.member.Who(), failed.why), failed.hint);
+  }
+  BeginStop(SIGTERM, "a node could not start its ranks");
+}
+
+void Coordinator::OnStopRequest(Seat& seat, const message::StopRequest& request) {
+  if (stop_signal_ == 0) {
+    stop_signal_ = request.signal;
+    stop_why_ = fmt::format("{} at {}", SignalName(request.signal), seat.member.Who());
+    events_.record("signal", {{"signal", request.signal}, {"by", seat.member.Who()}});
+    if (seat.connection) events_.say(fmt::format("{}: stopping the job", stop_why_));
+  }
+  if (request.now) options_.grace = Millis(0);
+  if (state_ == State::kRunning || state_ == State::kStopping) {
+    BeginStop(request.signal, stop_why_);
+    return GiveUpOnUnreachable();
+  }
+  Outcome outcome;
+  outcome.end = End::kStopped;
+  outcome.exit_code = 128 + stop_signal_;
+  outcome.reason = "stopped by " + stop_why_;
+  Finish(std::move(outcome));
+}
+
+void Coordinator::OnExit(Seat& seat, const RankEnd& end) {
+  RankExit exit;
+  static_cast<RankEnd&>(exit) = end;
   ran_ = true;
   exit.node = seat.node;
   exit.host = seat.member.host;
@@ -218,44 +227,27 @@ void Coordinator::OnExit(Seat& seat, const Json& message) {
 }
 
 // A node's ranks are all gone. It brings what only it knows: last log lines, error files, the kernel's word.
-void Coordinator::OnStopped(Seat& seat, const Json& message) {
-  if (auto details = message.find("details"); details != message.end() && details->is_array()) {
-    for (const auto& detail : *details) {
-      const RankExit more = RankExit::FromJson(detail);
-      if (std::string text = Text(detail, "text"); !text.empty()) {
-        excerpts_[more.rank] = {std::move(text), static_cast<uint64_t>(Number(detail, "first_line", 1)),
-                                Text(detail, "earlier"), static_cast<uint64_t>(Number(detail, "earlier_line", 1))};
-      }
-      for (RankExit& exit : exits_) {
-        if (exit.rank != more.rank) continue;
-        exit.error_message = more.error_message;
-        exit.error_detail = more.error_detail;
-        exit.error_hint = more.error_hint;
-        exit.step = more.step;
-        exit.refused = more.refused;
-        exit.error_time = more.error_time;
-        exit.evidence = more.evidence;
-        exit.tail = more.tail;
-        exit.log = more.log;
-      }
+void Coordinator::OnStopped(Seat& seat, const message::Stopped& stopped) {
+  for (const message::RankDetail& detail : stopped.details) {
+    if (!detail.excerpt.text.empty()) excerpts_[detail.rank] = detail.excerpt;
+    for (RankExit& exit : exits_) {
+      if (exit.rank == detail.rank) static_cast<RankFindings&>(exit) = detail.findings;
     }
   }
-  if (const std::string stuck = Text(message, "stuck"); !stuck.empty()) {
-    events_.say(fmt::format("warning: {}: {}", seat.member.Who(), stuck));
-  }
-  TellLeftRunning(seat, message);
+  if (!stopped.stuck.empty()) events_.say(fmt::format("warning: {}: {}", seat.member.Who(), stopped.stuck));
+  TellLeftRunning(seat, stopped.left);
   seat.stopped = true;
   CheckStopped();
 }
 
 // Processes that outlived ranks that succeeded: their owner may have counted on them.
-void Coordinator::TellLeftRunning(const Seat& seat, const Json& message) {
-  const auto left = message.find("left");
-  if (left == message.end() || !left->is_array() || left->empty()) return;
-  std::map<int64_t, std::vector<std::string>> by_rank;
-  for (const auto& process : *left) {
-    by_rank[Number(process, "rank", -1)].push_back(
-        fmt::format("{} (pid {})", Printable(Text(process, "command"), 120), Number(process, "pid")));
+void Coordinator::TellLeftRunning(const Seat& seat, const std::vector<message::LeftProcess>& left) {
+  if (left.empty()) return;
+  Json rows = Json::array();
+  std::map<int, std::vector<std::string>> by_rank;
+  for (const message::LeftProcess& process : left) {
+    by_rank[process.rank].push_back(fmt::format("{} (pid {})", Printable(process.command, 120), process.pid));
+    rows.push_back({{"rank", process.rank}, {"pid", process.pid}, {"command", process.command}});
   }
   for (auto& [rank, processes] : by_rank) {
     const size_t count = processes.size();
@@ -265,7 +257,7 @@ void Coordinator::TellLeftRunning(const Seat& seat, const Json& message) {
                             Count(static_cast<int64_t>(count), "process", "processes"), count == 1 ? "was" : "were",
                             fmt::join(processes, ", "), count > 4 ? fmt::format(" and {} more", count - 4) : ""));
   }
-  events_.record("left_running", {{"attempt", attempt_}, {"node", seat.node}, {"processes", *left}});
+  events_.record("left_running", {{"attempt", attempt_}, {"node", seat.node}, {"processes", std::move(rows)}});
 }
 
 void Coordinator::BeginStop(int signal, const std::string& why) {
@@ -277,7 +269,7 @@ void Coordinator::BeginStop(int signal, const std::string& why) {
   } else if (state_ != State::kStopping) {
     return;
   }
-  Broadcast({{"type", "stop"}, {"signal", signal}, {"grace_ms", options_.grace.count()}, {"why", why}});
+  Broadcast(ToJson(message::Stop{signal, options_.grace, why}));
   CheckStopped();
 }
 
@@ -361,12 +353,8 @@ void Coordinator::Finish(Outcome outcome) {
   std::sort(outcome.killed.begin(), outcome.killed.end());
   const bool refused = outcome.end == End::kEnvironment && start_failure_.ok() && attempt_ == options_.first_attempt;
   outcome.started = ran_ && !refused;
-  Json finish = {{"type", "finish"},
-                 {"exit_code", outcome.exit_code},
-                 {"reason", outcome.reason},
-                 {"hint", outcome.hint},
-                 {"discard", !outcome.started}};
-  if (outcome.end == End::kFailed && !outcome.failures.empty()) finish["failure"] = outcome.failures.front().ToJson();
+  message::Finish finish{outcome.exit_code, outcome.reason, outcome.hint, !outcome.started, std::nullopt};
+  if (outcome.end == End::kFailed && !outcome.failures.empty()) finish.failure = outcome.failures.front();
   bool remote = false;
   for (auto& [index, seat] : seats_) {
     if (!seat.connection) continue;
@@ -375,7 +363,7 @@ void Coordinator::Finish(Outcome outcome) {
       continue;
     }
     remote = true;
-    Send(seat, finish);
+    Send(seat, ToJson(finish));
     seat.connection->CloseAfterFlush(kGoodbye);
   }
   if (!remote) return events_.finished(outcome);

@@ -20,6 +20,7 @@
 #include "launch/connection.h"
 #include "launch/log_excerpt.h"
 #include "launch/member.h"
+#include "launch/messages.h"
 #include "launch/outcome.h"
 #include "launch/reception.h"
 #include "launch/restart.h"
@@ -104,9 +105,12 @@ class Coordinator {
   void TakeSeat(Member member, std::unique_ptr<Connection> connection);
   void OnMessage(int index, const Json& message);
   void OnClosed(int index, const std::string& why);
-  void OnExit(Seat& seat, const Json& message);
-  void OnStopped(Seat& seat, const Json& message);
-  void TellLeftRunning(const Seat& seat, const Json& message);
+  void OnStartFailed(Seat& seat, const message::StartFailed& failed);
+  void OnStopRequest(Seat& seat, const message::StopRequest& request);
+  void OnExit(Seat& seat, const RankEnd& end);
+  void OnStopped(Seat& seat, const message::Stopped& stopped);
+  void TellLeftRunning(const Seat& seat, const std::vector<message::LeftProcess>& left);
+  void OnMalformed(int index, Seat& seat, const Status& why);
   void OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict);
 
   void CheckGathered();
@@ -135,7 +139,7 @@ class Coordinator {
   // coordinator_stall.cc
   void CheckStall();
   void BeginInspection(bool pause);
-  void OnStacks(int index, const Json& message);
+  void OnStacks(int index, const message::Stacks& stacks);
   void CheckInspection();
   void FinishInspection();
   // What Python itself wrote when it was aborted may say more than could be seen from outside.

@@ -279,7 +279,7 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
                              {"why", outcome.reason},
                              {"left", policy_.budget() - policy_.used()},
                              {"pause", verdict.pause.count() / 1000.0},
-                             {"failure", outcome.failures.empty() ? Json() : outcome.failures.front().ToJson()}});
+                             {"failure", outcome.failures.empty() ? Json() : ToJson(outcome.failures.front())}});
   if (!outcome.diagnosis_text.empty()) events_.say(Short(*diagnosis));
   events_.say(fmt::format("{}; {} in {:.1f} s", outcome.reason, verdict.why, verdict.pause.count() / 1000.0));
   state_ = State::kBackingOff;

@@ -91,7 +91,7 @@ void Coordinator::TellWaiting() {
   last_told_ = Now();
   for (auto& [index, seat] : seats_) {
     if (seat.connection) {
-      Send(seat, {{"type", "waiting"}, {"joined", seats_.size()}, {"count", self_.count}, {"missing", missing}});
+      Send(seat, ToJson(message::Waiting{static_cast<int>(seats_.size()), self_.count, missing}));
     }
   }
 }

@@ -68,28 +68,23 @@ void Coordinator::BeginInspection(bool pause) {
   for (auto& [index, seat] : seats_) {
     if (seat.stopped) continue;
     inspection_.missing.insert(index);
-    Send(seat, {{"type", "stacks"}, {"id", inspection_.id}, {"pause", pause}, {"limit_ms", kLook.count()}});
+    Send(seat, ToJson(message::StacksQuestion{inspection_.id, pause, kLook}));
   }
   CheckInspection();
 }
 
-void Coordinator::OnStacks(int index, const Json& message) {
-  if (!inspection_.running || Number(message, "id", -1) != inspection_.id) return;
+void Coordinator::OnStacks(int index, const message::Stacks& stacks) {
+  if (!inspection_.running || stacks.id != inspection_.id) return;
   inspection_.missing.erase(index);
   const std::string host = seats_.count(index) != 0 ? seats_[index].member.host : "";
-  if (auto rows = message.find("ranks"); rows != message.end() && rows->is_array()) {
-    for (const auto& row : *rows) {
-      diagnose::ProcessStacks process = diagnose::StacksFromJson(row);
-      process.host = host;
-      inspection_.found.push_back(std::move(process));
-    }
+  for (const Json& row : stacks.ranks) {
+    diagnose::ProcessStacks process = diagnose::StacksFromJson(row);
+    process.host = host;
+    inspection_.found.push_back(std::move(process));
   }
-  if (auto last = message.find("collectives"); last != message.end() && last->is_object()) {
-    for (const auto& [rank, words] : last->items()) {
-      if (words.is_string()) inspection_.collectives[std::atoi(rank.c_str())] = words.get<std::string>();
-    }
-  }
-  if (const std::string ras = Text(message, "ras"); !ras.empty() && inspection_.ras.empty()) inspection_.ras = ras;
+  for (const auto& [rank, words] : stacks.collectives) inspection_.collectives[rank] = words;
+  if (inspection_.ras.empty()) inspection_.ras = stacks.ras;
+  if (!stacks.error.empty()) events_.say(fmt::format("warning: {}: its stacks are incomplete: {}", host, stacks.error));
   CheckInspection();
 }
 

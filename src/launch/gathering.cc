@@ -8,6 +8,7 @@
 
 #include "base/sockets.h"
 #include "launch/link.h"
+#include "launch/messages.h"
 #include "launch/reception.h"
 #include "launch/seat.h"
 
@@ -19,12 +20,6 @@ constexpr Millis kPatience{2000};  // a gang that meets within this time needs n
 constexpr Millis kTurn{50};
 constexpr Millis kGoodbye{2000};
 constexpr Millis kMargin{5000};  // what a member grants node 0 beyond the slowest member
-
-Status Over(const Json& message) {
-  const auto code = static_cast<Code>(Number(message, "code", static_cast<int>(Code::kRendezvous)));
-  return Status(code == Code::kOk ? Code::kRendezvous : code, Text(message, "why", "node 0 ended the meeting"),
-                Text(message, "hint"));
-}
 
 std::string AddressOf(const std::string& peer) {
   const auto parsed = ParseHostPort(peer);
@@ -91,11 +86,11 @@ class HostGathering : public Gathering {
       if (waited < kPatience) continue;
       events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", seats_.size(), self_.count,
                                  SeatWord(self_.level), (options_.join_timeout - waited).count() / 1000.0, missing));
-      Broadcast({{"type", "waiting"}, {"joined", seats_.size()}, {"count", self_.count}, {"missing", missing}});
+      Broadcast(ToJson(message::Waiting{static_cast<int>(seats_.size()), self_.count, missing}));
     }
     events_.status("");
     for (auto& [index, seat] : seats_) {
-      if (seat.connection) seat.connection->Send({{"type", "seated"}, {"index", index}});
+      if (seat.connection) seat.connection->Send(ToJson(message::Seated{index}));
     }
     gathered_ = true;
     return {};
@@ -138,7 +133,7 @@ class HostGathering : public Gathering {
     }
     Json answer = at_zero(all);
     if (!lost_.ok()) return End(lost_);
-    Broadcast({{"type", "round"}, {"n", round_}, {"document", answer}});
+    Broadcast(ToJson(message::Round{round_, answer}));
     return answer;
   }
 
@@ -203,17 +198,19 @@ class HostGathering : public Gathering {
 
   void OnMessage(int index, const Json& message) {
     OneSeat& seat = seats_[index];
-    const std::string type = Text(message, "type");
-    if (type == "document") {
-      const auto n = static_cast<int>(Number(message, "n"));
+    Receiver on(message, seat.member.Who());
+    on.Case<message::Document>([&](message::Document& document) {
       // At most one round ahead: a member waits for the answer before it goes on.
-      if (n >= round_ && n <= round_ + 1) seat.documents[n] = message.value("document", Json());
-    } else if (type == "clock" && seat.clock_left > 0) {
-      if (auto time = message.find("time"); time != message.end() && time->is_number()) {
-        seat.clock.push_back({seat.clock_sent, time->get<double>(), UnixSeconds()});
-      }
+      if (document.n >= round_ && document.n <= round_ + 1) seat.documents[document.n] = std::move(document.document);
+    });
+    on.Case<message::ClockAnswer>([&](const message::ClockAnswer& clock) {
+      if (seat.clock_left <= 0) return;
+      seat.clock.push_back({seat.clock_sent, clock.time, UnixSeconds()});
       if (--seat.clock_left > 0) AskClock(seat);
-    }
+    });
+    if (on.status().ok() || !seat.connection) return;
+    seat.connection->Close();
+    OnClosed(index, on.status().message());
   }
 
   void OnClosed(int index, const std::string& why) {
@@ -236,7 +233,7 @@ class HostGathering : public Gathering {
 
   void AskClock(OneSeat& seat) {
     seat.clock_sent = UnixSeconds();
-    seat.connection->Send({{"type", "clock"}, {"n", seat.clock_left}});
+    seat.connection->Send(ToJson(message::ClockQuestion{seat.clock_left}));
   }
 
   // Keeps something unacknowledged on every wire, so that a dead machine is noticed.
@@ -262,10 +259,7 @@ class HostGathering : public Gathering {
   }
 
   Status End(const Status& status) {
-    Broadcast({{"type", "over"},
-               {"why", status.message()},
-               {"hint", status.hint()},
-               {"code", static_cast<int>(status.code())}});
+    Broadcast(ToJson(message::Over{status.message(), status.hint(), static_cast<int>(status.code())}));
     events_.status("");
     return status;
   }
@@ -322,7 +316,7 @@ class GuestGathering : public Gathering {
 
   Result<Json> Round(const Json& mine, const AtZero&, Millis patience) override {
     ++round_;
-    link_->Send({{"type", "document"}, {"n", round_}, {"document", mine}});
+    link_->Send(ToJson(message::Document{round_, mine}));
     const TimePoint deadline = Now() + 2 * patience + kMargin;
     while (ended_.ok() && answered_ < round_) {
       if (Now() >= deadline) {
@@ -337,20 +331,19 @@ class GuestGathering : public Gathering {
 
  private:
   void OnMessage(const Json& message) {
-    const std::string type = Text(message, "type");
-    if (type == "waiting") {
-      events_.status(fmt::format("joined; {} of {} are here, missing: {}", Number(message, "joined"),
-                                 Number(message, "count"), Text(message, "missing")));
-    } else if (type == "seated") {
-      index_ = static_cast<int>(Number(message, "index", -1));
-    } else if (type == "clock") {
-      link_->Send({{"type", "clock"}, {"n", Number(message, "n")}, {"time", UnixSeconds()}});
-    } else if (type == "round") {
-      answered_ = static_cast<int>(Number(message, "n"));
-      answer_ = message.value("document", Json());
-    } else if (type == "over") {
-      ended_ = Over(message);
-    }
+    Receiver on(message, "node 0");
+    on.Case<message::Waiting>([&](const message::Waiting& waiting) { events_.status(waiting.Text()); });
+    on.Case<message::Seated>([&](const message::Seated& seated) { index_ = seated.index; });
+    on.Case<message::ClockQuestion>([&](const message::ClockQuestion& question) {
+      link_->Send(ToJson(message::ClockAnswer{question.n, UnixSeconds()}));
+    });
+    on.Case<message::Round>([&](message::Round& round) {
+      answered_ = round.n;
+      answer_ = std::move(round.document);
+    });
+    on.Case<message::Over>(
+        [&](const message::Over& over) { ended_ = Status(static_cast<Code>(over.code), over.why, over.hint); });
+    if (!on.status().ok()) ended_ = on.status();
   }
 
   Loop loop_;

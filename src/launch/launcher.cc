@@ -109,7 +109,6 @@ class Launcher {
   bool hosts_ = false;
   double started_ = UnixSeconds();
   TimePoint start_ = Now();
-  std::optional<RankExit> first_failure_;  // as node 0 told it
   int exit_code_ = 3;
 };
 
@@ -241,9 +240,10 @@ Status Launcher::Host() {
           [this](const Outcome& outcome) { OnFinished(outcome); },
           [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); }});
   inspect_ = std::make_unique<InspectServer>(loop_, [this](const Json& question, InspectServer::Reply reply) {
-    if (Text(question, "type") == "stacks") {
-      coordinator_->Inspect(Flag(question, "pause"), Flag(question, "keep"), std::move(reply));
-    }
+    Receiver on(question, "a program on this machine");
+    on.Case<message::Inspect>(
+        [&](const message::Inspect& asked) { coordinator_->Inspect(asked.pause, asked.keep, reply); });
+    if (!on.status().ok()) reply({{"type", "hang"}, {"error", on.status().message()}});
   });
   if (listener_) coordinator_->Serve(std::move(listener_));
   coordinator_->Start([this](const Json& message) { agent_->OnMessage(message); });
@@ -293,22 +293,13 @@ void Launcher::FollowCoordinator() {
   options.node_timeout = plan_.options.node_timeout;
   link_ = std::make_unique<Link>(
       loop_, options, self_,
-      Link::Events{[this](Json message) {
-                     if (Text(message, "type") == "waiting") {
-                       pump_->SetStatus(fmt::format("lockstep: joined; {} of {} are here, missing: {}",
-                                                    Number(message, "joined"), Number(message, "count"),
-                                                    Text(message, "missing")));
-                       return;
-                     }
-                     if (Text(message, "type") == "go") {
-                       pump_->SetStatus("");
-                       // Some platforms give node 0 itself a loopback name; the ranks here must reach it all the same.
-                       if (IsLoopbackName(Text(message, "master_addr"))) message["master_addr"] = LauncherHost(plan_);
-                     }
-                     if (auto failure = message.find("failure"); failure != message.end() && failure->is_object()) {
-                       first_failure_ = RankExit::FromJson(*failure);
-                     }
-                     agent_->OnMessage(message);
+      Link::Events{[this](const Json& message) {
+                     Receiver on(message, "node 0");
+                     on.Case<message::Waiting>(
+                         [&](const message::Waiting& waiting) { pump_->SetStatus("lockstep: " + waiting.Text()); });
+                     if (!on.status().ok()) return agent_->OnCoordinatorLost(on.status().message());
+                     if (TypeOf(message) == message::Go::kType) pump_->SetStatus("");
+                     if (!on.taken()) agent_->OnMessage(message);
                    },
                    [this](const Status& status) {
                      Say(status.ToString());
@@ -382,7 +373,7 @@ std::string Launcher::KeepHang(const Json& hang, const std::vector<diagnose::Pro
   }
   (void)WriteFileAtomic(folder + "/hang.json", whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", 0644,
                         Durability::kProcess);
-  if (const std::string ras = Text(hang, "ras"); !ras.empty()) {
+  if (const std::string ras = GetString(hang, "ras"); !ras.empty()) {
     (void)WriteFileAtomic(folder + "/ras.txt", ras, 0644, Durability::kProcess);
   }
   return folder;
@@ -442,29 +433,30 @@ int Launcher::Run() {
   agent_options.cpus = plan_.cpus;
   agent_options.gpu_pci = plan_.gpu_pci;
   agent_options.level = self_.level;
+  if (!hosts_) agent_options.node0_host = LauncherHost(plan_);
   agent_options.nproc = self_.nproc;
   agent_options.who = self_.Who();
   agent_options.tuning = Tuning::Start(plan_);
-  agent_ =
-      std::make_unique<Agent>(loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
-                              Agent::Events{[this](const Json& message) {
-                                              if (coordinator_) {
-                                                loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
-                                              } else {
-                                                link_->Send(message);
-                                              }
-                                            },
-                                            [this](const std::string& text) { Say(text); },
-                                            [this](int code, const std::string& reason, const std::string& hint) {
-                                              if (link_) link_->Done();
-                                              Say(fmt::format("the job ended with exit code {}: {}{}", code, reason,
-                                                              hint.empty() ? "" : "\n  do: " + hint));
-                                              if (code != 0 && code != kResumeMe) {
-                                                TellParent(reason, first_failure_ ? &*first_failure_ : nullptr);
-                                              }
-                                              Exit(code);
-                                            },
-                                            hosts_ ? std::function<Millis()>() : [this] { return link_->Silence(); }});
+  agent_ = std::make_unique<Agent>(
+      loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
+      Agent::Events{[this](const Json& message) {
+                      if (coordinator_) {
+                        loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
+                      } else {
+                        link_->Send(message);
+                      }
+                    },
+                    [this](const std::string& text) { Say(text); },
+                    [this](const message::Finish& end) {
+                      if (link_) link_->Done();
+                      Say(fmt::format("the job ended with exit code {}: {}{}", end.exit_code, end.reason,
+                                      end.hint.empty() ? "" : "\n  do: " + end.hint));
+                      if (end.exit_code != 0 && end.exit_code != kResumeMe) {
+                        TellParent(end.reason, end.failure ? &*end.failure : nullptr);
+                      }
+                      Exit(end.exit_code);
+                    },
+                    hosts_ ? std::function<Millis()>() : [this] { return link_->Silence(); }});
   WatchSignals();
   if (hosts_) {
     const Status hosted = Host();

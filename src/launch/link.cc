@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "launch/auth.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -90,25 +91,23 @@ void Link::OnConnected() {
 
 void Link::OnMessage(const Json& message) {
   last_heard_ = Now();
-  const std::string type = Text(message, "type");
-  if (type == "refuse") {
-    return Fail(
-        Status(Code::kRendezvous,
-               fmt::format("{}:{} refused {}: {}", options_.host, options_.port, self_.Who(), Text(message, "why")),
-               Text(message, "hint")));
-  }
-  if (joined_) return events_.message(message);
-  if (type == "challenge" && server_nonce_.empty()) {
-    server_nonce_ = Text(message, "nonce");
+  Receiver on(message, fmt::format("{}:{}", options_.host, options_.port));
+  on.Case<message::Refuse>([&](const message::Refuse& refuse) {
+    Fail(Status(Code::kRendezvous,
+                fmt::format("{}:{} refused {}: {}", options_.host, options_.port, self_.Who(), refuse.why),
+                refuse.hint));
+  });
+  if (joined_ && !on.taken()) return events_.message(message);
+  on.Case<message::Challenge>([&](const message::Challenge& challenge) {
+    if (!server_nonce_.empty()) return;
+    server_nonce_ = challenge.nonce;
     nonce_ = MakeNonce();
-    const std::string claims = self_.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace);
-    connection_->Send({{"type", "hello"},
-                       {"nonce", nonce_},
-                       {"claims", claims},
-                       {"has_token", !options_.token.empty()},
-                       {"proof", Proof(options_.token, {"client", server_nonce_, nonce_, claims})}});
-  } else if (type == "welcome") {
-    if (!SameProof(Text(message, "proof"), Proof(options_.token, {"server", nonce_, server_nonce_}))) {
+    const std::string claims = ToJsonLine(ToJson(self_));
+    connection_->Send(ToJson(message::Hello{nonce_, claims, !options_.token.empty(),
+                                            Proof(options_.token, {"client", server_nonce_, nonce_, claims})}));
+  });
+  on.Case<message::Welcome>([&](const message::Welcome& welcome) {
+    if (!SameProof(welcome.proof, Proof(options_.token, {"server", nonce_, server_nonce_}))) {
       return Fail(Status(Code::kRendezvous,
                          fmt::format("{}:{} does not know the job token", options_.host, options_.port),
                          "something else answers there; check the master address and port"));
@@ -116,7 +115,8 @@ void Link::OnMessage(const Json& message) {
     joined_ = true;
     connection_->set_limit(kFrameLimit);
     events_.status("");
-  }
+  });
+  if (!on.status().ok()) Fail(on.status());
 }
 
 void Link::OnClosed(const std::string& why) {

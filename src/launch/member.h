@@ -1,11 +1,12 @@
 // A launcher as the others see it: what it claims when it joins the rendezvous. On node level one member is one node;
-// on process level one member is one rank. A plain value with its JSON form (docs/formats/rendezvous.md).
+// on process level one member is one rank. A plain value; messages.h has its JSON form.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "launch/fields.h"
 #include "launch/wire.h"
 #include "place/placement.h"
 
@@ -28,12 +29,21 @@ struct Member {
   bool has_token = false;
   std::vector<std::string> command;  // program and arguments, to show where nodes differ
 
-  Json ToJson() const;
-  static Result<Member> FromJson(const Json& json);
   // "node 1 (pid 4711 on gpu-7)", "rank 3 (pid 4711 on gpu-7)".
   std::string Who() const;
   // "node 1" or "rank 3".
   std::string Seat() const;
+
+  static constexpr int kMostMembers = 1 << 20;
+  static constexpr int kMostProcs = 4096;
+  LOCKSTEP_FIELDS(visit("index", self.index, Range{-1, kMostMembers}),
+                  visit("count", self.count, Range{1, kMostMembers}), visit("level", self.level),
+                  visit("nproc", self.nproc, Range{1, kMostProcs}), visit("world", self.world, Range{-1, kMostMembers}),
+                  visit("local_rank", self.local_rank, Range{-1, kMostProcs}),
+                  visit("local_world", self.local_world, Range{-1, kMostProcs}),
+                  visit("node_rank", self.node_rank, Range{-1, kMostMembers}), visit("job", self.job),
+                  visit("host", self.host), visit("boot_id", self.boot_id), visit("version", self.version),
+                  visit("pid", self.pid), visit("has_token", self.has_token), visit("command", self.command))
 };
 
 // "node" or "rank".

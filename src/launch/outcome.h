@@ -6,29 +6,32 @@
 #include <string>
 #include <vector>
 
+#include "launch/fields.h"
 #include "launch/wire.h"
 
 namespace lockstep::launch {
 
 constexpr int kResumeMe = 75;  // exit code of a rank that saved its state and asks to be started again
 
-// One rank's end, as its agent saw it.
-struct RankExit {
+// One rank's end, as its agent saw it at once.
+struct RankEnd {
   int rank = -1;
   int local_rank = -1;
-  int node = -1;
-  std::string host;
   int64_t pid = 0;
   int code = 0;
   int signal = 0;
   bool core_dumped = false;
   bool after_stop = false;  // ended after the job began to stop
-  bool told = false;        // ended after it was itself told to stop
   bool killed = false;      // did not end within the grace period, and was killed
   double uptime = 0;
-  double time = 0;        // when the coordinator heard of it, seconds since 1970
-  double error_time = 0;  // time stamp inside its error file, 0: none
-  // Filled when its node has stopped:
+  LOCKSTEP_FIELDS(visit("rank", self.rank), visit("local_rank", self.local_rank), visit("pid", self.pid),
+                  visit("exit_code", self.code), visit("signal", self.signal), visit("core_dumped", self.core_dumped),
+                  visit("uptime", self.uptime), visit("after_stop", self.after_stop), visit("killed", self.killed))
+};
+
+// What its node finds when all its ranks are gone.
+struct RankFindings {
+  double error_time = 0;        // time stamp inside its error file, 0: none
   std::string error_message;    // of TORCHELASTIC_ERROR_FILE
   std::string error_detail;     // its traceback
   std::string error_hint;       // what to do, where the program says it (our engine does)
@@ -37,11 +40,23 @@ struct RankExit {
   std::string evidence;         // kernel's or cgroup's word on an OOM kill
   std::string tail;             // last log lines
   std::string log;              // path on its node
+  LOCKSTEP_FIELDS(visit("error_time", self.error_time), visit("error_message", self.error_message),
+                  visit("error_detail", self.error_detail), visit("error_hint", self.error_hint),
+                  visit("step", self.step), visit("refused", self.refused), visit("evidence", self.evidence),
+                  visit("tail", self.tail), visit("log", self.log))
+};
+
+// Both, as the coordinator keeps them.
+struct RankExit : RankEnd, RankFindings {
+  int node = -1;
+  std::string host;
+  bool told = false;  // ended after it was itself told to stop
+  double time = 0;    // when the coordinator heard of it, seconds since 1970
 
   bool success() const { return code == 0 && signal == 0; }
   std::string Describe() const;  // "exit code 1", "SIGKILL (signal 9)"
-  Json ToJson() const;
-  static RankExit FromJson(const Json& json);
+  LOCKSTEP_FIELDS(RankEnd::Each(self, visit), visit("node", self.node), visit("host", self.host),
+                  RankFindings::Each(self, visit))
 };
 
 // "rank 3 on node 1 (gpu-1) failed first: exit code 1"; of a job of one rank it says no "first".

@@ -156,9 +156,9 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
       lock.unlock();
       std::erase_if(
           all, [&](const Followed& one) { return std::find(over.begin(), over.end(), one.rank.rank) != over.end(); });
-      Json rows = Json::array();
-      for (Followed& one : all) rows.push_back(Look(pump, number, &one).ToJson());
-      Post({{"type", "pulse"}, {"attempt", number}, {"ranks", std::move(rows)}});
+      message::Pulse pulse{number, {}};
+      for (Followed& one : all) pulse.ranks.push_back(Look(pump, number, &one));
+      Post(ToJson(pulse));
       lock.lock();
       told = std::max(told, answers);
       wake.notify_all();
@@ -215,7 +215,7 @@ void RankWatch::Ended(int rank) {
   shared_->ended.push_back(rank);
 }
 
-void RankWatch::Collect(const Json& request) {
+void RankWatch::Collect(const message::StacksQuestion& question) {
   std::vector<diagnose::StackTarget> targets;
   std::vector<diagnose::FlightSource> flights;
   {
@@ -227,28 +227,26 @@ void RankWatch::Collect(const Json& request) {
     }
   }
   diagnose::StackOptions options;
-  options.pause = Flag(request, "pause");
-  options.all = Millis(Number(request, "limit_ms", 15000));
-  StartQuietThread([shared = shared_, targets, flights, options, id = Number(request, "id")] {
-    Json message = {{"type", "stacks"}, {"id", id}};
+  options.pause = question.pause;
+  options.all = question.limit;
+  StartQuietThread([shared = shared_, targets, flights, options, id = question.id] {
+    message::Stacks answer;
+    answer.id = id;
     shared->TellNow();
     try {
       std::vector<diagnose::ProcessStacks> found = diagnose::CollectStacks(targets, options);
       for (int level = 0; level < 3; ++level) {
         Shrink(&found, level);
-        Json rows = Json::array();
-        for (const auto& process : found) rows.push_back(diagnose::ToJson(process));
-        message["ranks"] = std::move(rows);
-        if (message.dump(-1, ' ', false, Json::error_handler_t::replace).size() < kMessageLimit) break;
+        answer.ranks.clear();
+        for (const auto& process : found) answer.ranks.push_back(diagnose::ToJson(process));
+        if (ToJsonLine(ToJson(answer)).size() < kMessageLimit) break;
       }
-      Json last = Json::object();
-      for (const auto& [rank, words] : diagnose::LastCollectives(flights)) last[std::to_string(rank)] = words;
-      message["collectives"] = std::move(last);
-      message["ras"] = diagnose::AskRas();
+      for (const auto& [rank, words] : diagnose::LastCollectives(flights)) answer.collectives[rank] = words;
+      answer.ras = diagnose::AskRas();
     } catch (const std::exception& error) {
-      message["error"] = error.what();
+      answer.error = error.what();
     }
-    shared->Post(std::move(message));
+    shared->Post(ToJson(answer));
   }).detach();
 }
 

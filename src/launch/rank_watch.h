@@ -10,7 +10,7 @@
 
 #include "base/loop.h"
 #include "launch/log_pump.h"
-#include "launch/stall.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 
@@ -32,8 +32,8 @@ class RankWatch {
   void Stop();
   void Ended(int rank);
 
-  // Collects the stacks of the ranks that still run and sends them. Fields of the request: id, pause, limit_ms.
-  void Collect(const Json& request);
+  // Collects the stacks of the ranks that still run and sends them.
+  void Collect(const message::StacksQuestion& question);
 
  private:
   struct Shared;

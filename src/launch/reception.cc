@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "launch/auth.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -57,46 +58,54 @@ void Reception::Accept() {
         std::make_unique<Connection>(loop_, std::move(fd),
                                      Connection::Events{[this, id](const Json& message) { OnHello(id, message); },
                                                         [this, id](const std::string&) { Forget(id); }});
-    pending.connection->Send(
-        {{"type", "challenge"}, {"protocol", kProtocol}, {"version", version_}, {"nonce", pending.nonce}});
+    pending.connection->Send(ToJson(message::Challenge{kProtocol, version_, pending.nonce}));
     pending_.emplace(id, std::move(pending));
   }
 }
 
-void Reception::OnHello(uint64_t id, const Json& hello) {
+Status Reception::OtherVersion(const std::string& peer, const std::string& version) const {
+  return Status(Code::kRendezvous,
+                fmt::format("different versions: {} runs lockstep {}, this node runs {}", peer, version, version_),
+                "install the same lockstep on every node");
+}
+
+void Reception::OnHello(uint64_t id, const Json& json) {
   auto it = pending_.find(id);
   if (it == pending_.end()) return;
   const std::string peer = it->second.connection->peer();
-  if (Text(hello, "type") != "hello") {
-    return Forget(id);
-  }
-  const std::string nonce = Text(hello, "nonce");
-  const std::string claims = Text(hello, "claims");
-  if (!SameProof(Text(hello, "proof"), Proof(token_, {"client", it->second.nonce, nonce, claims}))) {
-    const bool peer_has = Flag(hello, "has_token");
-    const std::string found = token_.empty() ? "the other side has a token and this job has none"
-                              : peer_has     ? "the tokens differ"
-                                             : "this job has a token and the other side gave none";
+  if (TypeOf(json) != message::Hello::kType) return Forget(id);
+  const Result<message::Hello> hello = Parse<message::Hello>(json, "a launcher at " + peer);
+  if (!hello.ok()) return Refuse(id, "a launcher at " + peer, hello.status());
+  const std::string expected = Proof(token_, {"client", it->second.nonce, hello->nonce, hello->claims});
+  if (!SameProof(hello->proof, expected)) {
+    const std::string found = token_.empty()     ? "the other side has a token and this job has none"
+                              : hello->has_token ? "the tokens differ"
+                                                 : "this job has a token and the other side gave none";
     return Refuse(id, "a launcher at " + peer,
                   Status(Code::kRendezvous, "job token refused: " + found,
                          "give every node the same token (--token-file or LOCKSTEP_TOKEN)"));
   }
-  const Json parsed = Json::parse(claims, nullptr, false);
-  auto member = Member::FromJson(parsed);
-  if (!member.ok()) return Refuse(id, "a launcher at " + peer, member.status());
+  const Json claims = Json::parse(hello->claims, nullptr, false);
+  const Result<Member> member = Parse<Member>(claims, "a launcher at " + peer);
+  if (!member.ok()) {
+    // Another version may claim other things: then that is what to say.
+    const std::string version = GetString(claims, "version");
+    return Refuse(id, "a launcher at " + peer,
+                  version.empty() || version == version_ ? member.status() : OtherVersion(peer, version));
+  }
   const Status admitted = events_.admit(*member);
   if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted, &*member);
-  it->second.connection->Send({{"type", "welcome"}, {"proof", Proof(token_, {"server", nonce, it->second.nonce})}});
+  it->second.connection->Send(ToJson(message::Welcome{Proof(token_, {"server", hello->nonce, it->second.nonce})}));
   it->second.connection->set_limit(kFrameLimit);
   auto node = pending_.extract(id);
-  events_.seated(std::move(*member), std::move(node.mapped().connection));
+  events_.seated(*member, std::move(node.mapped().connection));
 }
 
 void Reception::Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member) {
   auto it = pending_.find(id);
   if (it == pending_.end()) return;
   events_.refused(who, member, why);
-  it->second.connection->Send({{"type", "refuse"}, {"why", why.message()}, {"hint", why.hint()}});
+  it->second.connection->Send(ToJson(message::Refuse{why.message(), why.hint()}));
   it->second.connection->CloseAfterFlush(kGoodbye);
 }
 

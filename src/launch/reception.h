@@ -42,7 +42,8 @@ class Reception {
   };
   void Accept();
   void Forget(uint64_t id);
-  void OnHello(uint64_t id, const Json& hello);
+  void OnHello(uint64_t id, const Json& json);
+  Status OtherVersion(const std::string& peer, const std::string& version) const;
   void Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member = nullptr);
 
   Loop& loop_;

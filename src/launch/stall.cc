@@ -15,26 +15,6 @@ constexpr int kPatience = 3;  // times the limit: before the first progress, whi
 
 }  // namespace
 
-Json RankPulse::ToJson() const {
-  return {{"rank", rank},
-          {"step", step ? Json(*step) : Json()},
-          {"progress_ms", progress.count()},
-          {"output_ms", output.count()},
-          {"writing", writing},
-          {"evaluating", evaluating}};
-}
-
-RankPulse RankPulse::FromJson(const Json& json) {
-  RankPulse pulse;
-  pulse.rank = static_cast<int>(Number(json, "rank", -1));
-  if (auto it = json.find("step"); it != json.end() && it->is_number_unsigned()) pulse.step = it->get<uint64_t>();
-  pulse.progress = Millis(Number(json, "progress_ms", -1));
-  pulse.output = Millis(Number(json, "output_ms", -1));
-  pulse.writing = Flag(json, "writing");
-  pulse.evaluating = Flag(json, "evaluating");
-  return pulse;
-}
-
 Millis StallJudge::PulseInterval(const StallLimit& limit) {
   switch (limit.mode) {
     case StallLimit::Mode::kOff:

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "launch/fields.h"
 #include "launch/options.h"
-#include "launch/wire.h"
 
 namespace lockstep::launch {
 
@@ -25,8 +25,8 @@ struct RankPulse {
   bool writing = false;     // it writes files now, more than its log
   bool evaluating = false;  // its last line speaks of an evaluation, a save, a load
 
-  Json ToJson() const;
-  static RankPulse FromJson(const Json& json);
+  LOCKSTEP_FIELDS(visit("rank", self.rank), visit("step", self.step), visit("progress_ms", self.progress),
+                  visit("output_ms", self.output), visit("writing", self.writing), visit("evaluating", self.evaluating))
 };
 
 class StallJudge {

@@ -98,15 +98,12 @@ void TransportCensus::Begin(int world, int nnodes) {
   nnodes_ = nnodes;
 }
 
-std::optional<TransportCensus::Verdict> TransportCensus::Add(const Json& message) {
-  const int node = static_cast<int>(Number(message, "node", -1));
-  if (Flag(message, "rdma_active")) nodes_with_rdma_.insert(node);
-  if (auto ranks = message.find("ranks"); ranks != message.end() && ranks->is_array()) {
-    for (const Json& item : *ranks) {
-      diagnose::Transport transport = diagnose::TransportFromJson(item);
-      transport.node = node;
-      if (transport.rank >= 0) by_rank_[transport.rank] = std::move(transport);
-    }
+std::optional<TransportCensus::Verdict> TransportCensus::Add(const message::Comm& comm) {
+  if (comm.rdma_active) nodes_with_rdma_.insert(comm.node);
+  for (const Json& item : comm.ranks) {
+    diagnose::Transport transport = diagnose::TransportFromJson(item);
+    transport.node = comm.node;
+    if (transport.rank >= 0) by_rank_[transport.rank] = std::move(transport);
   }
   if (told_ || static_cast<int>(by_rank_.size()) < world_) return std::nullopt;
   return Rest();
@@ -135,10 +132,10 @@ TransportCensus::Verdict TransportCensus::Judge() const {
   return out;
 }
 
-Json CommMessage(const std::vector<diagnose::Transport>& transports, int node, bool rdma_active) {
-  Json ranks = Json::array();
-  for (const diagnose::Transport& transport : transports) ranks.push_back(diagnose::ToJson(transport));
-  return {{"type", "comm"}, {"node", node}, {"rdma_active", rdma_active}, {"ranks", std::move(ranks)}};
+message::Comm CommMessage(const std::vector<diagnose::Transport>& transports, int node, bool rdma_active) {
+  message::Comm comm{node, rdma_active, {}};
+  for (const diagnose::Transport& transport : transports) comm.ranks.push_back(diagnose::ToJson(transport));
+  return comm;
 }
 
 }  // namespace lockstep::launch

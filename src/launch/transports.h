@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "diagnose/transport.h"
-#include "launch/wire.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 
@@ -54,7 +54,7 @@ class TransportCensus {
   };
   void Begin(int world, int nnodes);
   // A message "comm" of a node; the verdict when all ranks are known.
-  std::optional<Verdict> Add(const Json& message);
+  std::optional<Verdict> Add(const message::Comm& comm);
   std::optional<Verdict> Rest();  // what came until now, if anything did and nothing was said
 
  private:
@@ -66,6 +66,6 @@ class TransportCensus {
 };
 
 // The message of a node.
-Json CommMessage(const std::vector<diagnose::Transport>& transports, int node, bool rdma_active);
+message::Comm CommMessage(const std::vector<diagnose::Transport>& transports, int node, bool rdma_active);
 
 }  // namespace lockstep::launch

@@ -49,19 +49,4 @@ Result<std::optional<Json>> FrameParser::Next() {
   return std::optional<Json>(std::move(message));
 }
 
-std::string Text(const Json& object, const char* key, std::string otherwise) {
-  auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
-}
-
-int64_t Number(const Json& object, const char* key, int64_t otherwise) {
-  auto it = object.find(key);
-  return it != object.end() && it->is_number_integer() ? it->get<int64_t>() : otherwise;
-}
-
-bool Flag(const Json& object, const char* key, bool otherwise) {
-  auto it = object.find(key);
-  return it != object.end() && it->is_boolean() ? it->get<bool>() : otherwise;
-}
-
 }  // namespace lockstep::launch

@@ -41,9 +41,4 @@ class FrameParser {
   Status broken_;
 };
 
-// Reads of a message that tolerate any content: a missing or mistyped field gives the default.
-std::string Text(const Json& object, const char* key, std::string otherwise = "");
-int64_t Number(const Json& object, const char* key, int64_t otherwise = 0);
-bool Flag(const Json& object, const char* key, bool otherwise = false);
-
 }  // namespace lockstep::launch

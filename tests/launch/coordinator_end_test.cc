@@ -31,7 +31,7 @@ class CoordinatorEnd : public ::testing::Test {
                              },
                              [](const Json&, const auto&) { return std::string(); }});
     coordinator.Start([&](const Json& message) {
-      if (Text(message, "type") != "go") return;
+      if (TypeOf(message) != "go") return;
       for (const Json& answer : messages) coordinator.FromLocalAgent(answer);
     });
     loop.After(Millis(30000), [&] { loop.Quit(); });
@@ -41,15 +41,13 @@ class CoordinatorEnd : public ::testing::Test {
   }
 
   static Json Exit(int rank, int code) {
-    RankExit exit;
-    exit.rank = rank;
-    exit.code = code;
-    Json message = exit.ToJson();
-    message["type"] = "exit";
-    return message;
+    RankEnd end;
+    end.rank = rank;
+    end.code = code;
+    return ToJson(message::Exit{end});
   }
-  static Json Stopped(const Json& details = Json::array(), const Json& left = Json::array()) {
-    return {{"type", "stopped"}, {"details", details}, {"left", left}};
+  static Json Stopped(std::vector<message::RankDetail> details = {}, std::vector<message::LeftProcess> left = {}) {
+    return ToJson(message::Stopped{std::move(details), "", std::move(left)});
   }
 
   std::string said_;
@@ -68,16 +66,14 @@ TEST_F(CoordinatorEnd, OneRankHasNoOthers) {
 }
 
 TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
-  RankExit said;
-  said.rank = 0;
-  said.error_message = "train.lrr: unknown key";
-  said.error_hint = "write train.lr";
-  said.refused = true;
+  message::RankDetail said;
+  said.findings.error_message = "train.lrr: unknown key";
+  said.findings.error_hint = "write train.lr";
+  said.findings.refused = true;
   CoordinatorOptions options;
   options.engine = true;
   options.max_restarts = 3;
-  const std::vector<Json> refusal = {
-      {{"type", "started"}}, Exit(0, 2), Exit(1, 2), Stopped(Json::array({said.ToJson()}))};
+  const std::vector<Json> refusal = {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})};
   const Outcome outcome = Run(2, refusal, options);
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_EQ(outcome.reason, "train.lrr: unknown key");
@@ -85,9 +81,8 @@ TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
   EXPECT_FALSE(outcome.started);
   EXPECT_EQ(said_, "") << "the summary says it";
 
-  said.refused = false;  // code 2 in the middle of a training
-  const Outcome later =
-      Run(2, {{{"type", "started"}}, Exit(0, 2), Exit(1, 2), Stopped(Json::array({said.ToJson()}))}, options);
+  said.findings.refused = false;  // code 2 in the middle of a training
+  const Outcome later = Run(2, {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})}, options);
   EXPECT_TRUE(later.started);
   EXPECT_EQ(later.end, End::kFailed);
 }
@@ -117,10 +112,8 @@ TEST_F(CoordinatorEnd, AJobWithoutAPortNeverStarted) {
 }
 
 TEST_F(CoordinatorEnd, ProcessesThatOutliveASuccessfulRankAreNamed) {
-  const Json left = {{{"rank", 0}, {"pid", 70}, {"command", "sleep 99"}},
-                     {{"rank", 1}, {"pid", 71}, {"command", "wandb"}},
-                     {{"rank", 1}, {"pid", 72}, {"command", "board\n"}}};
-  EXPECT_EQ(Run(2, {Exit(0, 0), Exit(1, 0), Stopped(Json::array(), left)}).exit_code, 0);
+  const std::vector<message::LeftProcess> left = {{0, 70, "sleep 99"}, {1, 71, "wandb"}, {1, 72, "board\n"}};
+  EXPECT_EQ(Run(2, {Exit(0, 0), Exit(1, 0), Stopped({}, left)}).exit_code, 0);
   EXPECT_THAT(said_, HasSubstr("rank 0 succeeded and left 1 process running, which was ended: sleep 99 (pid 70)\n"));
   EXPECT_THAT(said_, HasSubstr("rank 1 succeeded and left 2 processes running, which were ended: wandb (pid 71), "
                                "board\\n (pid 72)\n"));

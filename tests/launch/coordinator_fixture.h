@@ -11,6 +11,7 @@
 #include "base/sockets.h"
 #include "launch/coordinator.h"
 #include "launch/link.h"
+#include "launch/messages.h"
 
 namespace lockstep::launch {
 
@@ -46,7 +47,7 @@ struct Remote {
 
   const Json* Last(const std::string& type) const {
     for (auto it = got.rbegin(); it != got.rend(); ++it) {
-      if (Text(*it, "type") == type) return &*it;
+      if (TypeOf(*it) == type) return &*it;
     }
     return nullptr;
   }
@@ -92,7 +93,7 @@ class CoordinatorTest : public ::testing::Test {
     remote.link = std::make_unique<Link>(loop_, options, std::move(member),
                                          Link::Events{[&remote](const Json& message) {
                                                         remote.got.push_back(message);
-                                                        if (Text(message, "type") == "finish") remote.link->Done();
+                                                        if (TypeOf(message) == "finish") remote.link->Done();
                                                         if (remote.on_message) remote.on_message(remote, message);
                                                       },
                                                       [&remote](const Status& status) { remote.failed = status; },
@@ -115,14 +116,12 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   static Json Exit(int rank, int code, int signal = 0, bool after_stop = false) {
-    RankExit exit;
-    exit.rank = rank;
-    exit.code = code;
-    exit.signal = signal;
-    exit.after_stop = after_stop;
-    Json message = exit.ToJson();
-    message["type"] = "exit";
-    return message;
+    RankEnd end;
+    end.rank = rank;
+    end.code = code;
+    end.signal = signal;
+    end.after_stop = after_stop;
+    return ToJson(message::Exit{end});
   }
 
   // An agent whose ranks all end as `code_of` says as soon as they start; a negative code waits for the stop.
@@ -140,8 +139,8 @@ class CoordinatorTest : public ::testing::Test {
   static void Act(const Json& message, int first, int count, const std::function<int(int, int)>& code_of,
                   const std::function<void(const Json&)>& send) {
     static thread_local std::map<int, int> attempt_of;
-    if (Text(message, "type") == "go") {
-      const int attempt = static_cast<int>(Number(message, "attempt"));
+    if (TypeOf(message) == "go") {
+      const int attempt = static_cast<int>(GetInt(message, "attempt"));
       attempt_of[first] = attempt;
       int waiting = 0;
       for (int rank = first; rank < first + count; ++rank) {
@@ -152,12 +151,12 @@ class CoordinatorTest : public ::testing::Test {
           ++waiting;
         }
       }
-      if (waiting == 0) send({{"type", "stopped"}, {"details", Json::array()}});
-    } else if (Text(message, "type") == "stop") {
+      if (waiting == 0) send(ToJson(message::Stopped{}));
+    } else if (TypeOf(message) == "stop") {
       for (int rank = first; rank < first + count; ++rank) {
         if (code_of(rank, attempt_of[first]) < 0) send(Exit(rank, 0, SIGTERM, true));
       }
-      send({{"type", "stopped"}, {"details", Json::array()}});
+      send(ToJson(message::Stopped{}));
     }
   }
 

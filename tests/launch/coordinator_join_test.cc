@@ -16,13 +16,13 @@ TEST_F(CoordinatorJoin, TheGangStartsOnceAllAreHereWithRanksInNodeOrder) {
   EXPECT_EQ(two.Last("go"), nullptr) << "two of three are no gang";
   Remote& one = Join(Node(1, 3, 4));
   Until([&] { return one.Last("go") && two.Last("go") && !local_.empty(); }, "go");
-  EXPECT_EQ(Number(local_.back(), "rank_base"), 0);
-  EXPECT_EQ(Number(*one.Last("go"), "rank_base"), 2);
-  EXPECT_EQ(Number(*two.Last("go"), "rank_base"), 6);
-  EXPECT_EQ(Number(*two.Last("go"), "world"), 7);
-  EXPECT_EQ(Number(*two.Last("go"), "local_world"), 1);
-  EXPECT_EQ(Number(*two.Last("go"), "nnodes"), 3);
-  EXPECT_TRUE(Flag(*two.Last("go"), "agent_store")) << "node 0 decides who hosts the store";
+  EXPECT_EQ(GetInt(local_.back(), "rank_base"), 0);
+  EXPECT_EQ(GetInt(*one.Last("go"), "rank_base"), 2);
+  EXPECT_EQ(GetInt(*two.Last("go"), "rank_base"), 6);
+  EXPECT_EQ(GetInt(*two.Last("go"), "world"), 7);
+  EXPECT_EQ(GetInt(*two.Last("go"), "local_world"), 1);
+  EXPECT_EQ(GetInt(*two.Last("go"), "nnodes"), 3);
+  EXPECT_TRUE(GetBool(*two.Last("go"), "agent_store")) << "node 0 decides who hosts the store";
 }
 
 TEST_F(CoordinatorJoin, ProcessLevelCountsLocalRanksByHostWhereThePlatformDoesNotTell) {
@@ -35,12 +35,12 @@ TEST_F(CoordinatorJoin, ProcessLevelCountsLocalRanksByHostWhereThePlatformDoesNo
   told.node_rank = 1;
   Remote& r3 = Join(told);
   Until([&] { return r1.Last("go") && r2.Last("go") && r3.Last("go"); }, "go");
-  EXPECT_EQ(Number(*r1.Last("go"), "local_rank"), 1);
-  EXPECT_EQ(Number(*r1.Last("go"), "node"), 0);
-  EXPECT_EQ(Number(*r2.Last("go"), "local_rank"), 0);
-  EXPECT_EQ(Number(*r2.Last("go"), "local_world"), 2);
-  EXPECT_EQ(Number(*r2.Last("go"), "node"), 1);
-  EXPECT_EQ(Number(*r3.Last("go"), "rank_base"), 3);
+  EXPECT_EQ(GetInt(*r1.Last("go"), "local_rank"), 1);
+  EXPECT_EQ(GetInt(*r1.Last("go"), "node"), 0);
+  EXPECT_EQ(GetInt(*r2.Last("go"), "local_rank"), 0);
+  EXPECT_EQ(GetInt(*r2.Last("go"), "local_world"), 2);
+  EXPECT_EQ(GetInt(*r2.Last("go"), "node"), 1);
+  EXPECT_EQ(GetInt(*r3.Last("go"), "rank_base"), 3);
 }
 
 TEST_F(CoordinatorJoin, LaunchersWithoutANodeRankGetOneInOrderOfArrival) {
@@ -49,8 +49,8 @@ TEST_F(CoordinatorJoin, LaunchersWithoutANodeRankGetOneInOrderOfArrival) {
   Until([&] { return first.link->joined(); }, "the first");
   Remote& second = Join(Node(-1, 3, 1));
   Until([&] { return first.Last("go") && second.Last("go"); }, "go");
-  EXPECT_EQ(Number(*first.Last("go"), "node"), 1);
-  EXPECT_EQ(Number(*second.Last("go"), "node"), 2);
+  EXPECT_EQ(GetInt(*first.Last("go"), "node"), 1);
+  EXPECT_EQ(GetInt(*second.Last("go"), "node"), 2);
 }
 
 TEST_F(CoordinatorJoin, TheMissingAreNamedAtTheDeadline) {
@@ -122,8 +122,8 @@ TEST_F(CoordinatorJoin, WhenEverybodyWhoCouldComeWasRefusedNobodyWaits) {
   EXPECT_THAT(outcome_->reason, HasSubstr("node 2 (pid 1002 on host-2) was refused: the sizes differ"));
   EXPECT_THAT(outcome_->hint, HasSubstr("--nnodes"));
   Until([&] { return waits.Last("finish") != nullptr; }, "the waiting node to learn of it");
-  EXPECT_EQ(Number(*waits.Last("finish"), "exit_code"), 4);
-  EXPECT_THAT(Text(*waits.Last("finish"), "reason"), HasSubstr("was refused"));
+  EXPECT_EQ(GetInt(*waits.Last("finish"), "exit_code"), 4);
+  EXPECT_THAT(GetString(*waits.Last("finish"), "reason"), HasSubstr("was refused"));
 }
 
 TEST_F(CoordinatorJoin, AnotherCommandLineIsAWarningThatShowsTheDifference) {
@@ -160,9 +160,9 @@ TEST_F(CoordinatorJoin, AServerThatDoesNotKnowTheTokenIsNotFollowed) {
     if (!client) return;
     impostor = std::make_unique<Connection>(
         loop_, std::move(client),
-        Connection::Events{[&](const Json&) { impostor->Send({{"type", "welcome"}, {"proof", "00"}}); },
+        Connection::Events{[&](const Json&) { impostor->Send(ToJson(message::Welcome{"00"})); },
                            [](const std::string&) {}});
-    impostor->Send({{"type", "challenge"}, {"nonce", "x"}});
+    impostor->Send(ToJson(message::Challenge{kProtocol, "1.0", "x"}));
   });
   Remote& remote = JoinWith(Node(1, 2), "secret");
   Until([&] { return !remote.failed.ok(); }, "the link to turn away");

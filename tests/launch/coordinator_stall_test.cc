@@ -23,6 +23,10 @@ Json StacksOf(int rank, bool waits) {
   return diagnose::ToJson(process);
 }
 
+Json Stacks(const Json& question, Json process) {
+  return ToJson(message::Stacks{question["id"].get<int64_t>(), {std::move(process)}, {}, "", ""});
+}
+
 TEST_F(CoordinatorStall, AStallIsDecidedForAllNodesAfterTheirStacksAreIn) {
   CoordinatorOptions options;
   options.stall = {StallLimit::Mode::kStop, Millis(100)};  // three times that before the first progress
@@ -30,15 +34,15 @@ TEST_F(CoordinatorStall, AStallIsDecidedForAllNodesAfterTheirStacksAreIn) {
   LocalRanks(0, 1, [](int, int) { return -1; });
   const auto plain = on_local_;
   on_local_ = [=, this](const Json& message) {
-    if (Text(message, "type") == "stacks") {
-      coordinator_->FromLocalAgent({{"type", "stacks"}, {"id", message["id"]}, {"ranks", {StacksOf(0, true)}}});
+    if (TypeOf(message) == "stacks") {
+      coordinator_->FromLocalAgent(Stacks(message, StacksOf(0, true)));
     }
     plain(message);
   };
   const auto ranks = RemoteRanks(1, 1, [](int, int) { return -1; });
   Remote& other = Join(Node(1, 2, 1), [=](Remote& remote, const Json& message) {
-    if (Text(message, "type") == "stacks") {
-      remote.link->Send({{"type", "stacks"}, {"id", message["id"]}, {"ranks", {StacksOf(1, false)}}});
+    if (TypeOf(message) == "stacks") {
+      remote.link->Send(Stacks(message, StacksOf(1, false)));
     }
     ranks(remote, message);
   });
@@ -49,7 +53,7 @@ TEST_F(CoordinatorStall, AStallIsDecidedForAllNodesAfterTheirStacksAreIn) {
   EXPECT_EQ(outcome_->stall["ranks"], Json({1}));
   EXPECT_EQ(outcome_->stall["places"][1]["host"], "host-1");
   Until([&] { return other.Last("finish") != nullptr; }, "the other node to hear of it");
-  EXPECT_EQ(Number(*other.Last("finish"), "exit_code"), 7);
+  EXPECT_EQ(GetInt(*other.Last("finish"), "exit_code"), 7);
 }
 
 TEST_F(CoordinatorStall, AJobThatMovesIsNotStalled) {
@@ -61,17 +65,17 @@ TEST_F(CoordinatorStall, AJobThatMovesIsNotStalled) {
     RankPulse rank;
     rank.rank = 0;
     rank.progress = rank.output = Millis(0);
-    coordinator_->FromLocalAgent({{"type", "pulse"}, {"attempt", 0}, {"ranks", {rank.ToJson()}}});
+    coordinator_->FromLocalAgent(ToJson(message::Pulse{0, {rank}}));
     if (++ticks < 40) {
       loop_.After(Millis(100), pulse);
     } else {
       coordinator_->FromLocalAgent(Exit(0, 0));
-      coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+      coordinator_->FromLocalAgent(ToJson(message::Stopped{}));
     }
   };
   on_local_ = [&](const Json& message) {
-    if (Text(message, "type") == "go") pulse();
-    EXPECT_NE(Text(message, "type"), "stacks");
+    if (TypeOf(message) == "go") pulse();
+    EXPECT_NE(TypeOf(message), "stacks");
   };
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 0) << said_;
@@ -81,7 +85,7 @@ TEST_F(CoordinatorStall, AQuestionForStacksChangesNothing) {
   Host(Node(0, 1, 1));
   bool answered = false;
   on_local_ = [&](const Json& message) {
-    if (Text(message, "type") == "go") {
+    if (TypeOf(message) == "go") {
       coordinator_->Inspect(false, false, [&](const Json& answer) {
         EXPECT_THAT(answer["hang"]["summary"].get<std::string>(), HasSubstr("rank 0 sleeps"));
         ASSERT_EQ(answer["prints"].size(), 1u) << "for comparing two looks";
@@ -89,10 +93,10 @@ TEST_F(CoordinatorStall, AQuestionForStacksChangesNothing) {
         EXPECT_EQ(answer["folder"], "");
         answered = true;
         coordinator_->FromLocalAgent(Exit(0, 0));
-        coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+        coordinator_->FromLocalAgent(ToJson(message::Stopped{}));
       });
-    } else if (Text(message, "type") == "stacks") {
-      coordinator_->FromLocalAgent({{"type", "stacks"}, {"id", message["id"]}, {"ranks", {StacksOf(0, false)}}});
+    } else if (TypeOf(message) == "stacks") {
+      coordinator_->FromLocalAgent(Stacks(message, StacksOf(0, false)));
     }
   };
   UntilFinished();
@@ -119,11 +123,13 @@ TEST_F(CoordinatorStall, ASureDiagnosisEndsAJobThatHasABudget) {
   Host(Node(0, 1, 1), options);
   int attempts = 0;
   on_local_ = [&](const Json& message) {
-    if (Text(message, "type") != "go") return;
+    if (TypeOf(message) != "go") return;
     ++attempts;
     coordinator_->FromLocalAgent(Exit(0, 1));
-    coordinator_->FromLocalAgent(
-        {{"type", "stopped"}, {"details", {{{"rank", 0}, {"text", "SyntaxError: x\n"}, {"first_line", 7}}}}});
+    message::Stopped stopped;
+    stopped.details.resize(1);
+    stopped.details[0].excerpt = {"SyntaxError: x\n", 7, "", 0};
+    coordinator_->FromLocalAgent(ToJson(stopped));
   };
   UntilFinished();
   EXPECT_EQ(attempts, 1);

@@ -15,7 +15,7 @@ TEST_F(CoordinatorTest, SuccessOfAllRanksIsExitCodeZero) {
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 0);
   Until([&] { return remote.Last("finish") != nullptr; }, "finish at the other node");
-  EXPECT_EQ(Number(*remote.Last("finish"), "exit_code", -1), 0);
+  EXPECT_EQ(GetInt(*remote.Last("finish"), "exit_code", -1), 0);
 }
 
 TEST_F(CoordinatorTest, TheFirstFailingRankStopsTheOthersAndIsTheOneReported) {
@@ -42,7 +42,7 @@ TEST_F(CoordinatorTest, ARestartIsANewRoundOnANewPort) {
   EXPECT_EQ(outcome_->attempts, 3);
   std::set<int64_t> ports;
   for (const Json& message : local_) {
-    if (Text(message, "type") == "go") ports.insert(Number(message, "master_port"));
+    if (TypeOf(message) == "go") ports.insert(GetInt(message, "master_port"));
   }
   EXPECT_EQ(ports.size(), 3u);
 }
@@ -90,10 +90,22 @@ TEST_F(CoordinatorTest, AStopRequestFromAnyNodeStopsAllWithThatSignal) {
   Host(Node(0, 2, 1));
   Remote& remote = Join(Node(1, 2, 1), RemoteRanks(1, 1, [](int, int) { return -1; }));
   Until([&] { return remote.Last("go") != nullptr; }, "go");
-  remote.link->Send({{"type", "stop_request"}, {"signal", SIGINT}});
+  remote.link->Send(ToJson(message::StopRequest{SIGINT, false}));
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 128 + SIGINT);
-  EXPECT_EQ(Number(*remote.Last("stop"), "signal"), SIGINT);
+  EXPECT_EQ(GetInt(*remote.Last("stop"), "signal"), SIGINT);
+}
+
+TEST_F(CoordinatorTest, ALauncherWhoseMessageCannotBeReadIsLostAndTheFieldIsNamed) {
+  LocalRanks(0, 1, [](int, int) { return -1; });
+  Host(Node(0, 2, 1));
+  Remote& remote = Join(Node(1, 2, 1));
+  Until([&] { return remote.Last("go") != nullptr; }, "go");
+  remote.link->Send({{"type", "exit"}, {"rank", "one"}});
+  UntilFinished();
+  EXPECT_EQ(outcome_->end, End::kNodeLost);
+  EXPECT_THAT(outcome_->reason, HasSubstr("message 'exit' from node 1 (pid 1001 on host-1) at 127.0.0.1:"));
+  EXPECT_THAT(outcome_->reason, HasSubstr("field 'rank': expected integer, found text \"one\""));
 }
 
 struct StopCase {
@@ -116,14 +128,14 @@ TEST_F(CoordinatorTest, AJobThatWasAskedToStopHasNotSucceeded) {
     outcome_.reset();
     Host(Node(0, 1, 2));
     on_local_ = [&](const Json& message) {
-      if (Text(message, "type") == "go") {
-        coordinator_->FromLocalAgent({{"type", "stop_request"}, {"signal", SIGTERM}});
-      } else if (Text(message, "type") == "stop") {
+      if (TypeOf(message) == "go") {
+        coordinator_->FromLocalAgent(ToJson(message::StopRequest{SIGTERM, false}));
+      } else if (TypeOf(message) == "stop") {
         for (int rank = 0; rank < 2; ++rank) {
           const auto& [code, told] = test.exits[static_cast<size_t>(rank)];
           coordinator_->FromLocalAgent(Exit(rank, code, 0, told));
         }
-        coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+        coordinator_->FromLocalAgent(ToJson(message::Stopped{}));
       }
     };
     UntilFinished();
@@ -162,15 +174,15 @@ TEST_F(CoordinatorTest, ALostNodeIsTheCauseAndNotTheSignalThatStoppedTheOthers) 
 TEST_F(CoordinatorTest, RanksThatHadToBeKilledAreNamed) {
   Host(Node(0, 1, 3));
   on_local_ = [&](const Json& message) {
-    if (Text(message, "type") == "go") {
-      coordinator_->FromLocalAgent({{"type", "stop_request"}, {"signal", SIGINT}});
-    } else if (Text(message, "type") == "stop") {
+    if (TypeOf(message) == "go") {
+      coordinator_->FromLocalAgent(ToJson(message::StopRequest{SIGINT, false}));
+    } else if (TypeOf(message) == "stop") {
       for (int rank : {2, 1, 0}) {
         Json exit = Exit(rank, 0, rank == 0 ? SIGINT : SIGKILL, true);
         exit["killed"] = rank != 0;
         coordinator_->FromLocalAgent(exit);
       }
-      coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+      coordinator_->FromLocalAgent(ToJson(message::Stopped{}));
     }
   };
   UntilFinished();
@@ -190,10 +202,10 @@ TEST_F(CoordinatorTest, SeventyFiveMeansResumeMeAndUsesNoRestart) {
 
 TEST_F(CoordinatorTest, OneRankThatCouldNotSaveTakesThePromiseBack) {
   on_local_ = [this](const Json& message) {
-    if (Text(message, "type") == "go") coordinator_->FromLocalAgent(Exit(0, 75));
-    if (Text(message, "type") == "stop") {
+    if (TypeOf(message) == "go") coordinator_->FromLocalAgent(Exit(0, 75));
+    if (TypeOf(message) == "stop") {
       coordinator_->FromLocalAgent(Exit(1, 1, 0, true));
-      coordinator_->FromLocalAgent({{"type", "stopped"}, {"details", Json::array()}});
+      coordinator_->FromLocalAgent(ToJson(message::Stopped{}));
     }
   };
   Host(Node(0, 1, 2));
@@ -207,9 +219,9 @@ TEST_F(CoordinatorTest, ANodeThatCannotStartItsRanksEndsTheJobAsEnvironment) {
   LocalRanks(0, 1, [](int, int) { return -1; });
   Host(Node(0, 2, 1));
   Join(Node(1, 2, 1), [](Remote& remote, const Json& message) {
-    if (Text(message, "type") != "go") return;
-    remote.link->Send({{"type", "start_failed"}, {"why", "no such interpreter"}, {"hint", "install it"}});
-    remote.link->Send({{"type", "stopped"}, {"details", Json::array()}});
+    if (TypeOf(message) != "go") return;
+    remote.link->Send(ToJson(message::StartFailed{"no such interpreter", "install it"}));
+    remote.link->Send(ToJson(message::Stopped{}));
   });
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 3);

@@ -185,16 +185,5 @@ TEST_F(StallTest, ANewAttemptBeginsWithoutProgress) {
   EXPECT_TRUE(judge_->steps().empty());
 }
 
-TEST(RankPulse, SurvivesTheWire) {
-  RankPulse pulse;
-  pulse.rank = 3;
-  pulse.step = 17;
-  pulse.progress = Millis(40);
-  pulse.writing = true;
-  const RankPulse back = RankPulse::FromJson(pulse.ToJson());
-  EXPECT_EQ(back.ToJson(), pulse.ToJson());
-  EXPECT_FALSE(RankPulse::FromJson(Json::object()).step.has_value());
-}
-
 }  // namespace
 }  // namespace lockstep::launch

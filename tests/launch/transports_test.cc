@@ -98,7 +98,7 @@ TEST(Census, SaysNothingWhenNobodyUsesNccl) {
   census.Begin(2, 1);
   EXPECT_FALSE(census.Rest().has_value());
   census.Begin(2, 1);
-  EXPECT_FALSE(census.Add(Json{{"type", "comm"}, {"ranks", "junk"}}).has_value());
+  EXPECT_FALSE(census.Add({0, false, {Json{{"rank", "junk"}}}}).has_value());
 }
 
 }  // namespace
