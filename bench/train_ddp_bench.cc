@@ -35,7 +35,7 @@ namespace {
 struct Shape {
   int64_t width = 256, layers = 8, batch = 64;
   int blocks = 10, steps = 30, ranks = 2;
-  uint64_t bucket = DdpConfig().bucket_bytes;
+  uint64_t bucket = StrategyConfig().bucket_bytes;
 };
 
 torch::nn::Sequential Perceptron(const Shape& shape) {
@@ -64,10 +64,11 @@ struct Replica {
       : share(1.0 / shape.ranks),
         net(Perceptron(shape)),
         flat(*FlatParameters::Create(
-            *net, [&](int64_t n) { return ranks->tensors().AllocateFlat(n, at::kFloat, at::kCPU); })),
+            *net, [&](int64_t n) { return ranks->tensors().AllocateFlat(n, at::kFloat, at::kCPU); },
+            StorageFor(Config(shape, reduce), *ranks))),
         ddp(Config(shape, reduce), &flat, ranks) {}
-  static DdpConfig Config(const Shape& shape, bool reduce) {
-    DdpConfig config;
+  static StrategyConfig Config(const Shape& shape, bool reduce) {
+    StrategyConfig config;
     config.bucket_bytes = shape.bucket;
     config.reduce = reduce;
     return config;

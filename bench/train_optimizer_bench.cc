@@ -28,7 +28,7 @@ void Measure(int64_t millions, int rounds) {
   FlatParameters flat = *FlatParameters::Create(module, [](int64_t n) { return at::empty({n}); });
   flat.gradients().copy_(at::rand_like(flat.gradients()));
   const size_t count = flat.parameters().size();
-  Optimizer optimizer({}, &flat, {GroupSettings{1, 0.01}}, std::vector<int>(count, 0));
+  Optimizer optimizer({}, flat.owned(), {GroupSettings{1, 0.01}}, std::vector<int>(count, 0));
   const std::vector<bool> all(count, true);
   std::vector<double> pass, clipped;
   for (int round = -2; round < rounds; ++round) {

@@ -5,7 +5,7 @@
 namespace lockstep::engine {
 
 CanonicalDdp::CanonicalDdp(uint64_t shards, FlatParameters* flat, Ranks* ranks)
-    : flat_(flat), sum_(shards, flat->gradients(), ranks) {
+    : Replicated(flat, ranks), sum_(shards, flat->gradients(), ranks) {
   TrainableChanged();
 }
 
@@ -28,6 +28,7 @@ Status CanonicalDdp::EndBackward(Backward /*outcome*/) {
 Status CanonicalDdp::FinishGradients() {
   const TimePoint start = Now();
   const Status status = sum_.Finish();
+  flat_->ReadOwnedGradients();
   exposed_seconds_ = SecondsSince(start);
   return status;
 }

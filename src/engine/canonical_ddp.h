@@ -10,23 +10,23 @@
 
 namespace lockstep::engine {
 
-class CanonicalDdp : public ParallelStrategy {
+class CanonicalDdp : public Replicated {
  public:
   CanonicalDdp(uint64_t shards, FlatParameters* flat, Ranks* ranks);
 
   void BeginStep() override;
   void BeginBackward(bool /*last*/) override {}
   Status EndBackward(Backward outcome) override;
-  void Replayed() override {}
+  bool captures_exchange() const override { return false; }
+  void BeginCapture(bool /*last*/) override {}
+  Status EndCapture(bool /*last*/) override { return Status::Ok(); }
+  Status Replayed(bool /*last*/) override { return EndBackward(Backward::kDone); }
   Status FinishGradients() override;
-  Status FinishParameters() override { return Status::Ok(); }
   void TrainableChanged() override;
   const std::vector<bool>& used() const override { return trainable_; }
-  std::vector<FlatRange> OwnedRanges() const override { return {{0, flat_->numel()}}; }
   double exposed_seconds() const override { return exposed_seconds_; }
 
  private:
-  FlatParameters* flat_;
   TreeSum sum_;
   std::vector<bool> trainable_;
   double exposed_seconds_ = 0;

@@ -98,14 +98,14 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     g.Field("freeze_until", &rule->freeze_until, {.help = "trained from this step on"});
   });
   r.Section("ema", [&](ConfigReader& s) {
-    s.Field("decay", &t->average.decay, {.min = 0, .max = 1, .help = "0: no average is kept"});
-    if (t->average.decay >= 1) s.Fail("decay", "expected less than 1: an average that never moves");
-    s.Enum("warmup", &t->average.warmup,
-           {{"none", AverageConfig::Warmup::kNone},
-            {"inverse", AverageConfig::Warmup::kInverse},
-            {"linear", AverageConfig::Warmup::kLinear}},
+    s.Field("decay", &t->ema.decay, {.min = 0, .max = 1, .help = "0: no average is kept"});
+    if (t->ema.decay >= 1) s.Fail("decay", "expected less than 1: an average that never moves");
+    s.Enum("warmup", &t->ema.warmup,
+           {{"none", EmaConfig::Warmup::kNone},
+            {"inverse", EmaConfig::Warmup::kInverse},
+            {"linear", EmaConfig::Warmup::kLinear}},
            {.help = "a smaller decay at update n = 0, 1, ...: (1 + n) / (10 + n), or n / 10"});
-    s.Field("every", &t->average.every, {.min = 1, .help = "steps between updates"});
+    s.Field("every", &t->ema.every, {.min = 1, .help = "steps between updates"});
   });
   r.Section("scaler", [&](ConfigReader& s) {
     s.When(t->precision == Precision::kFp16, "only fp16 scales the loss", [&] {
@@ -217,6 +217,17 @@ void DeclareConfig(ConfigReader& reader, Config* c) {
     r.Field("every", &c->track.every, {.min = 1, .help = "steps between metric lines"});
     r.Field("samples", &c->track.samples, {.help = "write which samples each step used (samples/rank-<r>.jsonl)"});
   });
+}
+
+StrategyConfig StrategyOf(const TrainConfig& train) {
+  StrategyConfig strategy;
+  strategy.reproducible = train.reproducible;
+  strategy.shards = train.shards;
+  strategy.bucket_bytes = train.bucket;
+  strategy.first_bucket_bytes = train.first_bucket;
+  strategy.find_unused = train.find_unused;
+  strategy.static_graph = train.static_graph;
+  return strategy;
 }
 
 Result<BatchPlan> PlanBatch(const TrainConfig& train, int world) {

@@ -12,12 +12,13 @@
 #include "comm/torch/tensor_comm.h"
 #include "data/sampler.h"
 #include "data/sources.h"
-#include "engine/average.h"
+#include "engine/ema.h"
 #include "engine/groups.h"
 #include "engine/optimizer.h"
 #include "engine/precision.h"
 #include "engine/scaler.h"
 #include "engine/schedule.h"
+#include "engine/strategy.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
@@ -38,7 +39,7 @@ struct TrainConfig {
   Schedule schedule;
   double clip = 1.0;
   std::vector<GroupRule> groups;
-  AverageConfig average;
+  EmaConfig ema;
   ScalerConfig scaler;
   bool recompute = false;
   bool find_unused = false, static_graph = false, broadcast_buffers = true;
@@ -99,6 +100,9 @@ struct Config {
 
 // Declares all sections but `recipe`.
 void DeclareConfig(ConfigReader& reader, Config* config);
+
+// The strategy that a configuration asks for.
+StrategyConfig StrategyOf(const TrainConfig& train);
 
 // How the global batch falls on `world` ranks.
 struct BatchPlan {

@@ -25,26 +25,8 @@ class Ddp::Hook : public torch::autograd::FunctionPostHook {
   size_t parameter_;
 };
 
-std::vector<FlatRange> PlanBuckets(const FlatParameters& flat, uint64_t first_bytes, uint64_t bytes,
-                                   std::vector<size_t>* bucket_of) {
-  std::vector<FlatRange> ranges;
-  const auto& parameters = flat.parameters();
-  uint64_t cap = first_bytes;
-  int64_t begin = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    bucket_of->push_back(ranges.size());
-    const int64_t end = i + 1 < parameters.size() ? parameters[i + 1].offset : flat.numel();
-    if (static_cast<uint64_t>(end - begin) * sizeof(float) >= cap || i + 1 == parameters.size()) {
-      ranges.push_back({begin, end});
-      begin = end;
-      cap = bytes;
-    }
-  }
-  return ranges;
-}
-
-Ddp::Ddp(const DdpConfig& config, FlatParameters* flat, Ranks* ranks) : config_(config), flat_(flat), ranks_(ranks) {
-  ranges_ = PlanBuckets(*flat, config.first_bucket_bytes, config.bucket_bytes, &bucket_of_);
+Ddp::Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks)
+    : Replicated(flat, ranks), config_(config) {
   const auto& parameters = flat->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     // A parameter that is frozen for now has none; the hook must be there when it thaws.
@@ -56,7 +38,7 @@ Ddp::Ddp(const DdpConfig& config, FlatParameters* flat, Ranks* ranks) : config_(
     const uintptr_t key = accumulator->add_post_hook(std::make_unique<Hook>(this, i));
     hooks_.emplace_back(std::move(accumulator), key);
   }
-  works_.resize(ranges_.size());
+  works_.resize(buckets().size());
   TrainableChanged();
 }
 
@@ -83,11 +65,11 @@ void Ddp::BeginBackward(bool last) {
   repeated_.clear();
   next_bucket_ = 0;
   arrived_.assign(trainable_.size(), 0);
-  missing_.assign(ranges_.size(), 0);
+  missing_.assign(buckets().size(), 0);
   if (config_.static_graph && !learnt_) return;
   for (size_t i = 0; i < trainable_.size(); ++i) {
     const bool comes = config_.static_graph ? expected_[i] > 0 : trainable_[i];
-    if (comes) ++missing_[bucket_of_[i]];
+    if (comes) ++missing_[bucket_of(i)];
   }
 }
 
@@ -96,7 +78,7 @@ void Ddp::OnGradient(size_t parameter) {
   touched_[parameter] = true;
   const int count = ++arrived_[parameter];
   if (!sending_ || (config_.static_graph && !learnt_)) return;
-  const size_t bucket = bucket_of_[parameter];
+  const size_t bucket = bucket_of(parameter);
   if (bucket < next_bucket_) {
     repeated_ = flat_->parameters()[parameter].name;
     return;
@@ -107,13 +89,13 @@ void Ddp::OnGradient(size_t parameter) {
 }
 
 void Ddp::LaunchReady() {
-  while (next_bucket_ < ranges_.size() && missing_[next_bucket_] == 0) Launch(next_bucket_++);
+  while (next_bucket_ < buckets().size() && missing_[next_bucket_] == 0) Launch(next_bucket_++);
 }
 
 void Ddp::Launch(size_t bucket) {
-  if (!config_.reduce || (ranks_->size() == 1 && !config_.alone)) return;
-  const FlatRange& range = ranges_[bucket];
-  works_[bucket] = ranks_->tensors().AllReduce(flat_->gradients().narrow(0, range.begin, range.end - range.begin));
+  if (!exchanges()) return;
+  const FlatRange& range = buckets()[bucket];
+  works_[bucket] = ranks_->tensors().AllReduce(flat_->gradients().narrow(0, range.begin, range.size()));
 }
 
 Status Ddp::CheckAllCame() const {
@@ -134,7 +116,7 @@ Status Ddp::EndBackward(Backward outcome) {
   const std::lock_guard lock(mutex_);
   if (!sending_) return Status::Ok();
   // Also on failure: the others wait for every bucket.
-  while (next_bucket_ < ranges_.size()) Launch(next_bucket_++);
+  while (next_bucket_ < buckets().size()) Launch(next_bucket_++);
   sending_ = false;
   if (outcome != Backward::kDone) return Status::Ok();
   if (!repeated_.empty()) {
@@ -162,8 +144,22 @@ Status Ddp::FinishGradients() {
         ranks_->host().AllReduce(marks.data(), marks.size(), comm::DType::kI64, comm::Op::kMax).Wait());
     for (size_t i = 0; i < marks.size(); ++i) used_[i] = marks[i] != 0;
   }
+  flat_->ReadOwnedGradients();
   exposed_seconds_ = SecondsSince(start);
   return Status::Ok();
+}
+
+Status Ddp::EndCapture(bool last) {
+  if (!last || !captures_exchange()) return Status::Ok();
+  LOCKSTEP_RETURN_IF_ERROR(EndBackward(Backward::kDone));
+  return FinishGradients();
+}
+
+Status Ddp::Replayed(bool last) {
+  if (last && captures_exchange()) return Status::Ok();
+  BeginBackward(last);
+  touched_ = trainable_;
+  return EndBackward(Backward::kDone);
 }
 
 }  // namespace lockstep::engine

@@ -22,37 +22,22 @@
 
 namespace lockstep::engine {
 
-struct DdpConfig {
-  uint64_t bucket_bytes = 25u << 20;
-  uint64_t first_bucket_bytes = 1u << 20;  // small, so that the first exchange starts early
-  // Some parameters may get no gradient in a step; which, is agreed by all ranks (one small all-reduce more).
-  bool find_unused = false;
-  // Every step uses the same parameters the same number of times: learnt in the first step. Needed where one
-  // parameter's gradient comes in several parts (weights shared between recomputed segments).
-  bool static_graph = false;
-  // For tests only: leaves every rank with its own gradients.
-  bool reduce = true;
-  // For tests only: a single rank exchanges its gradients too, with itself.
-  bool alone = false;
-};
-
-class Ddp : public ParallelStrategy {
+class Ddp : public Replicated {
  public:
-  Ddp(const DdpConfig& config, FlatParameters* flat, Ranks* ranks);
+  Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks);
   ~Ddp() override;
 
   void BeginStep() override;
   void BeginBackward(bool last) override;
   Status EndBackward(Backward outcome) override;
-  void Replayed() override { touched_ = trainable_; }
   Status FinishGradients() override;
-  Status FinishParameters() override { return Status::Ok(); }
+  bool captures_exchange() const override { return exchanges() && ranks_->tensors().recordable(); }
+  void BeginCapture(bool last) override { BeginBackward(last && captures_exchange()); }
+  Status EndCapture(bool last) override;
+  Status Replayed(bool last) override;
   void TrainableChanged() override;
   const std::vector<bool>& used() const override { return used_; }
-  std::vector<FlatRange> OwnedRanges() const override { return {{0, flat_->numel()}}; }
   double exposed_seconds() const override { return exposed_seconds_; }
-
-  const std::vector<FlatRange>& buckets() const { return ranges_; }
 
  private:
   class Hook;
@@ -60,12 +45,11 @@ class Ddp : public ParallelStrategy {
   void Launch(size_t bucket);         // with the lock held
   void LaunchReady();
   Status CheckAllCame() const;
+  bool exchanges() const { return config_.reduce && (ranks_->size() > 1 || config_.alone); }
+  size_t bucket_of(size_t parameter) const { return flat_->layout().parameters()[parameter].bucket; }
+  const std::vector<FlatRange>& buckets() const { return flat_->layout().buckets(); }
 
-  DdpConfig config_;
-  FlatParameters* flat_;
-  Ranks* ranks_;
-  std::vector<FlatRange> ranges_;
-  std::vector<size_t> bucket_of_;  // per parameter
+  StrategyConfig config_;
   // Tensors hold their accumulators only weakly; without this strong reference the hooks would vanish. The type of the
   // pointer differs between versions of LibTorch.
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
@@ -83,10 +67,5 @@ class Ddp : public ParallelStrategy {
   std::vector<comm::TensorWork> works_;
   double exposed_seconds_ = 0;
 };
-
-// Ranges of the flat buffer in order, each closed once it holds at least the cap: the first bucket has a cap of its
-// own.
-std::vector<FlatRange> PlanBuckets(const FlatParameters& flat, uint64_t first_bytes, uint64_t bytes,
-                                   std::vector<size_t>* bucket_of);
 
 }  // namespace lockstep::engine

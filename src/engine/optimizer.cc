@@ -16,36 +16,35 @@ constexpr int64_t kGrain = 1 << 16;  // elements; small enough to share out, lar
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::vector<GroupSettings> groups,
+Optimizer::Optimizer(const OptimizerConfig& config, const OwnedParameters& own, std::vector<GroupSettings> groups,
                      std::vector<int> group_of)
     : config_(config),
-      flat_(flat),
+      own_(own),
       groups_(std::move(groups)),
       group_of_(std::move(group_of)),
-      steps_(flat->parameters().size(), 0) {
+      steps_(group_of_.size(), 0) {
   if (config_.kind == OptimizerConfig::Kind::kSgd) {
-    if (config_.momentum != 0) slots_.push_back({"momentum_buffer", at::zeros_like(flat->values())});
+    if (config_.momentum != 0) slots_.push_back({"momentum_buffer", at::zeros_like(own.values)});
   } else {
-    slots_.push_back({"exp_avg", at::zeros_like(flat->values())});
-    slots_.push_back({"exp_avg_sq", at::zeros_like(flat->values())});
+    slots_.push_back({"exp_avg", at::zeros_like(own.values)});
+    slots_.push_back({"exp_avg_sq", at::zeros_like(own.values)});
   }
 }
 
 std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) const {
   std::vector<Run> runs;
-  const auto& parameters = flat_->parameters();
   bool open = false;
-  for (size_t i = 0; i < parameters.size(); ++i) {
+  for (const Segment& segment : own_.segments) {
+    const size_t i = segment.parameter;
     if (!active[i]) {
       open = false;
       continue;
     }
     const int64_t step = steps_[i] + 1;
-    const int64_t end = parameters[i].offset + parameters[i].numel;
     if (open && runs.back().group == group_of_[i] && runs.back().step == step) {
-      runs.back().end = end;  // padding between two parameters is zero in every buffer and stays zero
+      runs.back().end = segment.end;  // padding between two parameters is zero in every buffer and stays zero
     } else {
-      runs.push_back({parameters[i].offset, end, group_of_[i], step});
+      runs.push_back({segment.begin, segment.end, group_of_[i], step});
     }
     open = true;
   }
@@ -61,8 +60,8 @@ void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector
 }
 
 void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
-  auto* p = flat_->values().mutable_data_ptr<float>();
-  const auto* g = static_cast<const float*>(flat_->gradients().const_data_ptr());
+  auto* p = own_.values.mutable_data_ptr<float>();
+  const auto* g = static_cast<const float*>(own_.gradients.const_data_ptr());
   const double decay = groups_[static_cast<size_t>(run.group)].weight_decay;
   const auto t = static_cast<double>(run.step);
   if (config_.kind == OptimizerConfig::Kind::kSgd) {
@@ -73,7 +72,7 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
     step.gradient = static_cast<float>(gradient_factor);
     step.nesterov = config_.nesterov;
     step.first = run.step == 1;
-    float* momentum = slots_.empty() ? nullptr : slots_[0].flat.mutable_data_ptr<float>();
+    float* momentum = slots_.empty() ? nullptr : slots_[0].own.mutable_data_ptr<float>();
     ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
       kernels::Sgd(p + begin, g + begin, momentum == nullptr ? nullptr : momentum + begin,
                    static_cast<size_t>(end - begin), step);
@@ -91,8 +90,8 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
   step.correction1 = static_cast<float>(1 - std::pow(config_.beta1, t));
   step.correction2 = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t)));
   step.gradient = static_cast<float>(gradient_factor);
-  auto* m = slots_[0].flat.mutable_data_ptr<float>();
-  auto* v = slots_[1].flat.mutable_data_ptr<float>();
+  auto* m = slots_[0].own.mutable_data_ptr<float>();
+  auto* v = slots_[1].own.mutable_data_ptr<float>();
   ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
     kernels::Adam(p + begin, g + begin, m + begin, v + begin, static_cast<size_t>(end - begin), step);
   });
@@ -101,14 +100,14 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
 void Optimizer::Activate(const std::vector<bool>& active) {
   active_ = active;
   device_groups_.assign(groups_.size(), {});
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(flat_->device());
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(own_.values.device());
   for (const Run& run : Runs(active)) {
     DeviceGroup& group = device_groups_[static_cast<size_t>(run.group)];
     const int64_t n = run.end - run.begin;
-    group.p.push_back(flat_->values().narrow(0, run.begin, n));
-    group.g.push_back(flat_->gradients().narrow(0, run.begin, n));
-    if (!slots_.empty()) group.m.push_back(slots_[0].flat.narrow(0, run.begin, n));
-    if (slots_.size() > 1) group.v.push_back(slots_[1].flat.narrow(0, run.begin, n));
+    group.p.push_back(own_.values.narrow(0, run.begin, n));
+    group.g.push_back(own_.gradients.narrow(0, run.begin, n));
+    if (!slots_.empty()) group.m.push_back(slots_[0].own.narrow(0, run.begin, n));
+    if (slots_.size() > 1) group.v.push_back(slots_[1].own.narrow(0, run.begin, n));
     group.steps.push_back(at::full({}, static_cast<double>(run.step - 1), options));
   }
 }

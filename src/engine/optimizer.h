@@ -1,8 +1,9 @@
-// AdamW, Adam and SGD over flat buffers: one fused pass that unscales, clips, updates moments and parameters. Numerics
-// are those of torch.optim (same formulas, float32 state). Learning rate and weight decay come per parameter group; a
-// parameter that sits a step out (frozen, or no rank used it) keeps its moments and its own step count.
+// AdamW, Adam and SGD over this rank's own part of the parameters: one fused pass that unscales, clips, updates moments
+// and parameters. Numerics are those of torch.optim (same formulas, float32 state). Learning rate and weight decay come
+// per parameter group; a parameter that sits a step out (frozen, or no rank used it) keeps its moments and its own step
+// count. The state has the size of the own part; step counts are of all parameters, the same on every rank.
 //
-// Owned by the trainer, used by its thread; every rank calls Step with the same arguments.
+// Owned by the learner, used by the training thread; every rank calls Step with the same arguments.
 #pragma once
 
 #include <torch/types.h>
@@ -33,8 +34,8 @@ struct GroupSettings {
 
 class Optimizer {
  public:
-  // `groups[g]` are the settings of group g, `group_of[i]` the group of flat.parameters()[i].
-  Optimizer(const OptimizerConfig& config, FlatParameters* flat, std::vector<GroupSettings> groups,
+  // `groups[g]` are the settings of group g, `group_of[i]` the group of parameter i of the layout.
+  Optimizer(const OptimizerConfig& config, const OwnedParameters& own, std::vector<GroupSettings> groups,
             std::vector<int> group_of);
 
   // On the CPU. `active[i]` is false for a parameter that sits this step out. `gradient_factor` multiplies every
@@ -50,10 +51,10 @@ class Optimizer {
   void QueueStep(const at::Tensor& lr_factor, const at::Tensor& divisor, const at::Tensor& found_inf);
   void Settle(bool updated);
 
-  // The state by name ("exp_avg", "exp_avg_sq", "momentum_buffer"), flat as the parameters are.
+  // The state by name ("exp_avg", "exp_avg_sq", "momentum_buffer"), laid out as the own part is.
   struct Slot {
     std::string name;
-    at::Tensor flat;
+    at::Tensor own;
   };
   const std::vector<Slot>& slots() const { return slots_; }
   std::vector<int64_t>& steps() { return steps_; }  // per parameter
@@ -61,7 +62,7 @@ class Optimizer {
   const OptimizerConfig& config() const { return config_; }
 
  private:
-  // Neighbouring parameters with equal settings are one run of the buffer.
+  // Neighbouring parameters with equal settings are one run of the own part.
   struct Run {
     int64_t begin = 0, end = 0;
     int group = 0;
@@ -71,7 +72,7 @@ class Optimizer {
   void StepCpu(const Run& run, double lr, double gradient_factor);
 
   OptimizerConfig config_;
-  FlatParameters* flat_;
+  OwnedParameters own_;
   std::vector<GroupSettings> groups_;
   std::vector<int> group_of_;
   std::vector<Slot> slots_;

@@ -54,7 +54,7 @@ void AddLearner(const std::string& prefix, const torch::nn::Module& module, Lear
       entries->push_back({prefix + name + parameter.name, FlatParameters::View(buffer, parameter)});
     }
   };
-  add_flat("model/", flat.values());
+  add_flat("model/", flat.owned().values);
   for (const FlatParameter& parameter : flat.parameters()) in_flat[parameter.name] = true;
   for (const auto& item : module.named_parameters()) {
     if (!in_flat.contains(item.key())) entries->push_back({prefix + "model/" + item.key(), item.value().detach()});
@@ -62,8 +62,8 @@ void AddLearner(const std::string& prefix, const torch::nn::Module& module, Lear
   for (const auto& item : module.named_buffers()) {
     entries->push_back({prefix + "model/" + item.key(), item.value(), /*moving=*/true});
   }
-  for (const Optimizer::Slot& slot : learner.optimizer().slots()) add_flat("optimizer/" + slot.name + ".", slot.flat);
-  if (learner.average().on()) add_flat("ema/", learner.average().values());
+  for (const Optimizer::Slot& slot : learner.optimizer().slots()) add_flat("optimizer/" + slot.name + ".", slot.own);
+  if (learner.ema().on()) add_flat("ema/", learner.ema().values());
 }
 
 std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
@@ -85,7 +85,7 @@ nlohmann::json LearnerJson(Learner& learner) {
     steps[learner.flat().parameters()[i].name] = learner.optimizer().steps()[i];
   }
   json["optimizer_steps"] = std::move(steps);
-  json["ema_updates"] = learner.average().updates();
+  json["ema_updates"] = learner.ema().updates();
   if (const LossScaler* scaler = learner.scaler()) {
     json["scaler"] = {{"scale", scaler->scale()}, {"good_steps", scaler->good_steps()}};
   }
@@ -97,7 +97,7 @@ void RestoreLearner(const nlohmann::json& json, Learner* learner) {
   for (size_t i = 0; i < learner->flat().parameters().size(); ++i) {
     learner->optimizer().steps()[i] = GetInt(steps, learner->flat().parameters()[i].name);
   }
-  learner->average().set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
+  learner->ema().set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
   if (LossScaler* scaler = learner->scaler(); scaler != nullptr && json.contains("scaler")) {
     scaler->Restore(GetNumber(json["scaler"], "scale", scaler->scale()),
                     static_cast<uint64_t>(GetInt(json["scaler"], "good_steps")));
@@ -249,6 +249,9 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
   RestoreLearner(json, state->learner);
   if (state->companion != nullptr) {
     RestoreLearner(json.value("companion", nlohmann::json::object()), state->companion);
+  }
+  for (Learner* one : {state->learner, state->companion}) {
+    if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().PublishParameters());
   }
   recipe.values = json.value("recipe", nlohmann::json::object());
   return state->recipe->Restore(recipe);

@@ -1,26 +1,32 @@
-// How gradients of all ranks become one, and who keeps which part of the optimizer's state: the small interface behind
-// which DDP lives, and with it every way of sharding later. The trainer drives it, on its thread, on all ranks alike:
+// How ranks share one model: which part of it each rank updates, how gradients of all ranks become one, and when whole
+// parameters exist. DDP (ddp.h) and its reproducible form (canonical_ddp.h) keep everything on every rank; sharding
+// keeps less. The learner drives it, on the training thread, on all ranks alike:
 //
 //   strategy.BeginStep();
 //   for each micro-batch:  strategy.BeginBackward(last); loss.backward(); strategy.EndBackward();
-//   strategy.FinishGradients();          // flat.gradients() now holds the sum over all ranks and micro-batches
-//   the optimizer's step;
-//   strategy.FinishParameters();
+//   strategy.FinishGradients();          // the own gradients are now the sum over all ranks and micro-batches
+//   the optimizer's step on the own part;
+//   strategy.PublishParameters();        // every rank computes with what the others have updated
 //
 // A rank whose share of a step is empty, or whose backward failed, still makes every call: it adds zeros. So no rank
 // can be alone in a collective.
+//
+// A backward can be captured in a CUDA graph: BeginCapture and EndCapture, inside the capture, stand for BeginBackward
+// and EndBackward there, and Replayed for both of them after a replay. What of the exchange is part of the graph is the
+// strategy's business.
 #pragma once
 
+#include <torch/types.h>
+
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/flat.h"
+#include "engine/ranks.h"
 
 namespace lockstep::engine {
-
-struct FlatRange {
-  int64_t begin = 0, end = 0;
-};
 
 class ParallelStrategy {
  public:
@@ -32,21 +38,77 @@ class ParallelStrategy {
   // After a backward, or instead of one. Errors name parameters that got no gradient where all must.
   enum class Backward { kDone, kEmpty, kFailed };
   virtual Status EndBackward(Backward outcome) = 0;
-  // Between BeginBackward and EndBackward, instead of a backward: one that was recorded ran on the device, and every
-  // trainable parameter got its gradient.
-  virtual void Replayed() = 0;
   virtual Status FinishGradients() = 0;
-  virtual Status FinishParameters() = 0;
+
+  // Whether the exchange is a part of the last backward's graph, which is then captured apart from the others.
+  virtual bool captures_exchange() const = 0;
+  virtual void BeginCapture(bool last) = 0;
+  virtual Status EndCapture(bool last) = 0;
+  // After a replay: every trainable parameter has its gradient; what was not captured is done now.
+  virtual Status Replayed(bool last) = 0;
+
+  // After the own values changed (an update, a swap with the EMA, a restored checkpoint).
+  virtual Status PublishParameters() = 0;
+  // Whole parameters exist on every rank while the scope lives: for validation, saving and export. Collective.
+  class WholeParameters {
+   public:
+    virtual ~WholeParameters() = default;
+  };
+  virtual Result<std::unique_ptr<WholeParameters>> Gather() = 0;
+  // Around the forward and the backward of a unit of the model (Recipe::Units).
+  enum class Phase { kForward, kBackward };
+  virtual Status BeforeUnit(size_t unit, Phase phase) = 0;
+  virtual Status AfterUnit(size_t unit, Phase phase) = 0;
+  // Every rank begins with the parameters of rank 0. Collective.
+  virtual Status AdoptParameters() = 0;
+
+  // The norm of this rank's own gradients becomes that of all parts, in place: on the host, or queued on the device.
+  virtual Status CombineNorm(double* norm) = 0;
+  virtual Status CombineNorm(const at::Tensor& norm) = 0;
 
   // The set of parameters that require gradients has changed (a freeze ended).
   virtual void TrainableChanged() = 0;
   // Which parameters take part in this step's update: trainable, and used by some rank.
   virtual const std::vector<bool>& used() const = 0;
-  // The part of the flat buffer whose optimizer state lives on this rank. Both strategies here own all of it, and the
-  // optimizer walks all of it; sharding begins where one owns less.
-  virtual std::vector<FlatRange> OwnedRanges() const = 0;
   // Of the last step: time the training thread stood waiting for gradients of others.
   virtual double exposed_seconds() const = 0;
 };
+
+// What strategies that keep whole parameters and the whole optimizer on every rank have in common.
+class Replicated : public ParallelStrategy {
+ public:
+  Replicated(FlatParameters* flat, Ranks* ranks) : flat_(flat), ranks_(ranks) {}
+  Status PublishParameters() override;
+  Result<std::unique_ptr<WholeParameters>> Gather() override { return std::make_unique<WholeParameters>(); }
+  Status BeforeUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
+  Status AfterUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
+  Status AdoptParameters() override;
+  Status CombineNorm(double* /*norm*/) override { return Status::Ok(); }
+  Status CombineNorm(const at::Tensor& /*norm*/) override { return Status::Ok(); }
+
+ protected:
+  FlatParameters* flat_;
+  Ranks* ranks_;
+};
+
+// Everything about strategies that a configuration says, and the one place where they are made from it.
+struct StrategyConfig {
+  // One strategy has the same bits on any number of ranks: every backward is one of `shards` canonical shards.
+  bool reproducible = false;
+  uint64_t shards = 8;
+  uint64_t bucket_bytes = 25u << 20;
+  uint64_t first_bucket_bytes = 1u << 20;
+  // Some parameters may get no gradient in a step; which, is agreed by all ranks (one small all-reduce more).
+  bool find_unused = false;
+  // Every step uses the same parameters the same number of times: learnt in the first step. Needed where one
+  // parameter's gradient comes in several parts (weights shared between recomputed segments).
+  bool static_graph = false;
+  // For tests only: leaves every rank with its own gradients; a single rank exchanges its gradients too, with itself.
+  bool reduce = true, alone = false;
+};
+
+// How the memory of a model must be laid out for the strategy.
+FlatParameters::Options StorageFor(const StrategyConfig& config, const Ranks& ranks);
+std::unique_ptr<ParallelStrategy> MakeStrategy(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks);
 
 }  // namespace lockstep::engine

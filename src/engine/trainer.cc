@@ -78,12 +78,18 @@ Status Trainer::Validate() {
   plan.loader.seed = config_.run.seed;
   plan.device = device_;
   plan.precision = config_.train.precision;
-  // Swapping in the average changes the parameters a save may still be copying.
+  // Swapping in the EMA changes the parameters a save may still be copying.
   const Result<double> waited = saving_.BeforeUpdate();
   if (!waited.ok()) return waited.status();
-  learner_->average().Swap();
-  Result<ValidationResult> result = RunValidation(plan, *recipe_, *ranks_);
-  learner_->average().Swap();
+  learner_->ema().Swap();
+  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
+  Result<ValidationResult> result = [&]() -> Result<ValidationResult> {
+    const auto whole = learner_->strategy().Gather();
+    if (!whole.ok()) return whole.status();
+    return RunValidation(plan, *recipe_, *ranks_);
+  }();
+  learner_->ema().Swap();
+  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
   if (!result.ok()) return result.status();
   for (const data::BadSample& bad : result->bad) {
     if (!named_bad_validation_.insert(bad.id.index).second) continue;

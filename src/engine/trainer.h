@@ -1,7 +1,7 @@
 // The training loop. All ranks run the same steps and decide everything together: each step ends with one small sum
 // over ranks of what happened where (a signal, an unreadable sample, out of memory, a failure), and what follows is a
 // function of that sum, the same on every rank. On a GPU the host never waits for a step: its loss and norm are read
-// one or two steps later, and once warm a step is replayed as a recorded graph. One Trainer per process, used by its
+// one or two steps later, and once warm a step is replayed as CUDA graphs. One Trainer per process, used by its
 // main thread; Setup and Run are collective.
 //
 //   Trainer trainer(config, &recipe, &ranks, device, options);
@@ -21,12 +21,12 @@
 
 #include "base/status.h"
 #include "engine/config.h"
+#include "engine/captured_steps.h"
 #include "engine/feed.h"
 #include "engine/learner.h"
 #include "engine/ranks.h"
 #include "engine/readback.h"
 #include "engine/recipe.h"
-#include "engine/recording.h"
 #include "engine/report.h"
 #include "engine/saving.h"
 #include "engine/state.h"
@@ -64,7 +64,7 @@ class Trainer {
 
   const Position& position() const { return state_.position; }
   const FlatParameters& flat() const { return learner_->flat(); }
-  uint64_t recorded_steps() const { return recorded_steps_; }
+  uint64_t captured_steps() const { return captured_count_; }
   const BatchPlan& batch_plan() const { return plan_; }
   // The configuration with what `auto` became; after Setup.
   const std::string& effective_config() const { return options_.effective_config; }
@@ -77,12 +77,7 @@ class Trainer {
   struct Pending {
     StepFacts facts;
     double weight = 0, companion_weight = 0;
-    bool updated = false, averaged = false, out_of_memory = false;
-  };
-  // Device work of a step that was recorded, and the weight its loss had.
-  struct Section {
-    std::unique_ptr<Recording> recording;
-    double weight = 0;
+    bool updated = false, ema = false, out_of_memory = false;
   };
 
   Status CheckScores() const;
@@ -97,7 +92,7 @@ class Trainer {
   bool from_start() const { return options_.resume == "none" && !options_.restarted; }
   Status FindAsked(std::string* path) const;
   void StartFeed();
-  void StartRecording();
+  void StartCapturing();
   void Banner();
 
   Result<RunEnd> Loop();
@@ -109,7 +104,7 @@ class Trainer {
   double Compute(Learner& learner, const Pass& pass, const TensorBatch& batch);
   ParallelStrategy::Backward OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
                                      Status* failure);
-  Status Update(Learner& learner, double weight, bool averages);
+  Status Update(Learner& learner, double weight, bool ema);
   Status Judge(const Totals& totals, const Status& failure);
   Status LeaveOutBadSamples();
   std::optional<std::vector<double>> OldestNumbers();
@@ -122,15 +117,14 @@ class Trainer {
   std::pair<std::string, bool> BestScore() const;
   Status BroadcastBuffers();
 
-  // Recorded steps (trainer_recorded.cc). Until they are warm, libraries choose their algorithms and the allocator its
+  // CUDA graphs (trainer_graph.cc). Until steps are warm, libraries choose their algorithms and the allocator its
   // sizes.
   static constexpr uint64_t kWarmUpSteps = 3;
   bool warming_up() const { return steps_here_ < kWarmUpSteps; }
-  bool Records(const TensorBatch& batch) const;
+  bool Captures(const TensorBatch& batch) const;
   bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
-  bool ReplayUpdate(Learner& learner, bool averages);
-  Section* Record(const std::string& key, const std::function<double()>& work);
-  void StopRecording(const std::string& why);
+  bool ReplayUpdate(Learner& learner, bool ema, Status* outcome);
+  void NotCaptured(const std::string& why);
   bool IsCompanion(const Learner& learner) const { return &learner == companion_.get(); }
 
   Config config_;
@@ -139,7 +133,7 @@ class Trainer {
   at::Device device_;
   TrainerOptions options_;
   StopRequests stop_;
-  // Graphs cannot be recorded on the default stream, and gradients belong to the stream their hooks were made on.
+  // Graphs cannot be captured on the default stream, and gradients belong to the stream their hooks were made on.
   std::optional<c10::StreamGuard> stream_;
   BatchPlan plan_;
   std::string precision_why_;  // where it was chosen here
@@ -165,12 +159,10 @@ class Trainer {
   bool stop_now_ = false, converged_ = false, improved_ = false, save_due_ = false;
   bool described_first_batch_ = false;
 
-  std::unique_ptr<Recorder> recorder_;  // null: steps are not recorded
-  Status recording_;                    // an error where they must be
-  std::map<std::string, Section> sections_;
-  TensorBatch inputs_;           // what recorded passes read
-  uint64_t steps_here_ = 0;      // since the start of this process
-  uint64_t recorded_steps_ = 0;  // of them, replayed
+  std::unique_ptr<CapturedSteps> captured_;  // null: steps run as they are
+  Status capturing_;                         // an error where they must be captured
+  uint64_t steps_here_ = 0;                  // since the start of this process
+  uint64_t captured_count_ = 0;              // of them, replayed
   uint64_t fallbacks_ = 0;       // of them, not replayed although wanted
 };
 

@@ -132,8 +132,8 @@ Status Trainer::Setup() {
   }
   Banner();
   StartFeed();
-  StartRecording();
-  return ranks_->Agree(recording_);
+  StartCapturing();
+  return ranks_->Agree(capturing_);
 }
 
 Status Trainer::CheckScores() const {
@@ -216,9 +216,8 @@ Status Trainer::BuildModel() {
     LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(second.status()));
     companion_ = std::move(*second);
   }
-  // Equal seeds give equal weights; a weights file that differs between nodes would not.
   for (Learner* one : {learner_.get(), companion_.get()}) {
-    if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(ranks_->tensors().Broadcast(one->flat().values(), 0).Wait());
+    if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().AdoptParameters());
   }
   Status started;
   try {
@@ -234,23 +233,18 @@ Status Trainer::BuildModel() {
 Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool companion) {
   const TrainConfig& t = config_.train;
   Learner::Settings settings;
-  settings.optimizer = companion ? recipe_->companion()->optimizer : t.optimizer;
+  settings.updater.optimizer = companion ? recipe_->companion()->optimizer : t.optimizer;
   if (!companion) {
     settings.groups = t.groups;
-    settings.average = t.average;
-    settings.clip = t.clip;
+    settings.updater.ema = t.ema;
+    settings.updater.clip = t.clip;
     settings.parts = part_names_.size();
   }
-  settings.scaled = t.precision == Precision::kFp16;
-  settings.scaler = t.scaler;
-  settings.batch = static_cast<double>(t.batch);
-  settings.ddp.bucket_bytes = t.bucket;
-  settings.ddp.first_bucket_bytes = t.first_bucket;
-  settings.ddp.find_unused = t.find_unused;
-  settings.ddp.static_graph = t.static_graph;
-  settings.ddp.alone = options_.alone;
-  settings.reproducible = t.reproducible;
-  settings.shards = t.shards;
+  settings.updater.scaled = t.precision == Precision::kFp16;
+  settings.updater.scaler = t.scaler;
+  settings.updater.batch = static_cast<double>(t.batch);
+  settings.strategy = StrategyOf(t);
+  settings.strategy.alone = options_.alone;
   settings.queued = queued_;
   return Learner::Create(module, settings, ranks_, device_);
 }

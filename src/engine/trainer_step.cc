@@ -58,7 +58,7 @@ Status Trainer::Step() {
   Position& at = state_.position;
   if (learner_->ApplyFreeze(at.step)) {
     LOCKSTEP_RETURN_IF_ERROR(SettleAll());
-    sections_.clear();
+    if (captured_) captured_->Discard();
   }
   LOCKSTEP_RETURN_IF_ERROR(BroadcastBuffers());
   bad_.clear();
@@ -70,9 +70,9 @@ Status Trainer::Step() {
   learner_->strategy().BeginStep();
   learner_->BeginLosses();
   if (companion_) LOCKSTEP_RETURN_IF_ERROR(Companion(&totals, &failure));
-  const uint64_t recorded_before = recorded_steps_;
+  const uint64_t captured_before = captured_count_;
   if (totals.out_of_memory == 0) Passes(*learner_, &totals, &failure);
-  if (failure.ok()) failure = recording_;
+  if (failure.ok()) failure = capturing_;
   const double companion_weight = totals.companion_weight;
 
   totals.stop = stop_.signal() != 0 ? 1 : 0;
@@ -98,11 +98,11 @@ Status Trainer::Step() {
   facts.lr = config_.train.optimizer.lr * Factor(config_.train.schedule, at.step);
   pending.out_of_memory = totals.out_of_memory > 0;
   pending.updated = totals.weight > 0 && !pending.out_of_memory;
-  pending.averaged = learner_->average().Due(at.step + 1);
+  pending.ema = learner_->ema().Due(at.step + 1);
   pending.weight = totals.weight;
   pending.companion_weight = companion_weight;
-  if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.averaged));
-  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishParameters());
+  if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.ema));
+  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
 
   ++at.step;
   at.samples += static_cast<uint64_t>(totals.samples);
@@ -113,7 +113,7 @@ Status Trainer::Step() {
   facts.bad_samples = at.bad_samples;
   facts.traffic = ranks_->tensors().traffic();
   if (device_.is_cuda()) {
-    facts.recorded = recorded_steps_ > recorded_before;
+    facts.recorded = captured_count_ > captured_before;
     if (!*facts.recorded && config_.train.graph != "off" && !warming_up()) ++fallbacks_;
     facts.fallbacks = fallbacks_;
   }
@@ -161,7 +161,7 @@ Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<
   const bool weighs = pending.weight > 0;
   const Learner::Outcome outcome = learner_->Read(numbers.data());
   const bool applied = pending.updated && outcome.applied;
-  if (pending.updated) learner_->Settle(outcome, pending.averaged);
+  if (pending.updated) learner_->Settle(outcome, pending.ema);
   facts.loss = weighs ? sums[0] / pending.weight : std::nan("");
   for (size_t i = 0; i < part_names_.size(); ++i)
     facts.parts.emplace_back(part_names_[i], sums[1 + i] / pending.weight);
@@ -219,7 +219,7 @@ Status Trainer::Companion(Totals* totals, Status* failure) {
   const Result<double> waited = saving_.BeforeUpdate();
   if (!waited.ok()) return waited.status();
   LOCKSTEP_RETURN_IF_ERROR(Update(*companion_, seen.weight, false));
-  return companion_->strategy().FinishParameters();
+  return companion_->strategy().PublishParameters();
 }
 
 // Forward and backward of this rank's share. A failure of its own is noted, not returned: the others must hear of it.
@@ -235,7 +235,7 @@ void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
     if (runs && companion_ && !again) kept_.push_back(*item);
     double weight = 0;
     Status exchange;
-    if (runs && Records(item->batch) && ReplayPass(learner, pass, *item, &weight, &exchange)) {
+    if (runs && Captures(item->batch) && ReplayPass(learner, pass, *item, &weight, &exchange)) {
       if (!exchange.ok() && failure->ok()) *failure = exchange;
       (IsCompanion(learner) ? totals->companion_weight : totals->weight) += weight;
       if (!IsCompanion(learner)) totals->samples += static_cast<double>(item->batch.count());
@@ -379,15 +379,16 @@ Status Trainer::LeaveOutBadSamples() {
 }
 
 // The optimizer step, or none: a function of the reduced gradients, which every rank has alike.
-Status Trainer::Update(Learner& learner, double weight, bool averages) {
+Status Trainer::Update(Learner& learner, double weight, bool ema) {
   if (!learner.in_sync()) {
     LOCKSTEP_RETURN_IF_ERROR(SettleAll());
     learner.Sync();
-    sections_.clear();
+    if (captured_) captured_->Discard();
   }
   learner.Arm(IsCompanion(learner) ? 1 : Factor(config_.train.schedule, state_.position.step), weight);
-  if (!ReplayUpdate(learner, averages)) learner.Apply(averages);
-  return Status::Ok();
+  Status outcome;
+  if (!ReplayUpdate(learner, ema, &outcome)) outcome = learner.Apply(ema);
+  return outcome;
 }
 
 }  // namespace lockstep::engine

@@ -69,9 +69,9 @@ void TaehvRecipe::Defaults(engine::Config* config) const {
   config->train.schedule.kind = engine::Schedule::Kind::kConstant;
   config->train.schedule.warmup = 0;
   config->train.clip = 0;
-  config->train.average.decay = 0.95;
-  config->train.average.warmup = engine::AverageConfig::Warmup::kLinear;
-  config->train.average.every = 8;
+  config->train.ema.decay = 0.95;
+  config->train.ema.warmup = engine::EmaConfig::Warmup::kLinear;
+  config->train.ema.every = 8;
   config->data.source.height = config->data.source.width = 64;
   config->data.source.max_stride = 5;
 }

@@ -49,7 +49,7 @@ struct Case {
 Case Changed(const std::function<void(Case&)>& change) {
   Case one;
   one.config.train.steps = one.config.train.schedule.steps = 20;
-  one.config.train.average.decay = 0.9;
+  one.config.train.ema.decay = 0.9;
   one.config.train.graph = "off";
   one.config.train.bucket = one.config.train.first_bucket = 64;  // several buckets also in a network this small
   change(one);
@@ -113,7 +113,7 @@ Result<Ended> Train(const Case& one, const TrainerOptions& options, Ranks& ranks
   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
   const Result<RunEnd> end = trainer.Run();
   if (!end.ok()) return end.status();
-  return Ended{trainer.flat().values().cpu(), trainer.last_loss().value_or(-1), trainer.recorded_steps(),
+  return Ended{trainer.flat().values().cpu(), trainer.last_loss().value_or(-1), trainer.captured_steps(),
                ranks.rank(), ranks.tensors().transport()};
 }
 

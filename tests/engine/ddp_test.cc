@@ -29,9 +29,10 @@ struct Net : torch::nn::Module {
 at::Tensor Input(int rank) { return at::arange(16, at::kFloat).view({2, 8}).mul(0.1).add(rank).sin(); }
 
 struct Replica {
-  explicit Replica(Ranks& ranks, DdpConfig config = {})
+  explicit Replica(Ranks& ranks, StrategyConfig config = {})
       : flat(*FlatParameters::Create(net,
-                                     [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); })),
+                                     [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); },
+                                     StorageFor(config, ranks))),
         ddp(config, &flat, &ranks) {}
   Net net;
   FlatParameters flat;
@@ -54,8 +55,8 @@ at::Tensor Expected(int world, bool all = true) {
   return flat.gradients();
 }
 
-DdpConfig Small() {
-  DdpConfig config;
+StrategyConfig Small() {
+  StrategyConfig config;
   config.bucket_bytes = config.first_bucket_bytes = 256;  // one layer's weight fills a bucket
   return config;
 }
@@ -64,7 +65,7 @@ TEST(Ddp, SumsGradientsOverRanks) {
   for (const int world : {1, 2, 4}) {
     OnRanks(world, [&](Ranks& ranks) {
       Replica replica(ranks, Small());
-      EXPECT_GE(replica.ddp.buckets().size(), 3u);
+      EXPECT_GE(replica.flat.layout().buckets().size(), 3u);
       for (int step = 0; step < 3; ++step) {
         ASSERT_TRUE(replica.Step([&] { return replica.net.forward(Input(ranks.rank())).pow(2).sum(); }).ok());
         EXPECT_TRUE(at::allclose(replica.flat.gradients(), Expected(world), 1e-5, 1e-6));
@@ -75,7 +76,7 @@ TEST(Ddp, SumsGradientsOverRanks) {
 
 TEST(Ddp, WithoutTheReductionTheTestAboveWouldFail) {
   OnRanks(2, [&](Ranks& ranks) {
-    DdpConfig config = Small();
+    StrategyConfig config = Small();
     config.reduce = false;
     Replica replica(ranks, config);
     ASSERT_TRUE(replica.Step([&] { return replica.net.forward(Input(ranks.rank())).pow(2).sum(); }).ok());
@@ -111,7 +112,7 @@ TEST(Ddp, NamesParametersThatGotNoGradient) {
 
 TEST(Ddp, FindsUnusedParametersByAgreement) {
   OnRanks(2, [&](Ranks& ranks) {
-    DdpConfig config = Small();
+    StrategyConfig config = Small();
     config.find_unused = true;
     Replica replica(ranks, config);
     // Nobody uses b: it sits the step out. Then rank 1 alone does: it takes part everywhere.
@@ -170,7 +171,7 @@ TEST(Ddp, AGradientInPartsIsAnErrorOrLearntByStaticGraph) {
     Net reference;
     FlatParameters expected = *FlatParameters::Create(reference, [](int64_t n) { return at::zeros({n}); });
     for (int rank = 0; rank < 2; ++rank) reference.forward(reference.forward(Input(rank))).pow(2).sum().backward();
-    DdpConfig config = Small();
+    StrategyConfig config = Small();
     config.static_graph = true;
     Replica learns(ranks, config);
     for (int step = 0; step < 3; ++step) {
@@ -193,20 +194,6 @@ TEST(Ddp, FollowsAChangeOfWhatIsTrained) {
     ASSERT_TRUE(replica.Step([&] { return replica.net.forward(Input(ranks.rank())).pow(2).sum(); }).ok());
     EXPECT_TRUE(at::allclose(replica.flat.gradients(), Expected(2), 1e-5, 1e-6));
   });
-}
-
-TEST(Ddp, TheFirstBucketIsSmallAndTheRestAreCapped) {
-  Net net;
-  FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
-  std::vector<size_t> bucket_of;
-  const auto ranges = PlanBuckets(flat, 16, 300, &bucket_of);
-  EXPECT_EQ(ranges.front().end - ranges.front().begin, 16);  // c.bias alone, padded to a cache line
-  int64_t next = 0;
-  for (const FlatRange& range : ranges) {
-    EXPECT_EQ(range.begin, next);
-    next = range.end;
-  }
-  EXPECT_EQ(next, flat.numel());
 }
 
 }  // namespace

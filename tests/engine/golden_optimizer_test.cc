@@ -40,7 +40,7 @@ class GoldenOptimizer : public testing::TestWithParam<const char*> {
                                            {groups["b"]["lr_scale"], groups["b"]["weight_decay"]}};
     std::vector<int> group_of;
     for (const FlatParameter& p : flat->parameters()) group_of.push_back(p.name == "b" ? 1 : 0);
-    Optimizer optimizer(config, &*flat, settings, group_of);
+    Optimizer optimizer(config, flat->owned(), settings, group_of);
     double largest = 0;
     for (int step = 0; step < 20; ++step) {
       for (const FlatParameter& p : flat->parameters()) {

@@ -37,7 +37,7 @@ TEST(Queued, GivesWhatImmediateUpdatesGive) {
 
 TEST(Queued, SkipsAStepWhoseGradientIsNotFiniteOnOneRank) {
   Job job;
-  job.config.train.average.decay = 0.5;
+  job.config.train.ema.decay = 0.5;
   job.prepare = [](Toy& toy, int rank) {
     auto steps = std::make_shared<int>(0);
     toy.before_loss = [&toy, rank, steps](const TensorBatch&) {
@@ -90,8 +90,8 @@ TEST(Queued, KeepsItsLossScaleOnTheDeviceAndInCheckpoints) {
 TEST(Queued, ResumesExactlyOnAnyNumberOfRanksWithAverageAndFreezing) {
   for (const int world : {1, 2}) {
     Job job;
-    job.config.train.average.decay = 0.9;
-    job.config.train.average.every = 2;
+    job.config.train.ema.decay = 0.9;
+    job.config.train.ema.every = 2;
     job.config.train.groups = {{.match = "first.*", .freeze_until = 5}};
     job = Queued(job);
     const Outcome whole = TrainOn(world, job)[0];

@@ -62,14 +62,14 @@ Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   done.weights = trainer.flat().values().cpu();
   done.loss = trainer.last_loss().value_or(-1);
-  done.recorded = trainer.recorded_steps();
+  done.recorded = trainer.captured_steps();
   return done;
 }
 
 Job LongJob() {
   Job job;
   job.config.train.steps = job.config.train.schedule.steps = 20;
-  job.config.train.average.decay = 0.9;
+  job.config.train.ema.decay = 0.9;
   return job;
 }
 
@@ -90,7 +90,7 @@ TEST(Recorded, StepsHaveTheBitsOfOthers) { ExpectSameBits(LongJob(), 17); }
 TEST(Recorded, StepsOfSeveralPassesToo) {
   Job job = LongJob();
   job.config.train.micro_batch = 2;
-  job.config.train.average.every = 3;
+  job.config.train.ema.every = 3;
   ExpectSameBits(job, 17);
 }
 
@@ -145,7 +145,7 @@ TEST(Recorded, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
   job.config.train.graph = "require";
   const Done refused = Train(job);
   EXPECT_FALSE(refused.status.ok());
-  EXPECT_NE(refused.status.message().find("not recorded"), std::string::npos) << refused.status.message();
+  EXPECT_NE(refused.status.message().find("not captured"), std::string::npos) << refused.status.message();
 }
 
 // Any wait of the host for the device inside torch is an error here; the control shows that it would be.

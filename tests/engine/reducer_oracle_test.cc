@@ -51,12 +51,13 @@ Both Compare(Ranks& ranks, const std::shared_ptr<comm::TensorCommunicator>& tens
   Both both;
   constexpr int64_t kBucket = 4 << 10;  // several buckets: a layer has 2.4 kB
   Perceptron mine(7);
-  auto flat = *FlatParameters::Create(mine, [&](int64_t n) { return tensors->AllocateFlat(n, at::kFloat, at::kCPU); });
-  DdpConfig config;
+  StrategyConfig config;
   config.bucket_bytes = config.first_bucket_bytes = kBucket;
   config.reduce = reduce;
+  auto flat = *FlatParameters::Create(
+      mine, [&](int64_t n) { return tensors->AllocateFlat(n, at::kFloat, at::kCPU); }, StorageFor(config, ranks));
   Ddp ddp(config, &flat, &ranks);
-  EXPECT_GE(ddp.buckets().size(), 3u);
+  EXPECT_GE(flat.layout().buckets().size(), 3u);
   Perceptron other(7);
   auto group = comm::MakeProcessGroup(tensors);
   auto reducer = MakeReducer(other.parameters(), group, bucket_view, kBucket, kBucket);

@@ -97,7 +97,7 @@ TEST(Reproducible, SurvivesAChangeOfTheNumberOfRanksInTheMiddle) {
 
 TEST(Resume, ContinuesAsIfNothingHadHappened) {
   Job job;
-  job.config.train.average.decay = 0.9;
+  job.config.train.ema.decay = 0.9;
   job.config.track.samples = true;
   const at::Tensor whole = TrainOn(2, job)[0].weights;
   Result<TempDir> dir = TempDir::Create();

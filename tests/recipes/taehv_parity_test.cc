@@ -36,7 +36,7 @@ Trained Train(const nlohmann::json& doc, const at::Tensor& frames, double clip, 
   config.beta1 = doc["betas"][0];
   config.beta2 = doc["betas"][1];
   config.epsilon = doc["epsilon"];
-  engine::Optimizer optimizer(config, &*flat, {{1, doc["weight_decay"]}},
+  engine::Optimizer optimizer(config, flat->owned(), {{1, doc["weight_decay"]}},
                               std::vector<int>(flat->parameters().size(), 0));
   Trained trained;
   for (size_t step = 0; step < doc["loss"].size(); ++step) {

@@ -13,7 +13,7 @@ struct Everything {
 
   Everything() {
     WriteTeacher(folder->path() + "/teacher.pt", "(y, 0.1 * y.abs() + 0.05)");
-    job.config.train.average.decay = 0.9;
+    job.config.train.ema.decay = 0.9;
     job.config.train.steps = 4;
     job.set = [path = folder->path() + "/teacher.pt"](TaehvSettings& settings) {
       settings.mode = "distill";

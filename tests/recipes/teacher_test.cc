@@ -322,7 +322,7 @@ TEST(TaehvRules, DistillBringsTheAuthorsSettings) {
   EXPECT_EQ(config.train.optimizer.lr, 3e-4);
   EXPECT_EQ(config.train.precision, engine::Precision::kFp16);
   EXPECT_EQ(config.train.schedule.kind, engine::Schedule::Kind::kConstant);
-  EXPECT_EQ(config.train.average.decay, 0.95);
+  EXPECT_EQ(config.train.ema.decay, 0.95);
   EXPECT_EQ(recipe.settings().seraena.optimizer.beta2, 0.99);
 }
 

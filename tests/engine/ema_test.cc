@@ -1,4 +1,4 @@
-#include "engine/average.h"
+#include "engine/ema.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -15,10 +15,10 @@ FlatParameters Flatten(Net& net) {
   return *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
 }
 
-TEST(Average, FollowsTheFormula) {
+TEST(Ema, FollowsTheFormula) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.9, .warmup = AverageConfig::Warmup::kNone}, &flat);
+  Ema average({.decay = 0.9, .warmup = EmaConfig::Warmup::kNone}, flat.owned());
   double expected = 1;
   for (uint64_t step = 1; step <= 5; ++step) {
     flat.values().fill_(static_cast<double>(step) * 2);
@@ -29,29 +29,29 @@ TEST(Average, FollowsTheFormula) {
   EXPECT_NEAR(average.values()[69999].item<double>(), expected, 1e-6);
 }
 
-TEST(Average, WarmsUpFromASmallDecay) {
+TEST(Ema, WarmsUpFromASmallDecay) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.999}, &flat);
+  Ema average({.decay = 0.999}, flat.owned());
   flat.values().fill_(11);
   average.Update();  // decay (1 + 0) / (10 + 0)
   EXPECT_NEAR(average.values()[0].item<double>(), 0.1 * 1 + 0.9 * 11, 1e-5);
 }
 
-TEST(Average, IsUpdatedEverySoManySteps) {
+TEST(Ema, IsUpdatedEverySoManySteps) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.5, .warmup = AverageConfig::Warmup::kNone, .every = 3}, &flat);
+  Ema average({.decay = 0.5, .warmup = EmaConfig::Warmup::kNone, .every = 3}, flat.owned());
   for (uint64_t step = 1; step <= 7; ++step) {
     if (average.Due(step)) average.Update();
   }
   EXPECT_EQ(average.updates(), 2u);
 }
 
-TEST(Average, SwapsForAValidationAndBack) {
+TEST(Ema, SwapsForAValidationAndBack) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.5}, &flat);
+  Ema average({.decay = 0.5}, flat.owned());
   flat.values().fill_(5);
   average.Swap();
   EXPECT_EQ(net.weight[3].item<float>(), 1);
@@ -60,10 +60,10 @@ TEST(Average, SwapsForAValidationAndBack) {
   EXPECT_EQ(average.values()[3].item<float>(), 1);
 }
 
-TEST(Average, BeginsWithCopiesWhereTheWarmUpIsLinear) {
+TEST(Ema, BeginsWithCopiesWhereTheWarmUpIsLinear) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({.decay = 0.15, .warmup = AverageConfig::Warmup::kLinear}, &flat);
+  Ema average({.decay = 0.15, .warmup = EmaConfig::Warmup::kLinear}, flat.owned());
   double expected = 0;
   for (int n = 0; n < 4; ++n) {
     flat.values().fill_(n + 2);
@@ -74,13 +74,13 @@ TEST(Average, BeginsWithCopiesWhereTheWarmUpIsLinear) {
   }
 }
 
-TEST(Average, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
+TEST(Ema, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
   for (const auto warmup :
-       {AverageConfig::Warmup::kNone, AverageConfig::Warmup::kInverse, AverageConfig::Warmup::kLinear}) {
+       {EmaConfig::Warmup::kNone, EmaConfig::Warmup::kInverse, EmaConfig::Warmup::kLinear}) {
     Net net;
     FlatParameters flat = Flatten(net);
-    Average now({.decay = 0.9, .warmup = warmup}, &flat);
-    Average queued({.decay = 0.9, .warmup = warmup}, &flat);
+    Ema now({.decay = 0.9, .warmup = warmup}, flat.owned());
+    Ema queued({.decay = 0.9, .warmup = warmup}, flat.owned());
     for (int n = 0; n < 20; ++n) {
       flat.values().fill_(n * n);
       const bool finite = n % 5 != 3;
@@ -93,10 +93,10 @@ TEST(Average, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
   }
 }
 
-TEST(Average, OffCostsNothing) {
+TEST(Ema, OffCostsNothing) {
   Net net;
   FlatParameters flat = Flatten(net);
-  Average average({}, &flat);
+  Ema average({}, flat.owned());
   EXPECT_FALSE(average.Due(1));
   EXPECT_FALSE(average.values().defined());
 }

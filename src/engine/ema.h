@@ -1,5 +1,5 @@
-// The exponential moving average of the parameters (EMA), flat like them. Counted by steps, never by wall time, so that
-// a resumed run has the same average. Used by the training thread; every rank keeps the same one.
+// The exponential moving average of the parameters (EMA), of this rank's own part. Counted by steps, never by wall time,
+// so that a resumed run has the same average. Used by the training thread.
 #pragma once
 
 #include <torch/types.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep::engine {
 
-struct AverageConfig {
+struct EmaConfig {
   // The decay at update n (0, 1, ...) is at most this, so that the start is soon forgotten.
   enum class Warmup {
     kNone,
@@ -22,9 +22,9 @@ struct AverageConfig {
   uint64_t every = 1;  // steps between updates
 };
 
-class Average {
+class Ema {
  public:
-  Average(const AverageConfig& config, const FlatParameters* flat);
+  Ema(const EmaConfig& config, const OwnedParameters& own);
 
   bool on() const { return config_.decay > 0; }
   // Whether an update belongs to optimizer step number `step` (1, 2, ...).
@@ -37,12 +37,12 @@ class Average {
   const at::Tensor& values() const { return values_; }
   uint64_t updates() const { return updates_; }
   void set_updates(uint64_t updates);
-  // Exchanges the average and the parameters: before and after a validation.
+  // Exchanges the average and the own parameters: before and after a validation.
   void Swap();
 
  private:
-  AverageConfig config_;
-  const FlatParameters* flat_;
+  EmaConfig config_;
+  at::Tensor own_;  // the parameters
   at::Tensor values_;
   uint64_t updates_ = 0;
   at::Tensor device_updates_;  // QueueUpdate's own count, on the device

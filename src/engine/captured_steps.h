@@ -1,0 +1,63 @@
+// Parts of a step (a pass, an update) as CUDA graphs: each is captured the first time it comes and replayed from then
+// on. A part that cannot be captured ends capturing for good; a batch of another shape is for the caller to run as it
+// is. Used by the training thread.
+#pragma once
+
+#include <compare>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/recipe.h"
+#include "engine/recording.h"
+
+namespace lockstep::engine {
+
+class CapturedSteps {
+ public:
+  enum class Part {
+    kPass,
+    kPassWithExchange,  // the last of a step, where the exchange of gradients is captured with it
+    kUpdate,
+    kUpdateWithEma,  // an EMA of every n-th step makes two kinds of update
+  };
+  struct Key {
+    Part part;
+    bool companion = false;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  // `gave_up` is told why, once, when a part could not be captured.
+  CapturedSteps(at::Device device, std::function<void(const std::string&)> gave_up);
+
+  bool on() const { return recorder_ != nullptr; }
+  void Stop() { recorder_.reset(), parts_.clear(); }
+  // Whether a batch has the shapes of the captured passes.
+  bool Fits(const TensorBatch& batch) const;
+  // Whether some pass was captured, so that updates follow.
+  bool has_passes() const { return !inputs_.fields.empty(); }
+  // What was captured no longer holds (other parameters take part).
+  void Discard() { parts_.clear(); }
+
+  // A pass over `batch`. `work` computes on the inputs it is given and returns the weight of its loss, which is the
+  // result of every replay. Nothing: it was not captured and not run.
+  std::optional<double> ReplayPass(const Key& key, const TensorBatch& batch,
+                                   const std::function<double(const TensorBatch& inputs)>& work);
+  // False: not captured and not run.
+  bool ReplayUpdate(const Key& key, const std::function<void()>& work);
+
+ private:
+  struct Captured {
+    std::unique_ptr<Recording> recording;
+    double weight = 0;
+  };
+  Captured* Capture(const Key& key, const std::function<double()>& work);
+
+  std::function<void(const std::string&)> gave_up_;
+  std::unique_ptr<Recorder> recorder_;
+  std::map<Key, Captured> parts_;
+  TensorBatch inputs_;  // what captured passes read
+};
+
+}  // namespace lockstep::engine

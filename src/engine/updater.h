@@ -1,0 +1,76 @@
+// One update of a model from its reduced gradients: unscale, norm, clip, optimizer, EMA, loss scale. Two
+// implementations, by where the state lives and who waits for whom:
+//
+//   host    on the CPU: an update happens at once
+//   device  queued on the GPU: whether the gradient is finite is decided there and the host never waits; what came of it
+//           stands in numbers() and is settled a step or two later. Apply is device work alone, so that it can be
+//           captured in a CUDA graph.
+//
+// Used by the training thread; all ranks make the same calls in the same order.
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/ema.h"
+#include "engine/flat.h"
+#include "engine/optimizer.h"
+#include "engine/scaler.h"
+#include "engine/strategy.h"
+
+namespace lockstep::engine {
+
+struct UpdaterConfig {
+  OptimizerConfig optimizer;
+  std::vector<GroupSettings> groups;
+  std::vector<int> group_of;  // per parameter
+  EmaConfig ema;
+  bool scaled = false;  // fp16: the loss is scaled
+  ScalerConfig scaler;
+  double clip = 0;  // 0: none
+  double batch = 1;
+};
+
+class Updater {
+ public:
+  virtual ~Updater() = default;
+
+  Optimizer& optimizer() { return optimizer_; }
+  Ema& ema() { return ema_; }
+  LossScaler* scaler() { return scaler_.get(); }  // null without fp16
+
+  // After the host's state was replaced (a checkpoint), or when other parameters take part than before. Everything must
+  // be settled.
+  virtual void Sync() = 0;
+  virtual bool in_sync() const = 0;
+
+  virtual at::Tensor ScaleLoss(const at::Tensor& loss) const = 0;
+  // What the next Apply needs from the host: the schedule's factor and the weight of the whole batch.
+  virtual void Arm(double lr_factor, double weight) = 0;
+  // One optimizer step, and one of the EMA when `ema` says so. `outcome` (three float64 on the device) becomes norm,
+  // loss scale, and 1 where the gradient was not finite and nothing was applied.
+  virtual Status Apply(bool ema, const at::Tensor& outcome) = 0;
+  // Brings the host's counters up to date; once per Apply, in order.
+  virtual void Settle(bool applied, bool ema) = 0;
+
+  static constexpr int64_t kOutcome = 3;
+
+ protected:
+  Updater(const UpdaterConfig& config, const OwnedParameters& own, ParallelStrategy* strategy);
+
+  UpdaterConfig config_;
+  OwnedParameters own_;
+  ParallelStrategy* strategy_;
+  Optimizer optimizer_;
+  Ema ema_;
+  std::unique_ptr<LossScaler> scaler_;
+};
+
+std::unique_ptr<Updater> MakeHostUpdater(const UpdaterConfig& config, const OwnedParameters& own,
+                                         ParallelStrategy* strategy);
+std::unique_ptr<Updater> MakeDeviceUpdater(const UpdaterConfig& config, const OwnedParameters& own,
+                                           ParallelStrategy* strategy);
+
+}  // namespace lockstep::engine
