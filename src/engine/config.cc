@@ -135,7 +135,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     r.Size("first_bucket", &t->first_bucket, {.min = 4096});
   });
   r.Choice("graph", &t->graph, {"auto", "off", "require"},
-           {.help = "on a GPU, a step is recorded once as a CUDA graph and replayed"});
+           {.help = "on a GPU, a step is captured once as CUDA graphs and replayed"});
   r.Field("broadcast_buffers", &t->broadcast_buffers,
           {.help = "rank 0's buffers (batch norm) go to all before each step"});
   r.Field("bad_steps", &t->bad_steps,
@@ -144,31 +144,11 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
            {.help = "out of memory in a step: all ranks stop, or all leave it out"});
 }
 
-void DeclareData(ConfigReader& r, DataConfig* d) {
-  data::SourceConfig& s = d->source;
-  r.Choice("kind", &s.kind, {"clips", "frames", "images", "videos", "annotations"},
-           {.help = "where samples come from"});
-  const bool generated = s.kind == "clips";
-  r.When(generated, "only for kind: clips", [&] {
-    r.Field("clips", &s.clips, {.min = 1, .help = "number of generated clips"});
-    r.Field("clips_seed", &s.seed, {.help = "what the scenes are drawn from"});
-  });
-  r.When(!generated, "data.kind is clips, which are generated: other kinds read files", [&] {
-    r.Field("path", &s.path, {.required = true, .help = "folder of the data"});
-    r.Field("clips_per_video", &s.clips_per_video, {.min = 1});
-  });
-  r.When(s.kind == "annotations", "only for kind: annotations",
-         [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });
-  r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
-  r.Field("height", &s.height, {.min = 8});
-  r.Field("width", &s.width, {.min = 8});
-  r.Field("min_stride", &s.min_stride, {.min = 1, .help = "frames of the video between frames of the clip"});
-  r.Field("max_stride", &s.max_stride, {.min = 1});
-  if (s.max_stride < s.min_stride) r.Fail("max_stride", fmt::format("is below min_stride {}", s.min_stride));
+void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(ConfigReader&)>& of_recipe) {
+  if (of_recipe) of_recipe(r);
   r.Enum("tail", &d->tail, {{"drop", data::Tail::kDrop}, {"pad", data::Tail::kPad}, {"keep", data::Tail::kKeep}},
          {.help = "the last, smaller batch of an epoch"});
   r.Field("shuffle", &d->shuffle);
-  r.Field("augment", &d->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
   r.When(!d->augment, "augmentation draws every clip anew: with augment: false it can be kept", [&] {
@@ -179,7 +159,7 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
   r.Section("validation", [&](ConfigReader& v) {
     v.Field("every", &d->validation.every, {.help = "steps between validations; 0: only at the end"});
     v.Field("fraction", &d->validation.fraction,
-            {.min = 0, .max = 0.9, .help = "of the videos, never trained on; 0: no validation"});
+            {.min = 0, .max = 0.9, .help = "of the data, never trained on; 0: no validation"});
     v.Field("batch", &d->validation.batch, {.help = "samples of one rank in one pass; 0: as in training"});
     v.Field("samples", &d->validation.samples, {.help = "at most; 0: all"});
     v.Field("best", &d->validation.best, {.help = "metric that names the best checkpoint; empty: the recipe's choice"});
@@ -190,13 +170,13 @@ void DeclareData(ConfigReader& r, DataConfig* d) {
 
 }  // namespace
 
-void DeclareConfig(ConfigReader& reader, Config* c) {
+void DeclareConfig(ConfigReader& reader, Config* c, const std::function<void(ConfigReader&)>& data) {
   reader.Section("run", [&](ConfigReader& r) {
     r.Field("seed", &c->run.seed, {.help = "of weights, order and augmentation"});
     r.Field("max_time", &c->run.max_time, {.above = 0, .help = "save and stop after this long (exit code 75)"});
   });
   reader.Section("train", [&](ConfigReader& r) { DeclareTrain(r, &c->train); });
-  reader.Section("data", [&](ConfigReader& r) { DeclareData(r, &c->data); });
+  reader.Section("data", [&](ConfigReader& r) { DeclareData(r, &c->data, data); });
   reader.Section("comm", [&](ConfigReader& r) {
     r.Enum("backend", &c->comm.backend,
            {{"auto", comm::Backend::kAuto}, {"nccl", comm::Backend::kNccl}, {"host", comm::Backend::kHost}},

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "base/config.h"
 #include "comm/torch/tensor_comm.h"
 #include "data/sampler.h"
-#include "data/sources.h"
 #include "engine/ema.h"
 #include "engine/groups.h"
 #include "engine/optimizer.h"
@@ -61,9 +61,9 @@ struct ValidationConfig {
 };
 
 struct DataConfig {
-  data::SourceConfig source;
   data::Tail tail = data::Tail::kDrop;
-  bool shuffle = true, augment = true;
+  bool shuffle = true;
+  bool augment = true;  // where the recipe's data can be: drawn anew in every epoch
   int threads = 2, prefetch = 2;
   uint64_t cache = 0;              // bytes of samples kept in memory, per rank
   uint64_t bad_samples = 0;        // budget of the run
@@ -98,8 +98,8 @@ struct Config {
   TrackConfig track;
 };
 
-// Declares all sections but `recipe`.
-void DeclareConfig(ConfigReader& reader, Config* config);
+// Declares all sections but `recipe`. `data` adds a recipe's own keys to the section `data`.
+void DeclareConfig(ConfigReader& reader, Config* config, const std::function<void(ConfigReader&)>& data = {});
 
 // The strategy that a configuration asks for.
 StrategyConfig StrategyOf(const TrainConfig& train);

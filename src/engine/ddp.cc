@@ -25,8 +25,7 @@ class Ddp::Hook : public torch::autograd::FunctionPostHook {
   size_t parameter_;
 };
 
-Ddp::Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks)
-    : Replicated(flat, ranks), config_(config) {
+Ddp::Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : Replicated(flat, ranks), config_(config) {
   const auto& parameters = flat->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     // A parameter that is frozen for now has none; the hook must be there when it thaws.

@@ -1,5 +1,5 @@
-// The exponential moving average of the parameters (EMA), of this rank's own part. Counted by steps, never by wall time,
-// so that a resumed run has the same average. Used by the training thread.
+// The exponential moving average of the parameters (EMA), of this rank's own part. Counted by steps, never by wall
+// time, so that a resumed run has the same average. Used by the training thread.
 #pragma once
 
 #include <torch/types.h>

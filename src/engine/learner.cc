@@ -23,8 +23,8 @@ Result<std::unique_ptr<Learner>> Learner::Create(const torch::nn::Module& module
   Groups groups = GroupParameters(settings.groups, updater.optimizer.weight_decay, made->flat_);
   updater.groups = std::move(groups.settings);
   updater.group_of = std::move(groups.group_of);
-  made->updater_ = (settings.queued ? MakeDeviceUpdater : MakeHostUpdater)(updater, made->flat_.owned(),
-                                                                           made->strategy_.get());
+  made->updater_ =
+      (settings.queued ? MakeDeviceUpdater : MakeHostUpdater)(updater, made->flat_.owned(), made->strategy_.get());
   made->numbers_ = at::zeros({made->numbers()}, at::TensorOptions().dtype(at::kDouble).device(device));
   return made;
 }

@@ -22,6 +22,7 @@
 #include "data/source.h"
 #include "engine/config.h"
 #include "engine/ranks.h"
+#include "engine/units.h"
 #include "track/sheet.h"
 
 namespace lockstep::engine {
@@ -76,6 +77,9 @@ struct RecipeState {
   nlohmann::json values = nlohmann::json::object();
 };
 
+// Training and validation samples of one source, as data.validation says; videos are never divided.
+Result<Sources> HoldOut(std::shared_ptr<const data::Source> all, const Config& config);
+
 class Recipe {
  public:
   virtual ~Recipe() = default;
@@ -83,9 +87,11 @@ class Recipe {
   virtual std::string help() const = 0;  // one line
 
   // What this recipe prefers where the user says nothing. Before the configuration is read.
-  virtual void Defaults(Config* /*config*/) const {}
+  virtual void Defaults(Config* /*config*/) {}
   // Keys of the section `recipe`.
   virtual void Declare(ConfigReader& /*reader*/) {}
+  // Keys of the section `data` beside those that all data have: which samples, in which form.
+  virtual void DeclareData(ConfigReader& /*reader*/, DataConfig* /*data*/) {}
   // Rules between sections, and what follows from them. After the configuration is read.
   virtual Status Check(Config* /*config*/) { return Status::Ok(); }
   // The smallest version of itself that still uses every part, for a dry run on a CPU.
@@ -100,14 +106,22 @@ class Recipe {
   // What identifies the model, kept in checkpoints: a checkpoint of another model is refused.
   virtual nlohmann::json Identity() const { return nlohmann::json::object(); }
 
+  // The units of the model (units.h), after Build. Without any, train.recompute and sharded parameters are refused.
+  virtual std::vector<Unit> Units() { return {}; }
+  // Every forward of a unit goes through `runner` from now on.
+  virtual void RunUnits(UnitRunner /*runner*/) {}
+
   // Who else trains, for collectives inside a loss (statistics over ranks). Before Build; the object outlives the
   // recipe.
   virtual void Join(Ranks* /*ranks*/) {}
   // After the model is on its device and before the first step: what else must be there (a teacher, a buffer).
   virtual Status Start(at::Device /*device*/) { return Status::Ok(); }
 
-  // Default: the section `data`, split by video.
-  virtual Result<Sources> Open(const Config& config);
+  // Main rank only, before Open: what one rank looks up for all (a long list of files), as text for UseIndex.
+  virtual Result<std::string> IndexData() { return std::string(); }
+  virtual void UseIndex(std::shared_ptr<const std::string> /*index*/) {}
+  // The samples. HoldOut takes those for validation off.
+  virtual Result<Sources> Open(const Config& config) = 0;
 
   // Before a pass: what needs the host or must stay outside a captured graph (random draws, a frozen teacher). Adds
   // fields to the batch, always the same names, types and shapes per sample. Random numbers must be functions of

@@ -55,7 +55,8 @@ class ParallelStrategy {
     virtual ~WholeParameters() = default;
   };
   virtual Result<std::unique_ptr<WholeParameters>> Gather() = 0;
-  // Around the forward and the backward of a unit of the model (Recipe::Units).
+  // Around the forward and the backward of a unit of the model (Recipe::Units), where the strategy asks for it.
+  virtual bool uses_units() const = 0;
   enum class Phase { kForward, kBackward };
   virtual Status BeforeUnit(size_t unit, Phase phase) = 0;
   virtual Status AfterUnit(size_t unit, Phase phase) = 0;
@@ -80,6 +81,7 @@ class Replicated : public ParallelStrategy {
   Replicated(FlatParameters* flat, Ranks* ranks) : flat_(flat), ranks_(ranks) {}
   Status PublishParameters() override;
   Result<std::unique_ptr<WholeParameters>> Gather() override { return std::make_unique<WholeParameters>(); }
+  bool uses_units() const override { return false; }
   Status BeforeUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
   Status AfterUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
   Status AdoptParameters() override;

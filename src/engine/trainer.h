@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/config.h"
 #include "engine/captured_steps.h"
+#include "engine/config.h"
 #include "engine/feed.h"
 #include "engine/learner.h"
 #include "engine/ranks.h"
@@ -84,6 +84,7 @@ class Trainer {
   Status CheckData(const std::string& checkpoint);
   Status OpenData();
   Status BuildModel();
+  Status RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool companion);
   Status FindCheckpoint(std::string* path);
   Status ChoosePrecision(const std::string& checkpoint);
@@ -163,7 +164,7 @@ class Trainer {
   Status capturing_;                         // an error where they must be captured
   uint64_t steps_here_ = 0;                  // since the start of this process
   uint64_t captured_count_ = 0;              // of them, replayed
-  uint64_t fallbacks_ = 0;       // of them, not replayed although wanted
+  uint64_t fallbacks_ = 0;                   // of them, not replayed although wanted
 };
 
 // The device of a rank: "auto" takes the GPU of its local rank where there are any. More ranks than GPUs is an error

@@ -39,8 +39,8 @@ bool Trainer::Captures(const TensorBatch& batch) const {
 bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange) {
   ParallelStrategy& strategy = learner.strategy();
   const bool last = pass.index + 1 == pass.count;
-  const auto part = last && strategy.captures_exchange() ? CapturedSteps::Part::kPassWithExchange
-                                                         : CapturedSteps::Part::kPass;
+  const auto part =
+      last && strategy.captures_exchange() ? CapturedSteps::Part::kPassWithExchange : CapturedSteps::Part::kPass;
   torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
   const std::optional<double> replayed =
       captured_->ReplayPass({part, IsCompanion(learner)}, item.batch, [&](const TensorBatch& inputs) {

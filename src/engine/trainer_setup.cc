@@ -15,6 +15,7 @@
 #include "data/cached_source.h"
 #include "engine/convolution.h"
 #include "engine/devices.h"
+#include "engine/recompute.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
 #include "record/checkpoint_folder.h"
@@ -164,12 +165,12 @@ Status Trainer::CheckData(const std::string& checkpoint) {
 Status Trainer::OpenData() {
   // One rank reads a list of files and looks for them; the others get what it found.
   Result<std::string> index = std::string();
-  if (ranks_->is_main()) index = data::IndexSource(config_.data.source);
+  if (ranks_->is_main()) index = recipe_->IndexData();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(index.status()));
   Result<std::vector<std::string>> told = ranks_->host().Gather(index.ok() ? *index : "");
   if (!told.ok()) return told.status();
   if (!told->front().empty()) {
-    config_.data.source.index = std::make_shared<const std::string>(std::move(told->front()));
+    recipe_->UseIndex(std::make_shared<const std::string>(std::move(told->front())));
   }
   // One rank looks first: a missing folder is said once, and an index it writes is there for the others.
   LOCKSTEP_RETURN_IF_ERROR(ranks_->MainFirst([&] {
@@ -201,6 +202,7 @@ Status Trainer::BuildModel() {
     if (!built.ok()) built = built.Context("checkpoint.weights");
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
+  if (built.ok()) built = RunUnits();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
   queued_ = !device_.is_cpu() || options_.queued;
@@ -227,6 +229,19 @@ Status Trainer::BuildModel() {
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
   state_ = {recipe_, learner_.get(), companion_.get(), {}, config_.train.precision};
+  return Status::Ok();
+}
+
+Status Trainer::RunUnits() {
+  if (!config_.train.recompute) return Status::Ok();
+  if (recipe_->Units().empty()) {
+    return Status(
+        Code::kUsage,
+        fmt::format("train.recompute: the recipe {} names no units of its model to recompute", recipe_->name()),
+        "set train.recompute: false, or let the recipe name them (Recipe::Units)");
+  }
+  recipe_->RunUnits(
+      [](size_t /*unit*/, const UnitForward& forward, const at::Tensor& input) { return Recompute(forward, input); });
   return Status::Ok();
 }
 

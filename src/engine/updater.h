@@ -2,7 +2,8 @@
 // implementations, by where the state lives and who waits for whom:
 //
 //   host    on the CPU: an update happens at once
-//   device  queued on the GPU: whether the gradient is finite is decided there and the host never waits; what came of it
+//   device  queued on the GPU: whether the gradient is finite is decided there and the host never waits; what came of
+//   it
 //           stands in numbers() and is settled a step or two later. Apply is device work alone, so that it can be
 //           captured in a CUDA graph.
 //

@@ -251,12 +251,13 @@ Tensor Run(Stack& stack, const Tensor& x, int64_t clips, StackMemory* memory, co
   int64_t frames = x.size(0) / clips;
   Layout layout;
   size_t begin = 0;
-  for (size_t end : stack.stage_ends) {
+  for (size_t index = 0; index < stack.stage_ends.size(); ++index) {
+    const size_t end = stack.stage_ends[index];
     if (!y.defined()) break;
     Walk walk{stack, memory, begin, end};
     std::vector<Step> plan = MakePlan(walk, &frames, &layout);
     taehv::Stage stage = [runner, plan](const Tensor& input) { return runner.Forward(plan, input); };
-    y = wrap && memory == nullptr ? wrap(stage, y) : stage(y);
+    y = wrap && memory == nullptr ? wrap(index, stage, y) : stage(y);
     begin = end;
   }
   return y;

@@ -1,6 +1,7 @@
 #include "models/taehv.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -94,8 +95,32 @@ Taehv::Taehv(const TaehvConfig& config, uint64_t seed) : torch::nn::Module("Taeh
 }
 
 at::Tensor Taehv::Run(Stack& stack, const at::Tensor& x, int64_t clips, StackMemory* memory) {
-  if (execution_ == Execution::kFast) return fused::Run(stack, x, clips, memory, wrap_);
-  return stack.Forward(x, clips, memory, wrap_);
+  Wrap wrap;
+  if (wrap_) {
+    const size_t first = &stack == decoder_.get() ? encoder_->stage_ends.size() : 0;
+    wrap = [this, first](size_t index, const Stage& stage, const at::Tensor& input) {
+      return wrap_(first + index, stage, input);
+    };
+  }
+  if (execution_ == Execution::kFast) return fused::Run(stack, x, clips, memory, wrap);
+  return stack.Forward(x, clips, memory, wrap);
+}
+
+std::vector<Taehv::StageParameters> Taehv::Stages() const {
+  std::vector<StageParameters> stages;
+  for (const auto& [half, stack] : {std::pair("encoder", encoder_), std::pair("decoder", decoder_)}) {
+    size_t begin = 0;
+    for (size_t index = 0; index < stack->stage_ends.size(); ++index) {
+      StageParameters stage{fmt::format("{}.{}", half, index), {}};
+      for (; begin < stack->stage_ends[index]; ++begin) {
+        for (const auto& item : stack->layers[begin]->named_parameters()) {
+          stage.parameters.push_back(fmt::format("{}.{}.{}", half, begin, item.key()));
+        }
+      }
+      stages.push_back(std::move(stage));
+    }
+  }
+  return stages;
 }
 
 at::Tensor Taehv::RunEncoder(const at::Tensor& x, int64_t clips, StackMemory* memory) {

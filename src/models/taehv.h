@@ -84,7 +84,14 @@ class Taehv : public torch::nn::Module {
   // Every layer passes its input on, plus some of its random weights: the net begins as a coarse copy of the clip.
   void StartNearIdentity();
 
+  // Stages of the encoder, then of the decoder, are numbered through; `wrap` runs each of them.
   void SetWrap(Wrap wrap) { wrap_ = std::move(wrap); }
+  // Names of the parameters of every stage; "encoder.0.weight", ...
+  struct StageParameters {
+    std::string name;  // "encoder.0": the first stage of the encoder
+    std::vector<std::string> parameters;
+  };
+  std::vector<StageParameters> Stages() const;
   void SetExecution(Execution execution) { execution_ = execution; }
   Execution execution() const { return execution_; }
   const TaehvConfig& config() const { return config_; }

@@ -69,7 +69,8 @@ void Stack::Add(std::shared_ptr<Layer> layer) {
 at::Tensor Stack::Forward(at::Tensor x, int64_t clips, StackMemory* memory, const Wrap& wrap) {
   if (memory != nullptr) memory->layers.resize(layers.size());
   size_t begin = 0;
-  for (size_t end : stage_ends) {
+  for (size_t index = 0; index < stage_ends.size(); ++index) {
+    const size_t end = stage_ends[index];
     Stage stage = [this, begin, end, clips, memory](const at::Tensor& input) {
       at::Tensor y = input;
       for (size_t i = begin; i < end && y.defined(); ++i) {
@@ -78,7 +79,7 @@ at::Tensor Stack::Forward(at::Tensor x, int64_t clips, StackMemory* memory, cons
       return y;
     };
     if (!x.defined()) break;
-    x = wrap ? wrap(stage, x) : stage(x);
+    x = wrap ? wrap(index, stage, x) : stage(x);
     begin = end;
   }
   return x;

@@ -17,9 +17,10 @@
 
 namespace lockstep::models::taehv {
 
-// Runs one stage on its input; the engine's activation checkpointing wraps stages this way. Default: just call it.
+// Runs stage number `index` of a stack on its input; the engine's activation checkpointing wraps stages this way.
+// Default: just call it.
 using Stage = std::function<at::Tensor(const at::Tensor&)>;
-using Wrap = std::function<at::Tensor(const Stage& stage, const at::Tensor& input)>;
+using Wrap = std::function<at::Tensor(size_t index, const Stage& stage, const at::Tensor& input)>;
 
 // What one layer keeps of a clip's earlier frames, (clips, frames, channels, height, width); undefined: nothing yet.
 // MemBlock: the last frame it was given. TPool: frames still too few to be pooled.

@@ -5,6 +5,7 @@
 #include "models/weights.h"
 #include "recipes/tiles.h"
 #include "recipes/video_metrics.h"
+#include "recipes/video_recipe.h"
 #include "track/score_text.h"
 
 namespace lockstep::recipes {
@@ -22,13 +23,13 @@ struct Net : torch::nn::Module {
   torch::nn::Conv2d in{nullptr}, mid{nullptr}, out{nullptr};
 };
 
-class Denoise : public engine::Recipe {
+class Denoise : public VideoRecipe {
  public:
   std::string name() const override { return "denoise"; }
   std::string help() const override { return "takes noise off pictures: the example of docs/write-a-recipe.md"; }
 
-  void Defaults(engine::Config* config) const override {
-    config->data.source.frames = 1;
+  void Defaults(engine::Config* config) override {
+    clips_.frames = 1;
     config->train.optimizer.lr = 1e-3;
   }
   void Declare(ConfigReader& reader) override {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "data/random.h"
-#include "engine/recompute.h"
 #include "engine/state.h"
 #include "models/taehv_file.h"
 #include "recipes/tiles.h"
@@ -27,7 +26,6 @@ at::Tensor Frames(const engine::TensorBatch& batch) { return batch["frames"].to(
 
 Status TaehvRecipe::Build(const engine::Config& config, uint64_t seed) {
   train_ = config.train;
-  clip_ = config.data.source;
   seed_ = seed;
   model_ = std::make_shared<models::Taehv>(shape_, seed);
   model_->SetExecution(settings_.execution);
@@ -48,9 +46,6 @@ Status TaehvRecipe::Build(const engine::Config& config, uint64_t seed) {
   for (auto& item : model_->named_parameters()) {
     const bool encoder = item.key().starts_with("encoder.");
     if (encoder ? !trains_encoder() : !trains_decoder()) item.value().set_requires_grad(false);
-  }
-  if (config.train.recompute) {
-    model_->SetWrap([](const models::Taehv::Stage& stage, const at::Tensor& x) { return engine::Recompute(stage, x); });
   }
   if (adversarial_ <= 0) return Status::Ok();
   disc_ = std::make_shared<models::PatchDisc>(3 * settings_.seraena.frames, shape_.latent, seed + 1);
@@ -79,7 +74,7 @@ Status TaehvRecipe::Start(at::Device device) {
     Result<std::unique_ptr<Teacher>> teacher = Teacher::Load(settings_.teacher, device);
     if (!teacher.ok()) return teacher.status();
     teacher_ = std::move(*teacher);
-    LOCKSTEP_RETURN_IF_ERROR(teacher_->Probe(shape_, clip_.frames, clip_.height, clip_.width, train_.reproducible)
+    LOCKSTEP_RETURN_IF_ERROR(teacher_->Probe(shape_, clips_.frames, clips_.height, clips_.width, train_.reproducible)
                                  .Context("recipe.teacher"));
   }
   if (adversarial_ <= 0) return Status::Ok();
@@ -102,8 +97,14 @@ Status TaehvRecipe::Start(at::Device device) {
   return Status::Ok();
 }
 
+std::vector<engine::Unit> TaehvRecipe::Units() {
+  std::vector<engine::Unit> units;
+  for (auto& stage : model_->Stages()) units.push_back({std::move(stage.name), std::move(stage.parameters)});
+  return units;
+}
+
 Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
-  Result<engine::Sources> sources = Recipe::Open(config);
+  Result<engine::Sources> sources = VideoRecipe::Open(config);
   if (sources.ok() && !settings_.teacher.write.empty()) {
     kept_latents_ = std::make_unique<LatentsFolder>(settings_.teacher.write, sources->train);
     if (sources->validation) {
@@ -111,9 +112,8 @@ Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
     }
   }
   if (!sources.ok() || settings_.teacher.kind != "latents") return sources;
-  const std::vector<int64_t> shape = {shape_.Latents(config.data.source.frames), shape_.latent,
-                                      config.data.source.height / shape_.SpaceDown(),
-                                      config.data.source.width / shape_.SpaceDown()};
+  const std::vector<int64_t> shape = {shape_.Latents(clips_.frames), shape_.latent, clips_.height / shape_.SpaceDown(),
+                                      clips_.width / shape_.SpaceDown()};
   for (auto* source : {&sources->train, &sources->validation}) {
     if (!*source) continue;
     auto with = WithLatents(*source, settings_.teacher.path, shape);
@@ -127,8 +127,8 @@ Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const 
                                LatentsFolder* folder) {
   if (teacher_ == nullptr) return Status::Ok();  // none, or they came with the sample
   if (batch->count() == 0) {
-    batch->fields["latents"] = at::empty({0, shape_.Latents(clip_.frames), shape_.latent,
-                                          clip_.height / shape_.SpaceDown(), clip_.width / shape_.SpaceDown()},
+    batch->fields["latents"] = at::empty({0, shape_.Latents(clips_.frames), shape_.latent,
+                                          clips_.height / shape_.SpaceDown(), clips_.width / shape_.SpaceDown()},
                                          (*batch)["frames"].options().dtype(at::kFloat));
     return Status::Ok();
   }
@@ -196,7 +196,7 @@ at::Tensor TaehvRecipe::ToPictures(const at::Tensor& frames) const {
 
 at::Tensor TaehvRecipe::ToFrames(const at::Tensor& pictures, int64_t clips) const {
   return pictures.reshape({clips, padded_, 3, pictures.size(2), pictures.size(3)})
-      .narrow(1, 0, shape_.FramesOut(clip_.frames));
+      .narrow(1, 0, shape_.FramesOut(clips_.frames));
 }
 
 // No latent belongs to one group of frames: each group gets the mean over time.
@@ -221,7 +221,7 @@ engine::Loss TaehvRecipe::ComputeCompanionLoss(const engine::Pass& pass, const e
     if (pass.count == 1) kept_ = std::move(out);
   } else {
     const auto options = batch["frames"].options().dtype(at::kFloat);
-    real = fake = at::empty({0, 3 * settings_.seraena.frames, clip_.height, clip_.width}, options);
+    real = fake = at::empty({0, 3 * settings_.seraena.frames, clips_.height, clips_.width}, options);
     context = at::empty({0, replay_shape_.context[0], replay_shape_.context[1], replay_shape_.context[2]}, options);
   }
   const at::Tensor draws = batch[kDraws].flatten(0, 1);

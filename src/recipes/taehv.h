@@ -18,6 +18,7 @@
 #include "models/taehv.h"
 #include "recipes/replay.h"
 #include "recipes/teacher.h"
+#include "recipes/video_recipe.h"
 
 namespace lockstep::recipes {
 
@@ -43,12 +44,12 @@ struct TaehvSettings {
   void Declare(ConfigReader& reader);
 };
 
-class TaehvRecipe : public engine::Recipe {
+class TaehvRecipe : public VideoRecipe {
  public:
   std::string name() const override { return "taehv"; }
   std::string help() const override { return "tiny video autoencoder: joint or with a teacher, also adversarial"; }
 
-  void Defaults(engine::Config* config) const override;
+  void Defaults(engine::Config* config) override;
   void Declare(ConfigReader& reader) override { settings_.Declare(reader); }
   Status Check(engine::Config* config) override;
   void Shrink(engine::Config* config) override;
@@ -58,6 +59,8 @@ class TaehvRecipe : public engine::Recipe {
   torch::nn::Module& model() override { return *model_; }
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
   nlohmann::json Identity() const override;
+  std::vector<engine::Unit> Units() override;
+  void RunUnits(engine::UnitRunner runner) override { model_->SetWrap(std::move(runner)); }
   Status Start(at::Device device) override;
   Result<engine::Sources> Open(const engine::Config& config) override;
 
@@ -108,7 +111,6 @@ class TaehvRecipe : public engine::Recipe {
   bool shrunk_ = false;
   models::TaehvConfig shape_;
   engine::TrainConfig train_;
-  data::SourceConfig clip_;
   uint64_t seed_ = 0;
   engine::Ranks* ranks_ = nullptr;
 

@@ -49,17 +49,17 @@ void TaehvSettings::Declare(ConfigReader& reader) {
   });
 }
 
-void TaehvRecipe::Defaults(engine::Config* config) const {
+void TaehvRecipe::Defaults(engine::Config* config) {
   config->train.steps = 100000;
   config->train.optimizer.beta2 = 0.95;
-  config->data.source.frames = 12;
+  clips_.frames = 12;
   config->data.validation.every = 1000;
   config->checkpoint.every = 1000;
   if (!distills()) {
     config->train.batch = 128;
     config->train.optimizer.lr = 1e-4;
     config->train.schedule.warmup = 2000;
-    config->data.source.max_stride = 2;
+    clips_.max_stride = 2;
     return;
   }
   // The author's. The average was taken every two seconds, which were eight steps.
@@ -72,8 +72,8 @@ void TaehvRecipe::Defaults(engine::Config* config) const {
   config->train.ema.decay = 0.95;
   config->train.ema.warmup = engine::EmaConfig::Warmup::kLinear;
   config->train.ema.every = 8;
-  config->data.source.height = config->data.source.width = 64;
-  config->data.source.max_stride = 5;
+  clips_.height = clips_.width = 64;
+  clips_.max_stride = 5;
 }
 
 Status TaehvRecipe::Check(engine::Config* config) {
@@ -87,7 +87,7 @@ Status TaehvRecipe::Check(engine::Config* config) {
     shape_.decoder_width = small->decoder_width;
     shape_.super = false;
   }
-  const data::SourceConfig& source = config->data.source;
+  const data::SourceConfig& source = clips_;
   LOCKSTEP_RETURN_IF_ERROR(shape_.Check(source.frames, source.height, source.width).Context("recipe taehv"));
   if (!settings_.convert_from.empty() && !config->checkpoint.weights.empty()) {
     return Status(Code::kUsage, "recipe.convert_from and checkpoint.weights both say what to begin with", "give one");
@@ -127,7 +127,7 @@ Status TaehvRecipe::CheckParts() {
 }
 
 Status TaehvRecipe::CheckSeraena(const engine::Config& config) {
-  const data::SourceConfig& source = config.data.source;
+  const data::SourceConfig& source = clips_;
   const TaehvSettings::Seraena& seraena = settings_.seraena;
   padded_ = std::max<int64_t>(source.frames, shape_.FramesOut(source.frames));
   if (padded_ % seraena.frames != 0) {
@@ -163,12 +163,13 @@ Status TaehvRecipe::CheckSeraena(const engine::Config& config) {
 }
 
 void TaehvRecipe::Shrink(engine::Config* config) {
+  VideoRecipe::Shrink(config);
   shrunk_ = true;
   settings_.seraena.replay = std::min<uint64_t>(settings_.seraena.replay, 512);
   if (has_teacher()) return;  // its latents, or the sizes it was traced with, are of clips like these
   const int multiple = 16;    // keeps SSIM's window and every variant's stride inside
-  config->data.source.height = std::min(config->data.source.height, multiple * 2);
-  config->data.source.width = std::min(config->data.source.width, multiple * 2);
+  clips_.height = std::min(clips_.height, multiple * 2);
+  clips_.width = std::min(clips_.width, multiple * 2);
 }
 
 }  // namespace lockstep::recipes

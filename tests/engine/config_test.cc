@@ -67,14 +67,10 @@ TEST(Config, WhatOneKindWritesAnotherReads) {
     ASSERT_NE(at, std::string::npos) << from << "\n" << text;
     text.replace(at, from.size(), to);
   };
-  change("kind: clips\n", "kind: videos\n  path: /d\n");
   change("kind: adamw\n", "kind: sgd\n");
   change("kind: cosine\n", "kind: multistep\n");
   change("reproducible: false\n", "reproducible: true\n");
   EXPECT_EQ(ReadConfig(text).error, "");
-  EXPECT_THAT(ReadConfig("data: {kind: videos, path: /d, clips: 7}").error,
-              HasSubstr("data.clips: has no effect here"));
-  EXPECT_THAT(ReadConfig("data: {path: /d}").error, HasSubstr("data.kind is clips"));
 }
 
 }  // namespace

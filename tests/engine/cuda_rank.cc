@@ -113,8 +113,8 @@ Result<Ended> Train(const Case& one, const TrainerOptions& options, Ranks& ranks
   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
   const Result<RunEnd> end = trainer.Run();
   if (!end.ok()) return end.status();
-  return Ended{trainer.flat().values().cpu(), trainer.last_loss().value_or(-1), trainer.captured_steps(),
-               ranks.rank(), ranks.tensors().transport()};
+  return Ended{trainer.flat().values().cpu(), trainer.last_loss().value_or(-1), trainer.captured_steps(), ranks.rank(),
+               ranks.tensors().transport()};
 }
 
 Result<Ended> Run(const std::string& name, const Case& one, comm::Backend backend, const std::string& folder) {
@@ -166,15 +166,13 @@ int Main(int count, char** words) {
     const at::Tensor weights = ended->weights.contiguous();
     const Status written =
         WriteFileAtomic(fmt::format("{}/{}.{}.bin", folder, it->first, ended->rank),
-                  std::string(static_cast<const char*>(weights.const_data_ptr()), weights.nbytes()));
+                        std::string(static_cast<const char*>(weights.const_data_ptr()), weights.nbytes()));
     if (!written.ok()) {
       std::fprintf(stderr, "%s\n", written.ToString().c_str());
       return 1;
     }
-    const nlohmann::json line = {{"case", it->first},
-                                 {"loss", ended->loss},
-                                 {"replayed", ended->replayed},
-                                 {"transport", ended->transport}};
+    const nlohmann::json line = {
+        {"case", it->first}, {"loss", ended->loss}, {"replayed", ended->replayed}, {"transport", ended->transport}};
     std::printf("%s\n", ToJsonLine(line).c_str());
     std::fflush(stdout);
   }

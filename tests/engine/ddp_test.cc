@@ -30,9 +30,9 @@ at::Tensor Input(int rank) { return at::arange(16, at::kFloat).view({2, 8}).mul(
 
 struct Replica {
   explicit Replica(Ranks& ranks, StrategyConfig config = {})
-      : flat(*FlatParameters::Create(net,
-                                     [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); },
-                                     StorageFor(config, ranks))),
+      : flat(*FlatParameters::Create(
+            net, [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); },
+            StorageFor(config, ranks))),
         ddp(config, &flat, &ranks) {}
   Net net;
   FlatParameters flat;

@@ -75,8 +75,7 @@ TEST(Ema, BeginsWithCopiesWhereTheWarmUpIsLinear) {
 }
 
 TEST(Ema, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
-  for (const auto warmup :
-       {EmaConfig::Warmup::kNone, EmaConfig::Warmup::kInverse, EmaConfig::Warmup::kLinear}) {
+  for (const auto warmup : {EmaConfig::Warmup::kNone, EmaConfig::Warmup::kInverse, EmaConfig::Warmup::kLinear}) {
     Net net;
     FlatParameters flat = Flatten(net);
     Ema now({.decay = 0.9, .warmup = warmup}, flat.owned());

@@ -178,7 +178,7 @@ TEST(Fused, StagesMayRunTwice) {
   Taehv model(Narrow("taehv"), 7);
   model.to(at::kDouble);
   int stages = 0;
-  model.SetWrap([&](const Taehv::Stage& stage, const at::Tensor& input) {
+  model.SetWrap([&](size_t, const Taehv::Stage& stage, const at::Tensor& input) {
     ++stages;
     at::Tensor first = [&] {
       torch::NoGradGuard no_grad;

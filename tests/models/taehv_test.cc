@@ -197,7 +197,7 @@ TEST(Taehv, WrapSeesSixStagesAndChangesNothing) {
   at::Tensor frames = Noise({2, 5, 3, 16, 16});
   at::Tensor plain = model.Decode(model.Encode(frames));
   int stages = 0;
-  model.SetWrap([&](const Taehv::Stage& stage, const at::Tensor& x) { return ++stages, stage(x); });
+  model.SetWrap([&](size_t, const Taehv::Stage& stage, const at::Tensor& x) { return ++stages, stage(x); });
   EXPECT_TRUE(at::equal(model.Decode(model.Encode(frames)), plain));
   EXPECT_EQ(stages, 6);
 }

@@ -80,6 +80,7 @@ class TaehvInMemory : public TaehvRecipe {
 
 struct TaehvJob {
   engine::Config config;
+  data::SourceConfig clips;
   std::shared_ptr<const data::Source> source;
   std::function<void(TaehvSettings&)> set;
   bool forgets = false;  // its own state when it resumes
@@ -94,8 +95,8 @@ struct TaehvJob {
     config.train.schedule.kind = engine::Schedule::Kind::kConstant;
     config.data.threads = 0;
     config.data.shuffle = config.data.augment = false;
-    config.data.source.frames = 12;
-    config.data.source.height = config.data.source.width = 16;
+    clips.frames = 12;
+    clips.height = clips.width = 16;
     config.data.validation.fraction = 0;
     config.track.tensorboard = false;
     source = std::make_shared<ClipsInMemory>(SomeClips(8), at::Tensor());
@@ -123,6 +124,7 @@ inline std::vector<TaehvOutcome> TrainTaehv(int world, const TaehvJob& job) {
     TaehvOutcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
     TaehvInMemory recipe;
     recipe.source = job.source;
+    recipe.clips() = job.clips;
     recipe.forgets = job.forgets;
     recipe.settings().model = "taehv-small";
     recipe.settings().seraena.optimizer.lr = 3e-4;

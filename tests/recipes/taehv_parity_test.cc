@@ -27,7 +27,8 @@ Trained Train(const nlohmann::json& doc, const at::Tensor& frames, double clip, 
   models::Taehv model(ConfigOf(doc["config"]), doc["seed"]);
   model.StartNearIdentity();
   if (recompute) {
-    model.SetWrap([](const models::Taehv::Stage& stage, const at::Tensor& x) { return engine::Recompute(stage, x); });
+    model.SetWrap(
+        [](size_t, const models::Taehv::Stage& stage, const at::Tensor& x) { return engine::Recompute(stage, x); });
   }
   auto flat = engine::FlatParameters::Create(model, [](int64_t n) { return at::zeros({n}); });
   EXPECT_TRUE(flat.ok());

@@ -153,8 +153,8 @@ class LatentsOnDisk : public TeacherFile {
     WriteTeacher(path, "y");
     job.config.train.steps = 3;
     job.source = nullptr;
-    job.config.data.source.kind = "clips";
-    job.config.data.source.clips = 12;
+    job.clips.kind = "clips";
+    job.clips.clips = 12;
     job.set = [this](TaehvSettings& settings) {
       settings.encoder = 1;
       settings.teacher = Config();

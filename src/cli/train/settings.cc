@@ -21,7 +21,6 @@ void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps) {
   train.batch = std::min<uint64_t>(train.batch, 8);
   train.shards = std::min<uint64_t>(train.shards, 8);
   train.micro_batch = train.micro_batch == 0 || train.reproducible ? 0 : std::min<uint64_t>(train.micro_batch, 2);
-  if (config->data.source.kind == "clips") config->data.source.clips = 64;
   config->data.validation.every = std::max<uint64_t>(1, steps / 4);
   config->data.validation.samples = 4;
   config->data.validation.patience = 0;
@@ -36,7 +35,8 @@ void Declare(const ConfigTree& tree, ConfigReader* reader, Settings* settings) {
     first.Section("recipe", [&](ConfigReader& r) { settings->recipe->Declare(r); });
   }
   settings->recipe->Defaults(&settings->config);
-  engine::DeclareConfig(*reader, &settings->config);
+  engine::DeclareConfig(*reader, &settings->config,
+                        [&](ConfigReader& r) { settings->recipe->DeclareData(r, &settings->config.data); });
   reader->Section("recipe", [&](ConfigReader& r) { settings->recipe->Declare(r); });
 }
 

@@ -1,0 +1,23 @@
+// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward, gathered and
+// released as a whole where parameters are sharded, and captured as a whole. A recipe names them and sends every unit's
+// forward through the runner it is given.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep::engine {
+
+struct Unit {
+  std::string name;
+  std::vector<std::string> parameters;  // as in model().named_parameters(); no parameter is in two units
+};
+
+using UnitForward = std::function<at::Tensor(const at::Tensor& input)>;
+// Runs unit number `unit` of Recipe::Units on its input.
+using UnitRunner = std::function<at::Tensor(size_t unit, const UnitForward& forward, const at::Tensor& input)>;
+
+}  // namespace lockstep::engine
