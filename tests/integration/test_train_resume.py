@@ -101,6 +101,7 @@ class Resume(harness.Case):
         job = train.spawn("--max-restarts", 3, "--backoff", "50ms", name="killed", sets=sets)
         for attempt in range(3):
             train.wait_step(run, 5 + 7 * attempt + rng.randrange(3), job, attempt=attempt)
+            harness.wait_until(lambda: train.checkpoints(run), 60, "a checkpoint")  # written beside the steps
             os.kill(train.rank_pids(run, attempt)[rng.randrange(2)], signal.SIGKILL)
             harness.wait_until(lambda a=attempt: len(train.rank_pids(run, a + 1)) == 2, 60, "the next attempt")
         self.assertEqual(job.wait(90), 0, job.output)
