@@ -72,11 +72,20 @@ build: setup-build  ## the programs, in build/bin: for GPUs where there are any,
 run: build  ## trains a small video autoencoder on the GPUs, or on two CPU ranks; its loss, validation, pictures and checkpoints
 	@examples/run $(BIN)
 
+# $(call ctest,folder): its output, then where the time went, then its own closing lines; the exit code is ctest's.
+ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(TEST_JOBS) $(CTEST_ARGS) 2>&1 | python3 cmake/test_times.py
+
 .PHONY: test
-test: setup-test  ## every test: unit, asan, tsan, integration; ends with ctest's counts
-	@for tree in release asan tsan; do $(call configure,build/$$tree,--preset $$tree); deps/progress ninja -C build/$$tree test_programs; done
-	@echo 'subdirs(release asan tsan)' >build/CTestTestfile.cmake
-	@ctest --test-dir build --output-on-failure --no-tests=error -j $(TEST_JOBS) $(CTEST_ARGS)
+test: setup-test  ## unit and integration tests; ends with minutes per folder, the slowest tests, ctest's counts
+	@$(call configure,build/release,--preset release)
+	@deps/progress ninja -C build/release test_programs
+	@$(call ctest,build/release)
+
+.PHONY: sanitize
+sanitize: setup-test  ## unit tests with address, undefined-behaviour and race checks, short fuzz runs; ends likewise
+	@for tree in asan tsan; do $(call configure,build/$$tree,--preset $$tree); deps/progress ninja -C build/$$tree test_programs; done
+	@mkdir -p build/sanitize && echo 'subdirs(../asan ../tsan)' >build/sanitize/CTestTestfile.cmake
+	@$(call ctest,build/sanitize)
 
 .PHONY: test-gpu
 test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
@@ -91,9 +100,10 @@ bench: setup-bench  ## measurements against peers in the same run, into docs/ben
 .PHONY: soak
 soak: setup-test  ## long runs with faults: nothing may leak
 	@$(MAKE) build GPU=0
-	@deps/progress ninja -C build/release comm_probe record_test
+	@deps/progress ninja -C build/release comm_probe record_test models_test
 	@.venv/bin/python tests/soak/comm_kills.py
 	@LOCKSTEP_SOAK=1000 build/release/tests/record_test --gtest_brief=1 --gtest_filter='CheckpointDamage.*'
+	@LOCKSTEP_SOAK=1 build/release/tests/models_test --gtest_brief=1 --gtest_filter='SeraenaGoldens.*'
 	@.venv/bin/python tests/soak/run.py $(SOAK_ARGS)
 
 .PHONY: lint

@@ -1,6 +1,7 @@
 # lockstep_python_tests(prefix folder): each method of tests/<folder>/test_*.py becomes the ctest entry
-# <prefix>.<file>.<Class>.<method>, run in a process of its own by run_one.py. Class attributes TIMEOUT (seconds) and
-# SERIAL (a word or a tuple of words; "all" runs alone) become ctest properties. A test that exits with 77 is skipped.
+# <prefix>.<file>.<Class>.<method>, run in a process of its own by run_one.py; the methods of a class with TOGETHER = True
+# become one entry <prefix>.<file>.<Class>. Class attributes TIMEOUT (seconds) and SERIAL (a word or a tuple of words; "all"
+# runs alone) become ctest properties. A test that exits with 77 is skipped.
 find_program(LOCKSTEP_PYTHON3 python3 REQUIRED)
 set(LOCKSTEP_VENV_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "Interpreter of the integration tests")
 
@@ -23,9 +24,12 @@ function(lockstep_python_tests prefix folder)
     list(GET field 3 timeout)
     list(GET field 4 locks)
     string(REPLACE "," ";" locks "${locks}")
-    set(name ${prefix}.${file}.${class}.${method})
+    if(method)
+      string(PREPEND method .)
+    endif()
+    set(name ${prefix}.${file}.${class}${method})
     add_test(NAME ${name} COMMAND ${LOCKSTEP_VENV_PYTHON} ${runner}/run_one.py
-      ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${file}.py ${class}.${method})
+      ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${file}.py ${class}${method})
     # run_one.py ends a hanging test itself and cleans up after it; ctest's own limit is the second line.
     math(EXPR limit "${timeout} + 30")
     set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} SKIP_RETURN_CODE 77 LABELS ${prefix} ENVIRONMENT

@@ -62,7 +62,15 @@ class Case(unittest.TestCase):
 
     TIMEOUT = 120
     SERIAL = None
+    TOGETHER = False
     maxDiff = None
+    _ran = False
+
+    def run(self, result=None):
+        if Case._ran:  # another method of this process
+            tmp_dir.cache_clear()
+        Case._ran = True
+        return super().run(result)
 
     @property
     def tmp(self):

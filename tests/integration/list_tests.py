@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Lists integration tests without importing them: one line `file|Class|method|timeout|locks` per test method.
+"""Lists integration tests without importing them: one line `file|Class|method|timeout|locks` per test method. A class with
+TOGETHER = True has one line with an empty method: its methods run in one process, because each would import torch anew.
 
 Reads the syntax tree only, so configuring needs no component a test needs. A class counts when one of its bases is named
-*TestCase or *Case; methods and the attributes TIMEOUT and SERIAL are inherited within the file. The limit printed is
+*TestCase or *Case; methods and the attributes TIMEOUT, SERIAL and TOGETHER are inherited within the file. The limit printed is
 PATIENCE times TIMEOUT.
 """
 
@@ -46,6 +47,8 @@ def tests_of(path):
         locks = [serial] if isinstance(serial, str) else list(serial)
         methods = sorted({m.name for c in line for m in c.body
                           if isinstance(m, ast.FunctionDef) and m.name.startswith("test_")})
+        if methods and next((v for v in (literal(c, "TOGETHER") for c in line) if v is not None), False):
+            methods = [""]
         for method in methods:
             yield f"{path.stem}|{node.name}|{method}|{timeout * PATIENCE}|{','.join(locks)}"
 

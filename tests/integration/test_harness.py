@@ -55,6 +55,38 @@ class RunOne(harness.Case):
         path = harness.write("test_inner.py", "import harness\n")
         self.assertEqual(harness.run([sys.executable, RUN_ONE, path, "Inner.test_it"]).returncode, 1)
 
+    def test_methods_that_run_together_have_one_entry_and_a_folder_each(self):
+        path = harness.write("test_inner.py", """import harness
+class Inner(harness.Case):
+    TOGETHER = True
+    def test_a(self):
+        self.assertEqual(list(self.tmp.iterdir()), [])
+        (self.tmp / "x").touch()
+    test_b = test_a
+    def test_c(self):
+        self.test_a()
+""")
+        listed = harness.run([sys.executable, RUN_ONE.with_name("list_tests.py"), path])
+        self.assertRegex(listed.stdout, r"\Atest_inner\|Inner\|\|\d+\|\n\Z")
+        done = harness.run([sys.executable, RUN_ONE, path, "Inner"])
+        self.assertEqual((done.returncode, "Ran 3 tests" in done.stderr), (0, True), done.stderr)
+
+
+class Times(harness.Case):
+    """What follows ctest in `make test`: cmake/test_times.py."""
+
+    def test_the_closing_lines_and_the_exit_code_stay_those_of_ctest(self):
+        said = ["1/3 Test #7: launch.Wire.Reads .......   Passed    1.50 sec", "2/3 Test #8: it.test_run.Run.test_it ..***Failed   61.00 sec",
+                "3/3 Test #9: asan.launch.Wire ........   Passed   30.00 sec", "", "67% tests passed, 1 tests failed out of 3", "", "Errors"]
+        (self.tmp / "said").write_text("\n".join(said) + "\n")
+        script = f"set -o pipefail; (cat said; exit 8) | python3 {harness.ROOT}/cmake/test_times.py"
+        done = harness.run(["bash", "-c", script])
+        self.assertEqual(done.returncode, 8, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[:4] + lines[-3:], said[:4] + said[-3:])
+        self.assertRegex(done.stdout, r"1\.0  integration \(1 tests\)\n +0\.5  asan\.launch \(1 tests\)\n +0\.0  launch \(1 tests\)\n +1\.5  all\n")
+        self.assertRegex(done.stdout, r"61\.0  it\.test_run\.Run\.test_it\n +30\.0  asan\.launch\.Wire\n +1\.5  launch\.Wire\.Reads\n")
+
 
 class Looking(harness.Case):
     def test_clean_env_drops_what_says_who_a_process_is(self):

@@ -20,6 +20,7 @@ def reference(variant="taehv-small", seed=3):
     import taehv
     import torch
 
+    torch.set_num_threads(1)  # the models are small: a second thread mostly waits, and that costs as much
     torch.manual_seed(seed)
     model = taehv.Taehv(**taehv.VARIANTS[variant]).eval()
     model.start_near_identity()
@@ -89,6 +90,8 @@ def padded(model, frames):
 
 
 class Tools(harness.Case):
+    TOGETHER = True  # nearly all methods compare with PyTorch in this process
+
     def tool(self, command, *args, weight=None, code=0, env=None, timeout=100):
         flags = ["--weights", str(weight or weights())]
         done = harness.lockstep(command, *flags, *map(str, args), env={**ONE_THREAD, **(env or {})}, timeout=timeout)
@@ -464,6 +467,7 @@ class Refused(Tools):
 
 
 class Running(Tools):
+    TOGETHER = False
     TIMEOUT = 240  # the memory test moves 440 frames through a model; on a busy machine that takes a minute
 
     def long(self, frames=2000, size=64):
