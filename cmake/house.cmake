@@ -14,6 +14,7 @@ endfunction()
 # One shared precompiled header for torch-free code.
 add_library(lockstep_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
 target_precompile_headers(lockstep_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+lockstep_pch_cache(lockstep_pch)
 target_compile_definitions(lockstep_pch PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 
 # lockstep_folder(name [AT dir] [TORCH] USES folders... LIBS ...): AT names a subfolder of src/ that is a target of its own

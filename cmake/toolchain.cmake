@@ -5,24 +5,38 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 if(LOCKSTEP_SANITIZE)
-  # Half the compile time of -O2; the checks are the same and stacks are easier to read.
-  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1" CACHE STRING "" FORCE)
+  # Instrumented code takes the optimizer longest: without it half the compile time of -O1. The checks are the same or more
+  # (an optimizer removes some of what is undefined), and stacks are easier to read.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O0 -g1" CACHE STRING "" FORCE)
 else()
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1" CACHE STRING "" FORCE)
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
-  # Precompiled headers are cacheable only when ccache ignores their time stamps.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros
-      ${LOCKSTEP_CCACHE})
+  # Objects are the same in every clone of the tree: paths below it are relative for ccache. Precompiled headers are
+  # cacheable only when it ignores their time stamps.
+  set(LOCKSTEP_CCACHE_SETTINGS CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 CCACHE_PCH_EXTSUM=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${LOCKSTEP_CCACHE_SETTINGS} ${LOCKSTEP_CCACHE})
 endif()
+# lockstep_pch_cache(target): for a target that makes a precompiled header. That file holds absolute paths, so each clone
+# makes its own; what is compiled with it is recognised by the sum that cmake/pch_sum leaves beside it.
+function(lockstep_pch_cache target)
+  if(LOCKSTEP_CCACHE)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;${LOCKSTEP_CCACHE_SETTINGS}\
+;CCACHE_NAMESPACE=${CMAKE_SOURCE_DIR};${CMAKE_SOURCE_DIR}/cmake/pch_sum;${CMAKE_SOURCE_DIR};${LOCKSTEP_CCACHE}")
+  endif()
+endfunction()
 
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  # CMake also names the header, by an absolute path that ccache does not make relative; clang needs the compiled one only.
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -Xclang -include-pch -Xclang <PCH_FILE>)
 endif()
+# Debug information and the names of files in programs hold no folder of this machine.
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
 
 find_program(LOCKSTEP_MOLD mold)
 if(LOCKSTEP_MOLD)

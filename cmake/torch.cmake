@@ -55,5 +55,6 @@ endif()
 # One precompiled header for all code that uses torch: a file then takes 3 s instead of 20.
 add_library(lockstep_torch_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
 target_precompile_headers(lockstep_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
+lockstep_pch_cache(lockstep_torch_pch)
 target_compile_definitions(lockstep_torch_pch PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 target_link_libraries(lockstep_torch_pch PRIVATE lockstep_torch)

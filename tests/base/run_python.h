@@ -11,11 +11,13 @@
 #include <cstring>
 #include <string>
 
+#include "paths.h"
+
 namespace lockstep {
 
 inline std::string PythonPath() {
   const char* given = std::getenv("LOCKSTEP_PYTHON");
-  return given != nullptr ? given : std::string(LOCKSTEP_SOURCE_DIR) + "/.venv/bin/python";
+  return given != nullptr ? given : SourceDir() + "/.venv/bin/python";
 }
 
 inline bool MayDoWithoutPython() {
@@ -32,7 +34,7 @@ struct PythonRun {
 inline PythonRun RunPython(const std::string& script, const std::string& arguments) {
   PythonRun run;
   const std::string command =
-      "'" + PythonPath() + "' '" + LOCKSTEP_SOURCE_DIR "/tests/" + script + "' " + arguments + " 2>&1";
+      "'" + PythonPath() + "' '" + SourceDir() + "/tests/" + script + "' " + arguments + " 2>&1";
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return run;
   std::array<char, 4096> buffer;

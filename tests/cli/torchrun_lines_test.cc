@@ -9,6 +9,7 @@
 
 #include "base/process.h"
 #include "cli/run_flags.h"
+#include "paths.h"
 
 namespace lockstep::cli {
 namespace {
@@ -77,7 +78,7 @@ json Normal(json expect) {
 }
 
 json Lines() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/cli/torchrun_lines.json");
+  std::ifstream file(SourceDir() + "/tests/cli/torchrun_lines.json");
   return json::parse(file);
 }
 

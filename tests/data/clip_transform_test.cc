@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "paths.h"
 #include "pictures.h"
 
 namespace lockstep::data {
@@ -13,9 +14,7 @@ using nlohmann::json;
 
 // Made by make_goldens.py with PyTorch and colorsys. Their numbers are in double precision and ours are not: a value on
 // the edge between two bytes may fall to the other side, hence 1.
-json Goldens(const char* part) {
-  return (*ReadJsonFile(LOCKSTEP_SOURCE_DIR "/tests/data/transform_goldens.json"))[part];
-}
+json Goldens(const char* part) { return (*ReadJsonFile(SourceDir() + "/tests/data/transform_goldens.json"))[part]; }
 
 std::vector<uint8_t> Transform(const Image& image, const Crop& crop, int width, int height, bool flip = false) {
   ClipTransform transform(crop, flip, {}, image.width, image.height, width, height);

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "diagnose/stacks_python.h"
+#include "paths.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -179,8 +180,7 @@ class RealPython : public ::testing::Test {
 
   static std::string Interpreter() {
     if (const char* set = std::getenv("LOCKSTEP_PYTHON")) return set;
-    for (const auto& folder :
-         {std::string(LOCKSTEP_SOURCE_DIR) + "/.venv/bin/python", std::string("/usr/bin/python3")}) {
+    for (const auto& folder : {SourceDir() + "/.venv/bin/python", std::string("/usr/bin/python3")}) {
       if (access(folder.c_str(), X_OK) == 0) return folder;
     }
     return "";

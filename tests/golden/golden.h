@@ -12,12 +12,11 @@
 
 #include "base/json.h"
 #include "base/safetensors.h"
+#include "paths.h"
 
 namespace lockstep::golden {
 
-inline std::string Path(const std::string& name) {
-  return std::string(LOCKSTEP_SOURCE_DIR "/tests/golden/data/") + name;
-}
+inline std::string Path(const std::string& name) { return SourceDir() + "/tests/golden/data/" + name; }
 
 inline nlohmann::json Json(const std::string& topic) {
   auto json = ReadJsonFile(Path(topic + ".json"));

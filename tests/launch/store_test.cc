@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "paths.h"
 
 namespace lockstep::launch {
 namespace {
@@ -98,7 +99,7 @@ class Clients {
 
 TEST(Store, AnswersAsPyTorchsServerDoesHoweverTheBytesArrive) {
   for (const size_t step : {size_t{1}, size_t{7}, size_t{1} << 20}) {
-    std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/launch/store_cases.txt");
+    std::ifstream file(SourceDir() + "/tests/launch/store_cases.txt");
     ASSERT_TRUE(file);
     std::unique_ptr<Clients> clients;
     std::string line, name;

@@ -12,6 +12,7 @@
 #include "base/safetensors.h"
 #include "base/weights.h"
 #include "golden/golden.h"
+#include "paths.h"
 
 namespace lockstep::models {
 namespace {
@@ -256,10 +257,9 @@ TEST(Export, IsReadByPythonAndPythonsFilesAreReadHere) {
     ASSERT_TRUE(exported.ok()) << exported.ToString();
   }
   const char* python = getenv("LOCKSTEP_PYTHON");
-  std::string program = python != nullptr ? python : LOCKSTEP_SOURCE_DIR "/.venv/bin/python";
-  ASSERT_EQ(
-      system(fmt::format("'{}' '{}/tests/golden/exchange.py' '{}'", program, LOCKSTEP_SOURCE_DIR, dir->path()).c_str()),
-      0);
+  std::string program = python != nullptr ? python : SourceDir() + "/.venv/bin/python";
+  ASSERT_EQ(system(fmt::format("'{}' '{}/tests/golden/exchange.py' '{}'", program, SourceDir(), dir->path()).c_str()),
+            0);
   for (const std::string& variant : variants) {
     auto expected = golden::ReadTensors(*dir / (variant + ".out"));
     at::Tensor latents = models[variant]->Encode(expected.at("frames"));

@@ -6,6 +6,7 @@
 #include "golden/golden.h"
 #include "models/taehv_file.h"
 #include "models/taehv_stream.h"
+#include "paths.h"
 
 namespace lockstep::models {
 namespace {
@@ -31,9 +32,9 @@ TEST(TaehvUpstream, DISABLED_WeightsForwardGradientsStreamsAndExportsAgree) {
   auto dir = TempDir::Create("lockstep-upstream");
   ASSERT_TRUE(dir.ok());
   const char* python = getenv("LOCKSTEP_PYTHON");
-  std::string command = fmt::format("'{}' '{}/tests/golden/upstream.py' '{}' '{}'",
-                                    python != nullptr ? python : LOCKSTEP_SOURCE_DIR "/.venv/bin/python",
-                                    LOCKSTEP_SOURCE_DIR, code, dir->path());
+  std::string command =
+      fmt::format("'{}' '{}/tests/golden/upstream.py' '{}' '{}'",
+                  python != nullptr ? python : SourceDir() + "/.venv/bin/python", SourceDir(), code, dir->path());
   ASSERT_EQ(system(command.c_str()), 0);
   const std::vector<std::string> variants = {"taehv", "taecvx",   "taehv1_5",       "taew2_2",
                                              "taeh3", "taeltx_2", "taehv1_5_super", "taew2_2_super"};

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "paths.h"
 #include "place/describe.h"
 #include "place/env_file.h"
 #include "place/machine.h"
@@ -19,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kFixtures = LOCKSTEP_SOURCE_DIR "/tests/place/fixtures/";
+const std::string kFixtures = SourceDir() + "/tests/place/fixtures/";
 
 std::string Slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

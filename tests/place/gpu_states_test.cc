@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "paths.h"
 #include "place/hardware.h"
 #include "place/tree.h"
 
@@ -19,7 +20,7 @@ using testing::IsEmpty;
 using testing::Not;
 
 Hardware Scan(const std::string& devices, const Tree& tree, const Environment& env = {},
-              const char* library = LOCKSTEP_FAKE_NVML_PATH) {
+              const std::string& library = TestProgramDir() + "/libfake_nvml.so") {
   setenv("LOCKSTEP_FAKE_NVML", devices.c_str(), 1);
   HardwareOptions options;
   options.env = env;
@@ -151,7 +152,8 @@ TEST(GpuStates, ALostGpuIsShownWithWhatTheKernelStillKnows) {
 }
 
 TEST(GpuStates, AnOldDriverLeavesGapsAndSaysSo) {
-  const Hardware here = Scan("GPU-a;recovery=1;throttle=0x40", Tree::Empty(), {}, LOCKSTEP_OLD_NVML_PATH);
+  const Hardware here =
+      Scan("GPU-a;recovery=1;throttle=0x40", Tree::Empty(), {}, TestProgramDir() + "/libfake_nvml_old.so");
   ASSERT_EQ(here.gpus.size(), 1u);
   EXPECT_EQ(here.gpus[0].recovery_action, "");
   EXPECT_EQ(here.gpus[0].remap_pending, std::nullopt);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "paths.h"
 #include "place/gpus.h"
 
 namespace lockstep::place {
@@ -26,7 +27,7 @@ class Driver {
 };
 
 GpuList Find(const Environment& env, const std::string& root = "/nonexistent") {
-  return FindGpus(env, LOCKSTEP_FAKE_NVML_PATH, root);
+  return FindGpus(env, TestProgramDir() + "/libfake_nvml.so", root);
 }
 
 int Visible(const char* devices, const Environment& env) {

@@ -16,6 +16,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "paths.h"
 
 namespace lockstep::place {
 
@@ -23,7 +24,7 @@ class Tree {
  public:
   static Tree Unpack(const std::string& name) {
     Tree tree;
-    const std::string path = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/place/trees/" + name + ".tree";
+    const std::string path = SourceDir() + "/tests/place/trees/" + name + ".tree";
     const Result<std::string> text = ReadFile(path);
     EXPECT_TRUE(text.ok()) << text.status().ToString();
     for (const std::string& line : text.ok() ? Split(*text, '\n') : std::vector<std::string>()) {

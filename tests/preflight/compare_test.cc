@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "paths.h"
 #include "preflight/meeting.h"
 
 namespace lockstep::preflight {
@@ -261,7 +262,7 @@ TEST(Facts, SurviveTheWireAndForeignDocuments) {
 }
 
 TEST(Page, ListsEveryCheckAndNoOther) {
-  auto page = ReadFile(LOCKSTEP_SOURCE_DIR "/docs/preflight.md");
+  auto page = ReadFile(SourceDir() + "/docs/preflight.md");
   ASSERT_TRUE(page.ok());
   std::set<std::string> listed, known;
   for (const std::string& line : Split(*page, '\n')) {

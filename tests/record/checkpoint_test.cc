@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/run_python.h"
 #include "base/safetensors.h"
+#include "paths.h"
 #include "record/checkpoint_folder.h"
 #include "record/checkpoint_plan.h"
 #include "small_state.h"
@@ -96,13 +97,13 @@ TEST_F(CheckpointTest, WeightsThatAreCopiedAwayStillSayWhatTheyAre) {
 
 TEST_F(CheckpointTest, PythonLoadsTheModelByItsPlainNames) {
   const char* given = std::getenv("LOCKSTEP_PYTHON");
-  const std::string python = given != nullptr ? given : LOCKSTEP_SOURCE_DIR "/.venv/bin/python";
+  const std::string python = given != nullptr ? given : SourceDir() + "/.venv/bin/python";
   const char* allowed = std::getenv("LOCKSTEP_ALLOW_SKIP");
   if (::access(python.c_str(), X_OK) != 0 && allowed != nullptr && std::strstr(allowed, "torch") != nullptr) {
     GTEST_SKIP() << "no Python with torch, which LOCKSTEP_ALLOW_SKIP allows";
   }
   const std::string path = Write(7);
-  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/base/weights_cases.py";
+  const std::string script = SourceDir() + "/tests/base/weights_cases.py";
   FILE* pipe = ::popen(fmt::format("'{}' '{}' check '{}/model.safetensors' 2>&1", python, script, path).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string output(4096, '\0');

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "paths.h"
 
 namespace lockstep::record {
 namespace {
@@ -194,8 +195,7 @@ const Transcript kTranscripts[] = {
 TEST(ProgressTracker, FollowsTheTrainingBarOfRealTranscripts) {
   for (const Transcript& want : kTranscripts) {
     SCOPED_TRACE(want.name);
-    const Result<std::string> text =
-        ReadFile(std::string(LOCKSTEP_SOURCE_DIR "/tests/record/transcripts/") + want.name + ".log", 1 << 20);
+    const Result<std::string> text = ReadFile(SourceDir() + "/tests/record/transcripts/" + want.name + ".log", 1 << 20);
     ASSERT_TRUE(text.ok()) << text.status().ToString();
     ProgressTracker tracker;
     std::vector<uint64_t> totals;

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "paths.h"
 #include "track/metrics.h"
 
 namespace lockstep::track {
@@ -39,7 +40,7 @@ class TensorBoardTest : public ::testing::Test {
 
   json Read(const std::vector<std::string>& flags = {}) const {
     const char* given = std::getenv("LOCKSTEP_PYTHON");
-    const std::string source = LOCKSTEP_SOURCE_DIR;
+    const std::string source = SourceDir();
     std::vector<std::string> words = {given != nullptr ? given : source + "/.venv/bin/python",
                                       source + "/tests/track/read_events.py"};
     words.insert(words.end(), flags.begin(), flags.end());
