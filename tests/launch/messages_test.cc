@@ -9,6 +9,8 @@
 #include <regex>
 #include <set>
 
+#include "paths.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -134,7 +136,7 @@ TEST(Messages, OptionalFieldsMayBeMissing) {
 
 // The rows of the page whose first cell is a name in backticks: name, and every `field: type` of the second cell.
 std::multimap<std::string, std::set<std::string>> TablesOfThePage() {
-  std::ifstream page(LOCKSTEP_SOURCE_DIR "/docs/formats/rendezvous.md");
+  std::ifstream page(SourceDir() + "/docs/formats/rendezvous.md");
   const std::regex row(R"(^\| `(\w+)` \|([^|]*)\|.*)");
   const std::regex field(R"(`(\w+: [^`]+)`)");
   std::multimap<std::string, std::set<std::string>> rows;
