@@ -83,29 +83,37 @@ T Tree(std::vector<T> values, Op op) {  // level by level, an odd one is carried
       next.push_back(op == Op::kSum ? static_cast<T>(a + b) : op == Op::kMax ? std::max(a, b) : std::min(a, b));
     }
     if (values.size() % 2 == 1) next.push_back(values.back());
-    values = next;
+    values = std::move(next);
   }
   return values[0];
 }
 
-// Local ranks first, then nodes in the order of their lowest rank.
-template <typename T>
-T NodeTree(const Case& c, const std::vector<T>& by_rank, Op op) {
+// The ranks of each node, nodes in the order of their lowest rank.
+std::vector<std::vector<size_t>> Nodes(const Case& c) {
   std::vector<std::string> order;
-  std::vector<std::vector<T>> values;
-  for (int r = 0; r < c.size; ++r) {
-    const std::string node = c.nodes.empty() ? "n" : c.nodes[static_cast<size_t>(r)];
-    size_t at = 0;
-    while (at < order.size() && order[at] != node) ++at;
+  std::vector<std::vector<size_t>> ranks;
+  for (size_t r = 0; r < static_cast<size_t>(c.size); ++r) {
+    const std::string node = c.nodes.empty() ? "n" : c.nodes[r];
+    const size_t at = static_cast<size_t>(std::find(order.begin(), order.end(), node) - order.begin());
     if (at == order.size()) {
       order.push_back(node);
-      values.emplace_back();
+      ranks.emplace_back();
     }
-    values[at].push_back(by_rank[static_cast<size_t>(r)]);
+    ranks[at].push_back(r);
   }
+  return ranks;
+}
+
+// Local ranks first, then nodes.
+template <typename T>
+T NodeTree(const std::vector<std::vector<size_t>>& nodes, const std::vector<T>& by_rank, Op op) {
   std::vector<T> sums;
-  for (const auto& v : values) sums.push_back(Tree(v, op));
-  return Tree(sums, op);
+  for (const std::vector<size_t>& ranks : nodes) {
+    std::vector<T> values;
+    for (size_t rank : ranks) values.push_back(by_rank[rank]);
+    sums.push_back(Tree(std::move(values), op));
+  }
+  return Tree(std::move(sums), op);
 }
 
 using Data = std::vector<std::byte>;
@@ -116,15 +124,25 @@ Data RandomData(DType dtype, size_t count, int seed) {
   Data data(count * SizeOf(dtype));
   for (size_t i = 0; i < count; ++i) {
     const float value = wide(random) * std::exp2(wide(random));
-    const double f64 = value * 1.0000001;
-    const int64_t i64 = static_cast<int64_t>(value * 1e9F);
-    const uint16_t bf16 = ToBf16(value), f16 = ToF16(value);
-    const void* from = dtype == DType::kF32    ? static_cast<const void*>(&value)
-                       : dtype == DType::kF64  ? static_cast<const void*>(&f64)
-                       : dtype == DType::kI64  ? static_cast<const void*>(&i64)
-                       : dtype == DType::kBF16 ? static_cast<const void*>(&bf16)
-                                               : static_cast<const void*>(&f16);
-    std::memcpy(data.data() + i * SizeOf(dtype), from, SizeOf(dtype));
+    std::byte* to = data.data() + i * SizeOf(dtype);
+    const auto put = [&](auto typed) { std::memcpy(to, &typed, sizeof typed); };
+    switch (dtype) {
+      case DType::kF32:
+        put(value);
+        break;
+      case DType::kF64:
+        put(value * 1.0000001);
+        break;
+      case DType::kI64:
+        put(static_cast<int64_t>(value * 1e9F));
+        break;
+      case DType::kBF16:
+        put(ToBf16(value));
+        break;
+      case DType::kF16:
+        put(ToF16(value));
+        break;
+    }
   }
   return data;
 }
@@ -142,11 +160,12 @@ void Put(Data* data, size_t i, T value) {
 
 Data Expected(const Case& c, DType dtype, Op op, const std::vector<Data>& inputs) {
   Data out(inputs[0].size());
+  const std::vector<std::vector<size_t>> nodes = Nodes(c);
   const auto run = [&]<typename T, typename Load, typename Store>(T, Load load, Store store) {
     for (size_t i = 0; i < out.size() / SizeOf(dtype); ++i) {
       std::vector<T> values;
       for (const Data& input : inputs) values.push_back(load(input, i));
-      store(&out, i, NodeTree(c, values, op));
+      store(&out, i, NodeTree(nodes, values, op));
     }
   };
   switch (dtype) {

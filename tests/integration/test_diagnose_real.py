@@ -53,32 +53,20 @@ class Real(harness.Case):
 
 
 class Python(Real):
-    def divide(self, launcher, ranks, rank):
-        self.stage.write("train.py", program(batch=f"""
-        weight = 1 / (0 if rank == {rank} and global_step == 5 else 1)
-        """))
-        self.cause(launcher, ranks)
-        self.check(["py-exception"], ["ZeroDivisionError"], rank)
-
-    def test_division_by_zero_on_rank_1_of_2_under_lockstep(self):
-        self.divide("lockstep", 2, 1)
-
     def test_division_by_zero_on_rank_2_of_4_under_torchrun(self):
-        self.divide("torchrun", 4, 2)
-
-    def missing_import(self, launcher, ranks, rank):
-        self.stage.write("train.py", program(build=f"""
-    if rank == {rank}:
-        import xformers_ops
+        self.stage.write("train.py", program(batch="""
+        weight = 1 / (0 if rank == 2 and global_step == 5 else 1)
         """))
-        self.cause(launcher, ranks)
-        self.check(["py-nomodule"], ["xformers_ops"], rank)
+        self.cause("torchrun", 4)
+        self.check(["py-exception"], ["ZeroDivisionError"], 2)
 
     def test_missing_module_on_rank_3_of_4_under_lockstep(self):
-        self.missing_import("lockstep", 4, 3)
-
-    def test_missing_module_on_rank_0_of_2_under_torchrun(self):
-        self.missing_import("torchrun", 2, 0)
+        self.stage.write("train.py", program(build="""
+    if rank == 3:
+        import xformers_ops
+        """))
+        self.cause("lockstep", 4)
+        self.check(["py-nomodule"], ["xformers_ops"], 3)
 
 
 class Collectives(Real):
@@ -110,21 +98,15 @@ class Collectives(Real):
 
 
 class Processes(Real):
-    def segfault(self, launcher, ranks, rank):
-        self.stage.write("train.py", program(imports="import ctypes", batch=f"""
-        if rank == {rank} and global_step == 4:
+    def test_segmentation_fault_on_rank_0_of_2_under_torchrun(self):
+        self.stage.write("train.py", program(imports="import ctypes", batch="""
+        if rank == 0 and global_step == 4:
             ctypes.string_at(8)
         """))
-        self.cause(launcher, ranks)
-        self.check(["exit-sigsegv", "py-fatal"], ["SIGSEGV", "Segmentation fault"], rank)
+        self.cause("torchrun", 2)
+        self.check(["exit-sigsegv", "py-fatal"], ["SIGSEGV", "Segmentation fault"], 0)
 
-    def test_segmentation_fault_on_rank_1_of_2_under_lockstep(self):
-        self.segfault("lockstep", 2, 1)
-
-    def test_segmentation_fault_on_rank_0_of_2_under_torchrun(self):
-        self.segfault("torchrun", 2, 0)
-
-    def memory_limit(self, launcher, ranks, rank):
+    def test_memory_limit_of_rank_1_of_2_under_lockstep(self):
         """A control group around one rank where this machine has them, else a limit of its address space."""
         try:
             group = self.stage.group("memory", memory__limit_in_bytes=700 << 20)
@@ -134,32 +116,20 @@ class Processes(Real):
             enter = "import resource; resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))"
             signature, names = ["py-memory", "enomem", "py-exception"], ["memory"]
         self.stage.write("train.py", program(imports="CACHE = []", start=f"""
-    if rank == {rank}:
+    if rank == 1:
         {enter}
-        """, batch=f"""
-        if rank == {rank} and global_step > 3:
+        """, batch="""
+        if rank == 1 and global_step > 3:
             CACHE.extend(torch.ones(1 << 22) for _ in range(200))
         """))
-        self.cause(launcher, ranks, pids=False)
-        self.check(signature, names, rank)
-
-    def test_memory_limit_of_rank_1_of_2_under_lockstep(self):
-        self.memory_limit("lockstep", 2, 1)
-
-    def test_memory_limit_of_rank_0_of_2_under_torchrun(self):
-        self.memory_limit("torchrun", 2, 0)
-
-    def full_shm(self, launcher, ranks, rank):
-        self.stage.write("train.py", program(item="x = torch.cat([x, torch.zeros(131072 - self.width)])", args=f'args.workers = 1 if os.environ["RANK"] == "{rank}" else 0')
-                         .replace("logits = model(x)", "logits = model(x[:, :16])"))
-        self.cause(launcher, ranks, extra=SMALL_SHM)
-        self.check(["shm-bus", "shm-file", "dl-worker-killed", "exit-sigbus", "fs-enospc"], ["shared memory", "bus error", "No space left", "SIGBUS"], rank)
-
-    def test_full_dev_shm_of_rank_1_of_2_under_lockstep(self):
-        self.full_shm("lockstep", 2, 1)
+        self.cause("lockstep", 2, pids=False)
+        self.check(signature, names, 1)
 
     def test_full_dev_shm_of_rank_0_of_2_under_torchrun(self):
-        self.full_shm("torchrun", 2, 0)
+        self.stage.write("train.py", program(item="x = torch.cat([x, torch.zeros(131072 - self.width)])", args='args.workers = 1 if os.environ["RANK"] == "0" else 0')
+                         .replace("logits = model(x)", "logits = model(x[:, :16])"))
+        self.cause("torchrun", 2, extra=SMALL_SHM)
+        self.check(["shm-bus", "shm-file", "dl-worker-killed", "exit-sigbus", "fs-enospc"], ["shared memory", "bus error", "No space left", "SIGBUS"], 0)
 
 
 class LostNode(Real):

@@ -98,7 +98,7 @@ class TwoNodes(harness.Case):
         net = netns.Net(["a", "b"])
         self.addCleanup(net.close)
         marks = self.tmp / "marks"
-        launchers = jobs.over(net, ["a", "b"], ["--nproc-per-node=1", "--grace=2s", "--stall-timeout=40s"],
+        launchers = jobs.over(net, ["a", "b"], ["--nproc-per-node=1", "--grace=2s", "--stall-timeout=15s"],
                               stuck(marks, 1, "sleep"), env=jobs.torch_env())
         jobs.wait_marks(marks, 2, seconds=120, launcher=launchers["a"])
         name = jobs.run_path(net["a"].folder).name
