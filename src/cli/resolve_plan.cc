@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "launch/auth.h"
+#include "launch/worker_env.h"
 
 namespace lockstep::cli {
 namespace {
@@ -33,9 +34,7 @@ void TakeFanOutCount(const place::Environment& env, place::Flags* flags) {
 
 Status ResolvePlacement(launch::LaunchPlan* plan, place::Machine* machine) {
   TakeFanOutCount(plan->env, &plan->options.place);
-  place::Environment seen = plan->env;
-  if (!plan->options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = plan->options.gpus;
-  *machine = place::ReadMachine(seen);
+  *machine = place::ReadMachine(launch::RankEnvironment(plan->env, {}, plan->options));
   plan->placement = place::Resolve(plan->env, plan->options.place, *machine);
   // Unequal nodes: the world is their sum, not this node's count times the nodes.
   if (const auto counts = FanOutCounts(plan->env); counts.size() > 1 && counts.size() == plan->placement.nnodes) {

@@ -10,6 +10,7 @@
 #include "cli/flag_engine.h"
 #include "cli/flag_values.h"
 #include "cli/run_flags_table.h"
+#include "launch/worker_env.h"
 
 namespace lockstep::cli {
 namespace {
@@ -79,7 +80,10 @@ Status CheckSizes(const launch::RunOptions& options, bool any_master_port) {
                     fmt::format("--nnodes {} times --nproc-per-node {}: expected at most {} ranks, found {}", nnodes,
                                 nproc, kMaxRanks, ranks));
     }
-    const size_t gpus = options.gpus.empty() ? 0 : Split(options.gpus, ',').size();
+    // --env may name other GPUs; then the start of the ranks finds out whether they suffice.
+    const bool decides =
+        !options.gpus.empty() && launch::RankEnvironment({}, {}, options).at("CUDA_VISIBLE_DEVICES") == options.gpus;
+    const size_t gpus = decides ? Split(options.gpus, ',').size() : 0;
     if (options.virtual_local_rank && gpus > 0 && std::stoul(nproc) > gpus) {
       return Status(Code::kUsage,
                     fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at most {} with "

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launch/activation.h"
 #include "launch/capture.h"
+#include "launch/worker_env.h"
 #include "place/python_packages.h"
 
 namespace lockstep::launch {
@@ -265,7 +266,7 @@ Result<Program> ResolveProgram(const RunOptions& options, const place::Environme
     worker = Apply(worker, activation->env);
   }
   // --env may change what is found, too.
-  for (const auto& [name, value] : options.env) worker[name] = value;
+  worker = RankEnvironment(env, program.env, options);
 
   if (options.no_python && !options.run_path) {
     LOCKSTEP_RETURN_IF_ERROR(ResolveDirect(options, worker, &program));

@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "launch/worker_env.h"
+
 namespace lockstep::launch {
 namespace {
 
 // torchrun's own switch, from the environment the workers will have.
 bool Unshared(const RunOptions& options, const Program& program, const place::Environment& env) {
-  const std::string name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
-  std::string value;
-  if (const auto it = env.find(name); it != env.end()) value = it->second;
-  if (const auto it = program.env.find(name); it != program.env.end()) value = it->second.value_or("");
-  for (const auto& [key, set] : options.env) {
-    if (key == name) value = set;
-  }
-  return value == "1";
+  const place::Environment seen = RankEnvironment(env, program.env, options);
+  const auto value = seen.find("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  return value != seen.end() && value->second == "1";
 }
 
 }  // namespace

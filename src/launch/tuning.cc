@@ -9,6 +9,7 @@
 
 #include "base/sockets.h"
 #include "base/text.h"
+#include "launch/worker_env.h"
 #include "place/gpus.h"
 #include "place/sys_tree.h"
 #include "tune/lint.h"
@@ -28,20 +29,6 @@ bool IsContainerRunner(const Program& program) {
   const std::string_view name =
       std::string_view(path).substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
   return std::find(kContainerRunners.begin(), kContainerRunners.end(), name) != kContainerRunners.end();
-}
-
-place::Environment RankEnvironment(const LaunchPlan& plan) {
-  place::Environment env = plan.env;
-  for (const auto& [name, value] : plan.program.env) {
-    if (value) {
-      env[name] = *value;
-    } else {
-      env.erase(name);
-    }
-  }
-  if (!plan.options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
-  for (const auto& [name, value] : plan.options.env) env[name] = value;
-  return env;
 }
 
 std::string MasterHost(const LaunchPlan& plan) {
@@ -105,7 +92,7 @@ std::vector<std::string> Numeric(const std::string& host) {
 
 Tuning::Tuning(const LaunchPlan& plan)
     : options_(plan.options),
-      env_(RankEnvironment(plan)),
+      env_(RankEnvironment(plan.env, plan.program.env, plan.options)),
       interpreter_(plan.program.interpreter),
       host_(plan.host),
       master_(MasterHost(plan)),

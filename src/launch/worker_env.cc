@@ -7,6 +7,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
+#include "launch/activation.h"
 
 namespace lockstep::launch {
 namespace {
@@ -31,7 +32,7 @@ constexpr std::array<std::string_view, 4> kRemoved = {
 
 class Builder {
  public:
-  explicit Builder(const place::Environment& base) : env_(base) {}
+  explicit Builder(place::Environment base) : env_(std::move(base)) {}
 
   void Set(const std::string& name, std::string value) { env_[name] = std::move(value); }
   void Remove(std::string_view name) { env_.erase(std::string(name)); }
@@ -75,13 +76,19 @@ void SetEvidence(const WorkerIdentity& who, bool old_names, Builder* env) {
   env->Default("PYTHONFAULTHANDLER", "1");
 }
 
-void SetDebug(const WorkerIdentity& who, Builder* env) {
-  if (env->Get("NCCL_DEBUG") != "TRACE") env->Set("NCCL_DEBUG", "INFO");
+// What --env names is left alone.
+void SetDebug(const WorkerIdentity& who, const RunOptions& options, Builder* env) {
+  const auto set = [&](const std::string& name, const char* value) {
+    const bool chosen =
+        std::any_of(options.env.begin(), options.env.end(), [&](const auto& pair) { return pair.first == name; });
+    if (!chosen) env->Set(name, value);
+  };
+  if (env->Get("NCCL_DEBUG") != "TRACE") set("NCCL_DEBUG", "INFO");
   env->Default("NCCL_DEBUG_SUBSYS", "INIT,NET,ENV,GRAPH");
   // %h and %p are filled in by NCCL: host and process.
   if (!who.log_dir_of_node.empty()) env->Default("NCCL_DEBUG_FILE", who.log_dir_of_node + "/nccl-debug.%h.%p.log");
-  env->Set("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
-  env->Set("TORCH_SHOW_CPP_STACKTRACES", "1");
+  set("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
+  set("TORCH_SHOW_CPP_STACKTRACES", "1");
 }
 
 // Which network NCCL really uses stands in its INIT and NET lines; in a file they disturb nobody.
@@ -164,29 +171,27 @@ Status CheckUserVariable(std::string_view name) {
 
 int DefaultThreads(int cpus, int local_world_size) { return std::max(1, cpus / std::max(1, local_world_size)); }
 
+place::Environment RankEnvironment(const place::Environment& base, const EnvChanges& program,
+                                   const RunOptions& options) {
+  place::Environment env = Apply(base, program);
+  for (std::string_view name : kRemoved) env.erase(std::string(name));
+  // Some images export 0, which libgomp rejects with a warning per rank: that is nobody's choice.
+  if (const auto threads = env.find("OMP_NUM_THREADS");
+      threads != env.end() && (threads->second.empty() || threads->second == "0")) {
+    env.erase(threads);
+  }
+  if (!options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = options.gpus;
+  for (const auto& [name, value] : options.env) env[name] = value;
+  return env;
+}
+
 Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
                                                    WorkerThreads threads) {
-  Builder env(base);
+  for (const auto& [name, value] : options.env) LOCKSTEP_RETURN_IF_ERROR(CheckUserVariable(name));
+  Builder env(RankEnvironment(base, program, options));
   for (std::string_view name : kIdentity) env.Remove(name);
-  for (const auto& [name, value] : program) {
-    if (IsIdentityVariable(name)) continue;
-    if (value) {
-      env.Set(name, *value);
-    } else {
-      env.Remove(name);
-    }
-  }
-  for (std::string_view name : kRemoved) env.Remove(name);
-  // Some images export 0, which libgomp rejects with a warning per rank: that is nobody's choice.
-  if (env.Get("OMP_NUM_THREADS") == "0" || env.Get("OMP_NUM_THREADS").empty()) env.Remove("OMP_NUM_THREADS");
-
-  if (!options.gpus.empty()) env.Set("CUDA_VISIBLE_DEVICES", options.gpus);
-  if (options.debug) SetDebug(who, &env);
-  for (const auto& [name, value] : options.env) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckUserVariable(name));
-    env.Set(name, value);
-  }
+  if (options.debug) SetDebug(who, options, &env);
   if (options.virtual_local_rank) LOCKSTEP_RETURN_IF_ERROR(SetVirtualDevice(who, &env));
 
   env.Default("OMP_NUM_THREADS", std::to_string(std::max(1, threads.threads)));

@@ -2,8 +2,7 @@
 // pure function of who the worker is, the launcher's environment and the options; owned by the supervisor, any thread.
 //
 // Who wins, from weak to strong: the launcher's environment, changes by --venv/--conda/--module-load, --gpus and
-// --debug,
-// --env, the identity of the rank. Defaults (OMP_NUM_THREADS, Flight Recorder, ...) only fill what nobody set.
+// --debug, --env, the identity of the rank. Defaults (OMP_NUM_THREADS, Flight Recorder, ...) only fill what nobody set.
 #pragma once
 
 #include <map>
@@ -27,8 +26,8 @@ struct WorkerIdentity {
   std::string master_addr;
   int master_port = 0;
   bool agent_store = false;  // a launcher listens on master_port, so rank 0 does not
-  int attempt = 0;        // of the run directory, counts over launches
-  int restart_count = 0;  // of this launch
+  int attempt = 0;           // of the run directory, counts over launches
+  int restart_count = 0;     // of this launch
   std::string run_dir, run_id;
   std::string error_file;       // TORCHELASTIC_ERROR_FILE
   std::string metrics_path;     // LOCKSTEP_METRICS
@@ -45,7 +44,14 @@ struct WorkerThreads {
   bool old_torch_names = true;
 };
 
-// Sorted "NAME=VALUE" strings. Fails only for what a user must change: --virtual-local-rank with fewer GPUs than ranks.
+// The part that is the same for all ranks of a node and known before the start: the launcher's environment with what
+// the user chose, without defaults, --debug and identity. Whoever asks what the ranks will see (GPUs to count, settings
+// to check) asks here: run, preflight, tune and explain.
+place::Environment RankEnvironment(const place::Environment& base, const EnvChanges& program,
+                                   const RunOptions& options);
+
+// The whole of it, as sorted "NAME=VALUE" strings. Fails only for what a user must change: --virtual-local-rank with
+// fewer GPUs than ranks.
 Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
                                                    WorkerThreads threads);

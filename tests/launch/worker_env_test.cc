@@ -1,5 +1,6 @@
 #include "launch/worker_env.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -175,12 +176,6 @@ TEST(WorkerEnv, DebugWritesIntoFilesOfTheRun) {
   EXPECT_FALSE(Make({}).contains("NCCL_DEBUG"));
 }
 
-TEST(WorkerEnv, GpusAreTheWholeListForEveryRank) {
-  RunOptions options;
-  options.gpus = "4,5,6,7";
-  EXPECT_EQ(Make({{"CUDA_VISIBLE_DEVICES", "0"}}, options).at("CUDA_VISIBLE_DEVICES"), "4,5,6,7");
-}
-
 TEST(WorkerEnv, VirtualLocalRankGivesOneGpuAsDeviceZero) {
   RunOptions options;
   options.virtual_local_rank = true;
@@ -196,15 +191,65 @@ TEST(WorkerEnv, VirtualLocalRankGivesOneGpuAsDeviceZero) {
   EXPECT_THAT(made.status().message(), HasSubstr("found CUDA_VISIBLE_DEVICES=3"));
 }
 
-TEST(WorkerEnv, ChangesOfTheProgramsEnvironmentComeBeforeTheUsersOwn) {
-  RunOptions options;
-  options.env = {{"B", "user"}};
-  const auto env = Make({{"A", "base"}, {"B", "base"}, {"C", "base"}}, options,
-                        {{"A", "conda"}, {"B", "conda"}, {"C", std::nullopt}, {"RANK", "9"}});
-  EXPECT_EQ(env.at("A"), "conda");
-  EXPECT_EQ(env.at("B"), "user");
-  EXPECT_FALSE(env.contains("C"));
-  EXPECT_EQ(env.at("RANK"), "5");
+// Who wins, for one variable: a row sets it in some of the layers, weakest first.
+struct Precedence {
+  const char* why;
+  const char* name;
+  std::optional<std::string> base;
+  std::optional<std::optional<std::string>> program;  // an inner nothing: --venv, --conda or --module-load unsets it
+  std::string gpus;
+  bool debug;
+  std::optional<std::string> user;     // --env
+  std::optional<std::string> shared;   // before the start, for preflight and tune; nothing: not set
+  std::optional<std::string> started;  // what a rank gets
+};
+
+TEST(WorkerEnv, TheStrongerLayerWinsEverywhere) {
+  const std::optional<std::string> no;
+  const std::optional<std::optional<std::string>> none;
+  const std::optional<std::optional<std::string>> unset = std::optional<std::string>();
+  const std::optional<std::optional<std::string>> conda = std::optional<std::string>("conda");
+  const char* kGpus = "CUDA_VISIBLE_DEVICES";
+  const Precedence cases[] = {
+      {"inherited", "A", "base", none, "", false, no, "base", "base"},
+      {"an empty value is a value", "A", "", none, "", false, no, "", ""},
+      {"the program's over the launcher's", "A", "base", conda, "", false, no, "conda", "conda"},
+      {"unset by the program's", "A", "base", unset, "", false, no, no, no},
+      {"--env over the program's", "A", "base", conda, "", false, "user", "user", "user"},
+      {"--env over what was unset", "A", "base", unset, "", false, "user", "user", "user"},
+      {"no --gpus", kGpus, "0", none, "", false, no, "0", "0"},
+      {"--gpus over the launcher's", kGpus, "0", none, "4,5", false, no, "4,5", "4,5"},
+      {"--gpus over the program's", kGpus, no, conda, "4,5", false, no, "4,5", "4,5"},
+      {"--env over --gpus", kGpus, "0", none, "4,5", false, "6,7", "6,7", "6,7"},
+      {"--env alone", kGpus, no, none, "", false, "6,7", "6,7", "6,7"},
+      {"--debug over the launcher's", "NCCL_DEBUG", "WARN", none, "", true, no, "WARN", "INFO"},
+      {"--debug keeps more", "NCCL_DEBUG", "TRACE", none, "", true, no, "TRACE", "TRACE"},
+      {"--env over --debug", "NCCL_DEBUG", no, none, "", true, "WARN", "WARN", "WARN"},
+      {"--env over --debug", "TORCH_DISTRIBUTED_DEBUG", no, none, "", true, "OFF", "OFF", "OFF"},
+      {"nobody chose 0 threads", "OMP_NUM_THREADS", "0", none, "", false, no, no, "3"},
+      {"the user did", "OMP_NUM_THREADS", "8", none, "", false, "0", "0", "0"},
+      {"a secret", "LOCKSTEP_TOKEN", "s", conda, "", false, no, no, no},
+      {"of an outer launcher", "TORCHELASTIC_TIMER_FILE", "/p", none, "", false, no, no, no},
+      {"identity is the launcher's", "RANK", "9", conda, "", false, no, "conda", "5"},
+      {"DeepSpeed's name of it", "LOCAL_SIZE", "9", none, "", false, no, "9", no},
+  };
+  for (const Precedence& test : cases) {
+    SCOPED_TRACE(fmt::format("{}: {}", test.name, test.why));
+    place::Environment base;
+    EnvChanges program;
+    RunOptions options;
+    if (test.base) base[test.name] = *test.base;
+    if (test.program) program[test.name] = *test.program;
+    options.gpus = test.gpus;
+    options.debug = test.debug;
+    if (test.user) options.env = {{test.name, *test.user}};
+    const auto found = [&](const place::Environment& env) {
+      const auto it = env.find(test.name);
+      return it == env.end() ? no : std::optional<std::string>(it->second);
+    };
+    EXPECT_EQ(found(RankEnvironment(base, program, options)), test.shared);
+    EXPECT_EQ(found(Make(base, options, program)), test.started);
+  }
 }
 
 TEST(WorkerEnv, NobodyButTheLauncherSetsAnIdentity) {
