@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/exit_codes.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -238,7 +239,7 @@ std::optional<int> Arguments::Parse(int argc, char** argv) {
     return 0;
   }
   fmt::print(stderr, "{}: {}\n", name(), go_on.status().WithHint(fmt::format("see `{} --help`", name())).ToString());
-  return 2;
+  return kExitUsage;
 }
 
 Result<bool> Arguments::Read(int argc, char** argv) {

@@ -1,33 +1,34 @@
 #include "base/status.h"
 
+#include <csignal>
 #include <cstring>
+
+#include "base/exit_codes.h"
 
 namespace lockstep {
 
 int ExitCode(const Status& status) {
   switch (status.code()) {
     case Code::kOk:
-      return 0;
+      return kExitOk;
     case Code::kUsage:
-      return 2;
-    case Code::kEnvironment:
-      return 3;
+      return kExitUsage;
     case Code::kRendezvous:
-      return 4;
+      return kExitRendezvous;
     case Code::kRankFailed:
-      return 5;
+      return kExitRankFailed;
     case Code::kNodeLost:
-      return 6;
+      return kExitNodeLost;
     case Code::kStalled:
-      return 7;
-    case Code::kTimeout:
-      return 3;
+      return kExitStalled;
     case Code::kInterrupted:
-      return 130;
+      return ExitOfSignal(SIGINT);
+    case Code::kEnvironment:
+    case Code::kTimeout:
     case Code::kInternal:
-      return 3;
+      break;
   }
-  return 3;
+  return kExitEnvironment;
 }
 
 std::string ErrnoText(int error) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/exit_codes.h"
 #include "base/text.h"
 #include "cli/commands.h"
 
@@ -41,7 +42,7 @@ int DoctorMain(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   if (name.empty() || name == "--help" || name == "-h") {
     fmt::print(name.empty() ? stderr : stdout, "{}", Help());
-    return name.empty() ? 2 : 0;
+    return name.empty() ? kExitUsage : kExitOk;
   }
   std::vector<std::string> names;
   for (const Examination& row : kExaminations) {
@@ -50,7 +51,7 @@ int DoctorMain(int argc, char** argv) {
   }
   fmt::print(stderr, "lockstep: doctor knows no '{}'{}\n  do: lockstep doctor --help lists what it examines\n", name,
              DidYouMean(name, names));
-  return 2;
+  return kExitUsage;
 }
 
 }  // namespace lockstep::cli

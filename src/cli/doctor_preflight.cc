@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/own_program.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command_line.h"
@@ -168,10 +169,7 @@ Result<Asked> Parse(int argc, char** argv, const place::Environment& env) {
 
 // One command for many nodes (a SLURM batch script): become the srun that starts it on each.
 Status FanOut(const launch::LaunchPlan& plan) {
-  char self[4096] = {};
-  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
-  auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement,
-                                    size > 0 ? std::string(self, static_cast<size_t>(size)) : "lockstep");
+  auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, OwnExecutable("lockstep"));
   if (!fan_out.ok()) return fan_out.status();
   std::vector<char*> argv, env;
   if (auto run = std::find(fan_out->argv.begin(), fan_out->argv.end(), "run"); run != fan_out->argv.end()) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/exit_codes.h"
 #include "cli/commands.h"
 #include "cli/explain.h"
 #include "place/describe.h"
@@ -40,7 +41,7 @@ int EnvMain(int argc, char** argv) {
   if (!question.placement.error.ok()) {
     fmt::print(stderr, "lockstep env: {}\n", question.placement.error.ToString());
     fmt::print("false\n");
-    return 2;
+    return kExitUsage;
   }
   fmt::print("{}", place::ToShell(question.placement));
   return 0;

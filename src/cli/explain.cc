@@ -7,11 +7,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
 #include "launch/tuning.h"
+#include "launch/worker_env.h"
 #include "place/describe.h"
 #include "place/env_file.h"
 #include "place/machine.h"
@@ -63,13 +65,12 @@ Question Ask(int argc, char** argv) {
   }
   question.json = flags->options.json;
   question.warnings = flags->warnings;
-  if (!flags->options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = flags->options.gpus;
   place::MachineOptions options;
   options.gpus = flags->explain.assume_gpus;
   options.cpus = flags->explain.assume_cpus;
   options.host = flags->explain.assume_host;
   options.foreign_environment = foreign;
-  const place::Machine machine = place::ReadMachine(env, options);
+  const place::Machine machine = place::ReadMachine(launch::RankEnvironment(env, {}, flags->options), options);
   question.placement = place::Resolve(env, flags->options.place, machine);
   if (!foreign) {
     launch::LaunchPlan& plan = question.plan.emplace();
@@ -125,7 +126,7 @@ int ExplainMain(int argc, char** argv) {
   } else {
     fmt::print("{}{}", place::ToText(placement, UseColour(STDOUT_FILENO)), TunedText(Tuned(question)));
   }
-  return placement.error.ok() ? 0 : 2;
+  return placement.error.ok() ? kExitOk : kExitUsage;
 }
 
 }  // namespace lockstep::cli

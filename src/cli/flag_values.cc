@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <set>
 
+#include "base/digits.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -20,20 +20,13 @@ Status Wrong(const std::string& expected, const std::string& found, std::string 
   return Status(Code::kUsage, fmt::format("expected {}, found '{}'", expected, Printable(found)), std::move(hint));
 }
 
-bool AllDigits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 // The number, or nothing when the text is no decimal number or does not fit.
 std::optional<long> Number(std::string_view text) {
   text = Trim(text);
   if (text.starts_with('+')) text.remove_prefix(1);
-  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
-  if (!AllDigits(digits)) return std::nullopt;
-  long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  if (!text.starts_with('-')) return ParseDigits<long>(text);
+  const std::optional<long> value = ParseDigits<long>(text.substr(1));
+  return value ? std::optional<long>(-*value) : std::nullopt;
 }
 
 }  // namespace
@@ -105,7 +98,7 @@ Result<launch::StreamSet> ParseStreams(const std::string& text) {
   }
   for (const std::string& pair : Split(text, ',')) {
     const std::vector<std::string> sides = Split(pair, ':');
-    if (sides.size() != 2 || !AllDigits(sides[0])) return Wrong(expected, text);
+    if (sides.size() != 2 || !IsDigits(sides[0])) return Wrong(expected, text);
     const std::optional<long> rank = Number(sides[0]);
     const std::optional<int> value = streams(sides[1]);
     if (!rank || *rank >= kMaxRanksPerNode || !value) return Wrong(expected, text);
@@ -226,7 +219,7 @@ Result<std::string> ParseEndpoint(const std::string& text) {
   });
   if (!host_ok) return Wrong(expected, text);
   if (has_port) {
-    const std::optional<long> value = AllDigits(port) ? Number(port) : std::nullopt;
+    const std::optional<long> value = IsDigits(port) ? Number(port) : std::nullopt;
     if (!value || *value > 65535) return Wrong(expected, text);
   }
   return endpoint;
@@ -237,7 +230,7 @@ Result<std::string> ParseGpuList(const std::string& text) {
   for (const std::string& raw : Split(text, ',')) {
     const std::string part(Trim(raw));
     const bool uuid = part.starts_with("GPU-") || part.starts_with("MIG-");
-    if (!uuid && (!AllDigits(part) || part.size() > 4))
+    if (!uuid && (!IsDigits(part) || part.size() > 4))
       return Wrong("GPU numbers like 0,1 or UUIDs (GPU-..., MIG-...)", text);
     if (std::find(parts.begin(), parts.end(), part) != parts.end()) {
       return Wrong("each GPU once", text);

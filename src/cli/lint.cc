@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -260,7 +261,7 @@ int LintMain(int argc, char** argv) {
   if (std::fflush(stdout) != 0) {
     return Complain("lint", Status(Code::kEnvironment, fmt::format("cannot write the findings: {}", ErrnoText(errno))));
   }
-  return unreadable != 0 ? unreadable : failed ? 1 : 0;
+  return unreadable != 0 ? unreadable : failed ? kExitFindings : kExitOk;
 }
 
 }  // namespace lockstep::cli

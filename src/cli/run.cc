@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/own_program.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -30,12 +31,6 @@ int Fail(const Status& status, bool json) {
     fmt::print("{}\n", launch::RefusalJson(status).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return ExitCode(status);
-}
-
-std::string SelfPath() {
-  char path[4096] = {};
-  const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "lockstep";
 }
 
 // Replaces this process by the program, with the environment of its rank. Returns only on failure.
@@ -137,7 +132,7 @@ int RunMain(int argc, char** argv) {
     return Exec(plan, /*set_identity=*/false);
   }
   if (plan.placement.starts == place::Starts::kOnce && plan.placement.nnodes.value_or(1) > 1) {
-    auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, SelfPath());
+    auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, OwnExecutable("lockstep"));
     if (!fan_out.ok()) return Fail(fan_out.status(), plan.options.json);
     if (!plan.options.quiet) {
       fmt::print(stderr, "lockstep: {} was started once for {} nodes; starting one launcher per node through srun\n",

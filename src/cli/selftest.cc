@@ -13,7 +13,9 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/files.h"
+#include "base/own_program.h"
 #include "base/process.h"
 #include "base/sockets.h"
 #include "base/text.h"
@@ -160,12 +162,6 @@ Result<Options> Parse(int argc, char** argv) {
   return out;
 }
 
-std::string SelfPath() {
-  char path[4096] = {};
-  const ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "lockstep";
-}
-
 bool Says(const std::vector<std::string>& words, const std::string& flag) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
     std::string name = word.substr(0, word.find('='));
@@ -221,17 +217,11 @@ class Selftest {
   TimePoint shown_at_{};
 };
 
-// lockstep-train beside this program, else where LOCKSTEP_TRAIN says.
-std::string EnginePath() {
-  std::string path = std::filesystem::path(SelfPath()).replace_filename("lockstep-train").string();
-  const char* named = std::getenv("LOCKSTEP_TRAIN");
-  return named != nullptr && access(path.c_str(), X_OK) != 0 ? named : path;
-}
-
 std::vector<std::string> Selftest::Program(const std::string& folder) const {
   std::vector<std::string> out;
   if (engine_) {
-    out = {"--no-python", EnginePath(), "selftest"};
+    const Result<std::string> engine = FindEngine();  // not found: `run` says so
+    out = {"--no-python", engine.ok() ? *engine : kEngineName, "selftest"};
   } else {
     out = {script_, "--backend", options_.backend == "engine" ? "auto" : options_.backend};
   }
@@ -280,7 +270,7 @@ int Selftest::Start(const std::vector<std::string>& words, const Stage& stage, c
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   child_of_stage = 0;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : ExitOfSignal(WTERMSIG(status));
 }
 
 // "lockstep run: what" and "  do: how" of a launcher that never came to a report, as one sentence.
@@ -361,7 +351,7 @@ bool Selftest::RunStage(const Stage& stage, bool local) {
   auto log = ReadFile(done.log, 1 << 20);
   const bool no_torch = !done.ok && done.result.is_null() && !engine_ && options_.backend == "auto" &&
                         (together || (may_learn && log.ok() && log->find(kNoTorch) != std::string::npos));
-  if (no_torch && access(EnginePath().c_str(), X_OK) == 0) {
+  if (no_torch && FindEngine().ok()) {
     engine_ = torchless_ = true;
     if (!options_.json && !together) {
       fmt::print(stderr, "selftest: the Python of this job has no torch; testing with lockstep-train instead\n");
@@ -381,7 +371,7 @@ Stage Selftest::RunOnce(Stage stage, bool local, const char* join_timeout) {
   const std::string runs = folder + "/runs";
   std::filesystem::create_directories(folder);
   stage.log = folder + "/launcher.log";
-  std::vector<std::string> words = {SelfPath(), "run"};
+  std::vector<std::string> words = {OwnExecutable("lockstep"), "run"};
   const std::vector<std::string> flags = local ? LocalFlags(options_.run) : options_.run;
   words.insert(words.end(), flags.begin(), flags.end());
   if (local) {
@@ -451,7 +441,7 @@ int Selftest::Run() {
   }
   if (stopped_by != 0) {
     std::filesystem::remove_all(folder_, error);
-    return 128 + stopped_by;
+    return ExitOfSignal(stopped_by);
   }
   if (options_.scale && engine_) fmt::print(stderr, "selftest: --scale needs torch: efficiency was not measured\n");
   if (options_.json) {
@@ -470,7 +460,7 @@ int Selftest::Run() {
     }
   }
   if (ok && !options_.keep) std::filesystem::remove_all(folder_, error);
-  return ok ? 0 : 3;
+  return ok ? kExitOk : kExitEnvironment;
 }
 
 std::string Selftest::Master() const {

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/arguments.h"
+#include "base/exit_codes.h"
+#include "base/own_program.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -25,8 +27,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-constexpr char kEngine[] = "lockstep-train";
 
 constexpr char kHelp[] =
     "usage: lockstep train RECIPE [options] [any flag of `lockstep run`]\n\n"
@@ -63,36 +63,6 @@ const std::vector<FlagSpec>& EngineFlags() {
       {.name = "--smoke", .optional_value = true, .first_class = true},
   };
   return flags;
-}
-
-bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
-
-Result<std::string> FindEngine() {
-  char self[4096] = {};
-  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
-  std::vector<std::string> looked;
-  const auto try_path = [&](const std::string& path) {
-    looked.push_back(path);
-    return IsExecutable(path);
-  };
-  if (size > 0) {
-    const std::string path(self, static_cast<size_t>(size));
-    const std::string beside = path.substr(0, path.rfind('/') + 1) + kEngine;
-    if (try_path(beside)) return beside;
-  }
-  if (const char* named = std::getenv("LOCKSTEP_TRAIN"); named != nullptr && *named != '\0') {
-    if (try_path(named)) return std::string(named);
-  }
-  if (const char* path = std::getenv("PATH")) {
-    for (const std::string& folder : Split(path, ':')) {
-      const std::string candidate = (folder.empty() ? "." : folder) + "/" + kEngine;
-      if (IsExecutable(candidate)) return candidate;
-    }
-    looked.emplace_back("the folders of PATH");
-  }
-  return Status(Code::kEnvironment,
-                fmt::format("the training engine {} was not found; looked at {}", kEngine, Join(looked, ", ")),
-                "put it beside lockstep, or name it in LOCKSTEP_TRAIN");
 }
 
 // The engine finds LibTorch by its run path, then in LOCKSTEP_LIBTORCH. Said here, once, instead of by every rank.
@@ -209,7 +179,7 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
 int TrainMain(int argc, char** argv) {
   if (argc < 2) {
     fmt::print(stderr, "{}", kHelp);
-    return 2;
+    return kExitUsage;
   }
   if (const std::string first = argv[1]; first == "--licenses" || first == "--version")
     return EngineMain(argc - 1, argv + 1);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/exit_codes.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 
@@ -30,7 +31,7 @@ int VersionMain(int argc, char** argv) {
   if (licenses) {
     const bool written =
         std::fwrite(notices_of_lockstep, 1, notices_of_lockstep_size, stdout) == notices_of_lockstep_size;
-    return written ? 0 : 3;
+    return written ? kExitOk : kExitEnvironment;
   }
   fmt::print("{}\n", json ? VersionJson("lockstep").dump(2) : VersionText("lockstep"));
   return 0;

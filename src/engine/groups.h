@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/glob.h"
 #include "base/status.h"
 #include "engine/flat.h"
 #include "engine/optimizer.h"
@@ -22,8 +23,6 @@ struct GroupRule {
   bool freeze = false;
   uint64_t freeze_until = 0;  // trained from this step on (0: from the start)
 };
-
-bool GlobMatches(std::string_view pattern, std::string_view name);
 
 // The rule for a name, or null.
 const GroupRule* RuleFor(const std::vector<GroupRule>& rules, std::string_view name);

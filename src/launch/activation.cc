@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "launch/capture.h"
@@ -108,7 +109,7 @@ Result<ShellRun> RunShell(std::vector<std::string> shell, const std::string& scr
                                                   DescribeExit(captured->exit), LastLines(captured->err)));
   }
   return ShellRun{ParseEnviron(captured->out), LastLines(captured->err),
-                  captured->exit.signal ? 128 + captured->exit.signal : captured->exit.code};
+                  captured->exit.signal ? ExitOfSignal(captured->exit.signal) : captured->exit.code};
 }
 
 // Folders conda may be installed in, best evidence first.

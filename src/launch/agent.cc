@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/sockets.h"
 #include "base/units.h"
@@ -246,7 +247,7 @@ Status Agent::StartRanks(const message::Go& go) {
 // Several launchers on one host: without a word from the user each takes GPUs of its own, in the order of nodes.
 void Agent::ShareGpus(int host_base, int host_ranks) {
   const auto gpus = static_cast<int>(options_.gpu_pci.size());
-  const bool told = !options_.run.gpus.empty() || options_.env.count("CUDA_VISIBLE_DEVICES") != 0;
+  const bool told = RankEnvironment(options_.env, options_.program.env, options_.run).contains("CUDA_VISIBLE_DEVICES");
   if (host_ranks <= options_.nproc || gpus == 0 || told) return;
   if (gpus < host_ranks) {
     if (attempt_ == 0) {
@@ -307,13 +308,14 @@ void Agent::OnCoordinatorLost(const std::string& why) {
 // Without node 0's word on how the job ended.
 void Agent::FinishAlone() {
   if (lost_first_) {
-    return events_.finished({6, "lost node 0: " + lost_,
+    return events_.finished({kExitNodeLost, "lost node 0: " + lost_,
                              "look at the network between this node and node 0, at that machine and at its log", false,
                              std::nullopt});
   }
   const std::string why = lost_.empty() ? "it does not answer" : lost_;
-  events_.finished({128 + stop_signal_, fmt::format("stopped by {}, without node 0: {}", SignalName(stop_signal_), why),
-                    "", false, std::nullopt});
+  events_.finished({ExitOfSignal(stop_signal_),
+                    fmt::format("stopped by {}, without node 0: {}", SignalName(stop_signal_), why), "", false,
+                    std::nullopt});
 }
 
 // Who asked for the end must get it, whatever has become of node 0.

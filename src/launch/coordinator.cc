@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/exit_codes.h"
 #include "base/process.h"
 #include "base/text.h"
 
@@ -68,11 +69,8 @@ void Coordinator::Go() {
   if (options_.pick_port) {
     auto picked = options_.pick_port();
     if (!picked.ok()) {
-      Outcome outcome;
-      outcome.end = End::kRendezvous;
+      Outcome outcome(End::kRendezvous, picked.status().message(), picked.status().hint());
       outcome.exit_code = ExitCode(picked.status());
-      outcome.reason = picked.status().message();
-      outcome.hint = picked.status().hint();
       return Finish(std::move(outcome));
     }
     port = *picked;
@@ -187,11 +185,7 @@ void Coordinator::OnStopRequest(Seat& seat, const message::StopRequest& request)
     BeginStop(request.signal, stop_why_);
     return GiveUpOnUnreachable();
   }
-  Outcome outcome;
-  outcome.end = End::kStopped;
-  outcome.exit_code = 128 + stop_signal_;
-  outcome.reason = "stopped by " + stop_why_;
-  Finish(std::move(outcome));
+  Finish(Outcome::StoppedBy(stop_signal_, "stopped by " + stop_why_));
 }
 
 void Coordinator::OnExit(Seat& seat, const RankEnd& end) {
@@ -214,8 +208,8 @@ void Coordinator::OnExit(Seat& seat, const RankEnd& end) {
   const bool failed = !exit.success();
   if (failed && state_ == State::kRunning) {
     // The end of a single rank is told by the summary that follows; what our engine refuses, too.
-    const bool refused = options_.engine && exit.signal == 0 && (exit.code == 2 || exit.code == 3);
-    if (exit.code != kResumeMe && world_ > 1 && !refused) {
+    const bool refused = options_.engine && exit.RefusedByEngine();
+    if (exit.code != kExitResume && world_ > 1 && !refused) {
       events_.say(fmt::format("rank {} (node {}, {}, pid {}) ended with {} after {:.1f} s; stopping the other {}",
                               exit.rank, exit.node, exit.host, exit.pid, exit.Describe(), exit.uptime,
                               world_ == 2 ? "rank" : "ranks"));
@@ -426,22 +420,15 @@ void Coordinator::Tick() {
     const int missing = self_.count - static_cast<int>(seats_.size());
     if (refusals_.Hopeless(missing, options_.refused_patience)) {
       const Status end = refusals_.End(self_, seats_.size(), MissingText());
-      Outcome outcome;
-      outcome.end = End::kRendezvous;
-      outcome.exit_code = ExitCode(end);
-      outcome.reason = end.message();
-      outcome.hint = end.hint();
-      return Finish(std::move(outcome));
+      return Finish(Outcome(End::kRendezvous, end.message(), end.hint()));
     }
     if (now - gather_start_ >= options_.join_timeout) {
-      Outcome outcome;
-      outcome.end = End::kRendezvous;
-      outcome.exit_code = lost_.empty() ? 4 : 6;
-      outcome.reason = fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
-                                   SeatWord(self_.level), options_.join_timeout.count() / 1000.0, MissingText());
-      outcome.hint =
-          "check that the command runs there, that it reaches this machine, and that both use the same master "
-          "address and port";
+      Outcome outcome(End::kRendezvous,
+                      fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
+                                  SeatWord(self_.level), options_.join_timeout.count() / 1000.0, MissingText()),
+                      "check that the command runs there, that it reaches this machine, and that both use the same "
+                      "master address and port");
+      if (!lost_.empty()) outcome.exit_code = kExitNodeLost;
       return Finish(std::move(outcome));
     }
     if (now - gather_start_ >= kPatience) TellWaiting();

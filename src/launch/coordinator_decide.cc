@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include "base/exit_codes.h"
 #include "launch/coordinator.h"
 
 namespace lockstep::launch {
@@ -23,9 +24,9 @@ Tally TallyUp(const std::vector<RankExit>& exits, int stop_signal, bool stalled)
   bool unsaved = false;  // a rank that was told to stop and could not do so cleanly
   for (const RankExit& exit : exits) {
     tally.finished = tally.finished && exit.success() && !exit.told;
-    saved = saved || (exit.code == kResumeMe && exit.signal == 0);
-    unsaved = unsaved || (exit.signal == 0 && exit.code != 0 && exit.code != kResumeMe);
-    if (!exit.success() && !exit.after_stop && exit.code != kResumeMe) failures.push_back(exit);
+    saved = saved || (exit.code == kExitResume && exit.signal == 0);
+    unsaved = unsaved || (exit.signal == 0 && exit.code != 0 && exit.code != kExitResume);
+    if (!exit.success() && !exit.after_stop && exit.code != kExitResume) failures.push_back(exit);
   }
   // The first failing rank: the one that failed before anybody was told to stop, in order of arrival; among those,
   // an error file's own time stamp is better evidence, because two ranks may fail within one turn of the loop.
@@ -36,7 +37,7 @@ Tally TallyUp(const std::vector<RankExit>& exits, int stop_signal, bool stalled)
   }
   for (const RankExit& exit : exits) {
     const bool told = exit.after_stop && (stalled || exit.signal == SIGTERM || exit.signal == SIGKILL ||
-                                          (stop_signal != 0 && exit.signal == stop_signal) || exit.code == kResumeMe);
+                                          (stop_signal != 0 && exit.signal == stop_signal) || exit.code == kExitResume);
     if (!exit.success() && exit.after_stop && !told) failures.push_back(exit);
   }
   // "Resume me" is a promise: one rank that failed to save takes it back.
@@ -51,72 +52,55 @@ Tally TallyUp(const std::vector<RankExit>& exits, int stop_signal, bool stalled)
 void Coordinator::Decide() {
   OnNetworkKnown(transports_.Rest());
   const Tally tally = TallyUp(exits_, stop_signal_, stall_.has_value());
-  Outcome outcome;
-  outcome.failures = tally.failures;
-  std::string signature;
   if (!start_failure_.ok()) {
-    outcome.end = End::kEnvironment;
-    outcome.exit_code = 3;
-    outcome.reason = start_failure_.message();
-    outcome.hint = start_failure_.hint();
+    Outcome outcome(End::kEnvironment, start_failure_.message(), start_failure_.hint());
+    outcome.failures = tally.failures;
     return Finish(std::move(outcome));
   }
   if (stop_signal_ != 0 && !tally.real_failure && lost_.empty()) {
-    outcome.failures.clear();
     if (tally.finished && static_cast<int>(exits_.size()) == world_) {
-      outcome.reason = fmt::format("all ranks had succeeded before {}", stop_why_);
-    } else if (tally.saved && unreached_.empty()) {
-      outcome.end = End::kSaved;
-      outcome.exit_code = kResumeMe;
-      outcome.reason = fmt::format("stopped by {} with its state saved: start it again to resume", stop_why_);
-    } else {
-      // Also where every rank ended with 0: a rank that was told to stop cannot say whether it was done.
-      outcome.end = End::kStopped;
-      outcome.exit_code = 128 + stop_signal_;
-      outcome.reason = "stopped by " + stop_why_;
-      if (!unreached_.empty()) outcome.reason += "; not seen to end: " + unreached_;
+      return Finish(Outcome(End::kSucceeded, fmt::format("all ranks had succeeded before {}", stop_why_)));
     }
-    return Finish(std::move(outcome));
+    if (tally.saved && unreached_.empty()) {
+      return Finish(
+          Outcome(End::kSaved, fmt::format("stopped by {} with its state saved: start it again to resume", stop_why_)));
+    }
+    // Also where every rank ended with 0: a rank that was told to stop cannot say whether it was done.
+    return Finish(Outcome::StoppedBy(
+        stop_signal_,
+        fmt::format("stopped by {}{}", stop_why_, unreached_.empty() ? "" : "; not seen to end: " + unreached_)));
   }
+  Outcome outcome;
+  std::string signature;
   if (!lost_.empty()) {
-    outcome.end = End::kNodeLost;
-    outcome.exit_code = 6;
-    outcome.reason = "lost " + lost_;
-    outcome.hint = "look at that machine: power, kernel log, network; the log of its launcher has more";
+    outcome = Outcome(End::kNodeLost, "lost " + lost_,
+                      "look at that machine: power, kernel log, network; the log of its launcher has more");
+    outcome.failures = tally.failures;
     signature = "lost " + lost_;
   } else if (stall_ && !tally.real_failure) {
     LookAgain();
-    outcome.end = End::kStalled;
-    outcome.exit_code = 7;
-    outcome.reason = fmt::format("{}: {}", stall_->why, stall_->verdict.summary);
-    outcome.hint = stall_->verdict.advice;
-    outcome.failures.clear();
+    outcome =
+        Outcome(End::kStalled, fmt::format("{}: {}", stall_->why, stall_->verdict.summary), stall_->verdict.advice);
     outcome.stall = stall_->verdict.ToJson();
     outcome.stall["why"] = stall_->why;
     outcome.stall["folder"] = stall_->folder;
     signature = fmt::format("stalled: {}", stall_->verdict.summary);
   } else if (tally.real_failure) {
     const RankExit& first = tally.failures.front();
-    outcome.end = End::kFailed;
-    outcome.exit_code = 5;
-    outcome.reason = FailureReason(first, world_);
-    outcome.hint = first.error_hint;
+    outcome = Outcome(End::kFailed, FailureReason(first, world_), first.error_hint);
+    outcome.failures = tally.failures;
     signature = FailureSignature(first);
-    if (options_.engine && first.signal == 0 && (first.code == 2 || first.code == 3)) {
-      outcome.end = first.refused && !progressed_ ? End::kEnvironment : End::kFailed;
+    if (options_.engine && first.RefusedByEngine()) {
+      if (first.refused && !progressed_) outcome.end = End::kEnvironment;
       outcome.exit_code = first.code;
       if (!first.error_message.empty()) outcome.reason = first.error_message;
       return Examine(std::move(outcome), signature, /*final=*/true);
     }
   } else if (tally.saved) {
-    outcome.end = End::kSaved;
-    outcome.exit_code = kResumeMe;
-    outcome.reason = "stopped by its own request with its state saved: start it again to resume";
-    outcome.failures.clear();
-    return Finish(std::move(outcome));
+    return Finish(Outcome(End::kSaved, "stopped by its own request with its state saved: start it again to resume"));
   } else {
-    outcome.reason = world_ == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", world_);
-    return Finish(std::move(outcome));
+    return Finish(
+        Outcome(End::kSucceeded, world_ == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", world_)));
   }
   Examine(std::move(outcome), signature, /*final=*/false);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/exit_codes.h"
 #include "launch/coordinator.h"
 #include "launch/log_thread.h"
 
@@ -223,10 +224,10 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
 std::optional<Diagnosis> Coordinator::EngineDiagnosis(const Outcome& outcome) const {
   if (!options_.engine || outcome.failures.empty()) return std::nullopt;
   const RankExit& first = outcome.failures.front();
-  if (first.error_message.empty() || first.signal != 0 || (first.code != 2 && first.code != 3)) return std::nullopt;
+  if (first.error_message.empty() || !first.RefusedByEngine()) return std::nullopt;
   Diagnosis found;
   found.verdict = diagnose::Verdict::kFailure;
-  found.signature = first.code == 2 ? "config" : "environment";
+  found.signature = first.code == kExitUsage ? "config" : "environment";
   found.cause = first.error_message;
   found.remedy = first.error_hint;
   found.restart = diagnose::Restart::kAfterFix;

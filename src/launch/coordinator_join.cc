@@ -100,12 +100,7 @@ void Coordinator::CheckGathered() {
   if (state_ != State::kGathering || static_cast<int>(seats_.size()) < self_.count) return;
   const Status assigned = AssignSeats();
   if (!assigned.ok()) {
-    Outcome outcome;
-    outcome.end = End::kRendezvous;
-    outcome.exit_code = 4;
-    outcome.reason = assigned.message();
-    outcome.hint = assigned.hint();
-    return Finish(std::move(outcome));
+    return Finish(Outcome(End::kRendezvous, assigned.message(), assigned.hint()));
   }
   events_.status("");
   Go();

@@ -14,6 +14,7 @@ Json ErrorFileJson(const std::string& reason, const RankExit* first, double now)
                     {"timestamp", std::to_string(static_cast<int64_t>(time > 0 ? time : now))}}}};
   if (first != nullptr) {
     if (!first->error_message.empty()) message["message"] = first->error_message;
+    if (!first->error_hint.empty()) message["extraInfo"]["hint"] = first->error_hint;
     message["errorCode"] = first->signal != 0 ? -first->signal : first->code;
   }
   return {{"message", message}};

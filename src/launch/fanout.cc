@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/exit_codes.h"
 #include "base/fd.h"
 #include "base/process.h"
 
@@ -82,7 +83,7 @@ int RunFanOut(const FanOut& plan) {
   int control[2];
   if (pipe2(control, O_CLOEXEC) != 0) {
     fmt::print(stderr, "lockstep: pipe: {}\n", ErrnoText(errno));
-    return 3;
+    return kExitEnvironment;
   }
   UniqueFd control_read(control[0]);
   UniqueFd control_write(control[1]);
@@ -100,7 +101,8 @@ int RunFanOut(const FanOut& plan) {
     siginfo_t info{};
     const int signal = sigwaitinfo(&set, &info);
     if (signal == SIGCHLD) {
-      if (const auto status = TryWait(process->pid)) return status->signal != 0 ? 128 + status->signal : status->code;
+      if (const auto status = TryWait(process->pid))
+        return status->signal != 0 ? ExitOfSignal(status->signal) : status->code;
     } else if (signal == SIGUSR1 || signal == SIGUSR2) {
       SignalProcess(*process, signal);  // these srun passes to every launcher
     } else if (signal > 0) {

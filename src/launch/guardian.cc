@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/process.h"
 #include "base/text.h"
 
@@ -57,14 +58,14 @@ int RunGuarded(std::chrono::milliseconds grace, const std::function<int(UniqueFd
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) {
     fmt::print(stderr, "lockstep: pipe: {}\n", ErrnoText(errno));
-    return 3;
+    return kExitEnvironment;
   }
   UniqueFd read_end(fds[0]);
   UniqueFd write_end(fds[1]);
   const pid_t child = fork();
   if (child < 0) {
     fmt::print(stderr, "lockstep: fork: {}\n", ErrnoText(errno));
-    return 3;
+    return kExitEnvironment;
   }
   if (child == 0) {
     write_end.reset();
@@ -91,7 +92,7 @@ int RunGuarded(std::chrono::milliseconds grace, const std::function<int(UniqueFd
     while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
       if (ended != child) continue;  // an orphan that ended by itself
       over = true;
-      code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      code = WIFEXITED(status) ? WEXITSTATUS(status) : ExitOfSignal(WTERMSIG(status));
       if (WIFSIGNALED(status)) {
         fmt::print(stderr, "lockstep: the launcher (pid {}) was killed by {}\n", child, SignalName(WTERMSIG(status)));
       }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/sockets.h"
@@ -109,7 +110,7 @@ class Launcher {
   bool hosts_ = false;
   double started_ = UnixSeconds();
   TimePoint start_ = Now();
-  int exit_code_ = 3;
+  int exit_code_ = kExitEnvironment;
 };
 
 // Where whoever started this launcher looks for what went wrong.
@@ -342,7 +343,7 @@ void Launcher::OnSignal(int signal) {
   const bool alone = link_ && !link_->joined();
   if (!alone || !agent_->IsStopSignal(signal)) return agent_->OnSignal(signal);
   Say(fmt::format("stopped by {} before joining", SignalName(signal)));
-  Exit(128 + signal);
+  Exit(ExitOfSignal(signal));
 }
 
 void Launcher::WatchControl() {
@@ -451,7 +452,7 @@ int Launcher::Run() {
                       if (link_) link_->Done();
                       Say(fmt::format("the job ended with exit code {}: {}{}", end.exit_code, end.reason,
                                       end.hint.empty() ? "" : "\n  do: " + end.hint));
-                      if (end.exit_code != 0 && end.exit_code != kResumeMe) {
+                      if (end.exit_code != 0 && end.exit_code != kExitResume) {
                         TellParent(end.reason, end.failure ? &*end.failure : nullptr);
                       }
                       Exit(end.exit_code);

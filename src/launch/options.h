@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/own_program.h"
 #include "place/placement.h"
 
 namespace lockstep::launch {
@@ -106,7 +107,7 @@ struct RunOptions {
   // Our own engine keeps the exit codes of the contract: 2 and 3 mean the same from it as from the launcher.
   bool runs_engine() const {
     const size_t slash = program.rfind('/');
-    return program.substr(slash == std::string::npos ? 0 : slash + 1) == "lockstep-train";
+    return program.substr(slash == std::string::npos ? 0 : slash + 1) == kEngineName;
   }
 };
 

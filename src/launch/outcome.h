@@ -11,8 +11,6 @@
 
 namespace lockstep::launch {
 
-constexpr int kResumeMe = 75;  // exit code of a rank that saved its state and asks to be started again
-
 // One rank's end, as its agent saw it at once.
 struct RankEnd {
   int rank = -1;
@@ -54,6 +52,8 @@ struct RankExit : RankEnd, RankFindings {
   double time = 0;    // when the coordinator heard of it, seconds since 1970
 
   bool success() const { return code == 0 && signal == 0; }
+  // Of our engine: its configuration or the machine is at fault, and another attempt would end the same way.
+  bool RefusedByEngine() const;
   std::string Describe() const;  // "exit code 1", "SIGKILL (signal 9)"
   LOCKSTEP_FIELDS(RankEnd::Each(self, visit), visit("node", self.node), visit("host", self.host),
                   RankFindings::Each(self, visit))
@@ -62,9 +62,25 @@ struct RankExit : RankEnd, RankFindings {
 // "rank 3 on node 1 (gpu-1) failed first: exit code 1"; of a job of one rank it says no "first".
 std::string FailureReason(const RankExit& exit, int world);
 
+// How a job ends. One table has what follows from it: name in report.json, outcome of the run, exit code.
 enum class End { kSucceeded, kFailed, kNodeLost, kStalled, kStopped, kSaved, kRendezvous, kEnvironment };
 
+struct EndRow {
+  End end;
+  const char* name;     // "node_lost"
+  const char* outcome;  // docs/formats/run-directory.md: succeeded, stopped, failed
+  int exit_code;        // kStopped: 128 + the signal, instead
+};
+const EndRow& RowOf(End end);
+
 struct Outcome {
+  Outcome() = default;
+  // With the exit code of such an end.
+  explicit Outcome(End how, std::string why = "", std::string what_to_do = "")
+      : end(how), exit_code(RowOf(how).exit_code), reason(std::move(why)), hint(std::move(what_to_do)) {}
+  // A stop that was asked for.
+  static Outcome StoppedBy(int signal, std::string why);
+
   End end = End::kSucceeded;
   int exit_code = 0;
   std::string reason;              // one sentence

@@ -15,6 +15,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr size_t kShownLines = 20;
+constexpr int kShellNotFound = 127, kShellNotExecutable = 126;  // a shell's words
 
 std::string LastLines(const std::string& text, size_t count) {
   std::vector<std::string> lines;
@@ -53,41 +54,14 @@ std::string Advice(const RankExit& exit) {
     default:
       break;
   }
-  if (exit.signal == 0 && exit.code == 127)
+  if (exit.signal == 0 && exit.code == kShellNotFound)
     return "a command was not found: check PATH and the environment on that node";
-  if (exit.signal == 0 && exit.code == 126) return "a command could not be executed: check its permissions";
+  if (exit.signal == 0 && exit.code == kShellNotExecutable)
+    return "a command could not be executed: check its permissions";
   return "its last lines say why; the whole log is in the file named above";
 }
 
 }  // namespace
-
-const char* Name(End end) {
-  switch (end) {
-    case End::kSucceeded:
-      return "succeeded";
-    case End::kFailed:
-      return "failed";
-    case End::kNodeLost:
-      return "node_lost";
-    case End::kStalled:
-      return "stalled";
-    case End::kStopped:
-      return "stopped";
-    case End::kSaved:
-      return "saved";
-    case End::kRendezvous:
-      return "rendezvous_failed";
-    case End::kEnvironment:
-      return "not_started";
-  }
-  return "unknown";
-}
-
-// outcome of docs/formats/run-directory.md.
-const char* OutcomeWord(End end) {
-  if (end == End::kSucceeded) return "succeeded";
-  return end == End::kStopped || end == End::kSaved ? "stopped" : "failed";
-}
 
 Json FailureJson(const RankExit& exit, int attempt) {
   Json lines = Json::array();
@@ -112,8 +86,8 @@ Json FailureJson(const RankExit& exit, int attempt) {
 }
 
 Json ReportJson(const Outcome& outcome, const ReportContext& context) {
-  Json report = {{"outcome", OutcomeWord(outcome.end)},
-                 {"end", Name(outcome.end)},
+  Json report = {{"outcome", RowOf(outcome.end).outcome},
+                 {"end", RowOf(outcome.end).name},
                  {"exit_code", outcome.exit_code},
                  {"reason", outcome.reason},
                  {"do", outcome.hint},
@@ -151,7 +125,7 @@ Json RefusalJson(const Status& status) {
 }
 
 std::string ReportText(const Outcome& outcome, const ReportContext& context) {
-  const char* heading = outcome.end == End::kEnvironment ? "not started" : Name(outcome.end);
+  const char* heading = outcome.end == End::kEnvironment ? "not started" : RowOf(outcome.end).name;
   std::string text = fmt::format("{} after {} (exit code {}): {}", heading,
                                  FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))),
                                  outcome.exit_code, outcome.reason);

@@ -9,8 +9,6 @@
 
 namespace lockstep::launch {
 
-const char* Name(End end);  // "succeeded", "failed", ...
-
 struct ReportContext {
   std::string run_name, run_dir;
   int world = 1, nnodes = 1;

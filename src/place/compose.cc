@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/digits.h"
+#include "base/glob.h"
 #include "base/text.h"
 #include "place/facts.h"
 
@@ -108,7 +110,8 @@ void NodeCounts(Scene& scene, Facts* facts) {
       in.Supports("rendezvous backend " + scene.asked.backend, "no node rank is given: assigned at the rendezvous");
     else if (!in.failed())
       in.Fail(fmt::format("{} does not say which node this is", scene.row.what),
-              Like(scene.machine.host, "*-*") && IsDigits(scene.machine.host.substr(scene.machine.host.rfind('-') + 1))
+              GlobMatches("*-*", scene.machine.host) &&
+                      IsDigits(scene.machine.host.substr(scene.machine.host.rfind('-') + 1))
                   ? fmt::format("pass --node-rank (the host name {} suggests a number), or --rdzv-backend c10d",
                                 scene.machine.host)
                   : "pass --node-rank (0 on the node of --master-addr), or --rdzv-backend c10d");
@@ -116,7 +119,7 @@ void NodeCounts(Scene& scene, Facts* facts) {
 
   const bool elsewhere = facts->starts == Starts::kOnce && !out.node_rank;
   if (scene.asked.nproc) {
-    const bool counted_there = elsewhere && !IsDigits(scene.asked.nproc->value);
+    const bool counted_there = elsewhere && !IsDigits(Trim(scene.asked.nproc->value));
     if (counted_there)
       in.Supports(scene.asked.nproc->source, "counted on each node of the allocation");
     else

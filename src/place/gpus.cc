@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "place/nvml.h"

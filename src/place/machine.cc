@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "place/cgroups.h"

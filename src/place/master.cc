@@ -2,6 +2,7 @@
 // default; the port may be derived, because every node derives the same one.
 #include <fmt/format.h>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "place/facts.h"
 
@@ -144,7 +145,7 @@ void FindPort(Scene& scene, const std::optional<Endpoint>& endpoint) {
     return;
   }
   if (out.nested) return;
-  if (IsDigits(out.job_id)) {
+  if (IsDigits(Trim(out.job_id))) {
     const std::string digits(Trim(out.job_id));
     out.master_port = 15000 + *ParseNumber(digits.substr(digits.size() > 4 ? digits.size() - 4 : 0));
     in.Supports("job id " + out.job_id,

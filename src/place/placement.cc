@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/digits.h"
+#include "base/glob.h"
+#include "base/text.h"
 #include "place/facts.h"
 
 namespace lockstep::place {
@@ -20,9 +23,9 @@ bool Holds(const Sign& sign, Reader& in, const Machine& machine) {
     case Want::kSet:
       return value.has_value();
     case Want::kDigits:
-      return value && IsDigits(*value);
+      return value && IsDigits(Trim(*value));
     case Want::kLike:
-      return value && Like(*value, sign.pattern);
+      return value && GlobMatches(sign.pattern, *value);
     case Want::kAbsent:
       return !value;
   }

@@ -2,39 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep::place {
 
-bool IsDigits(std::string_view text) {
-  text = Trim(text);
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-std::optional<int> ParseNumber(std::string_view text) {
-  if (!IsDigits(text)) return std::nullopt;
-  text = Trim(text);
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-bool Like(std::string_view text, std::string_view pattern) {
-  size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return text == pattern;
-  if (text.substr(0, star) != pattern.substr(0, star)) return false;
-  std::string_view rest = pattern.substr(star + 1);
-  for (size_t at = star; at <= text.size(); ++at)
-    if (Like(text.substr(at), rest)) return true;
-  return false;
-}
+std::optional<int> ParseNumber(std::string_view text) { return ParseDigits(Trim(text)); }
 
 bool IsLoopback(std::string_view host) {
   if (!host.empty() && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return host == "localhost" || Like(host, "localhost.*") || Like(host, "127.*") || host == "::1" ||
+  return host == "localhost" || host.starts_with("localhost.") || host.starts_with("127.") || host == "::1" ||
          host == "0.0.0.0" || host == "::";
 }
 

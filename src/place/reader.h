@@ -26,10 +26,6 @@ inline constexpr int kMaxCount = 1 << 20;
 
 // Digits only, no sign, within int. What a person may write around it (blanks) is accepted.
 std::optional<int> ParseNumber(std::string_view text);
-// Whether text is made of digits, however many.
-bool IsDigits(std::string_view text);
-// '*' stands for any run of characters.
-bool Like(std::string_view text, std::string_view pattern);
 bool IsLoopback(std::string_view host);
 
 class Reader {

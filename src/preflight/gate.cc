@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/exit_codes.h"
 #include "base/text.h"
 #include "preflight/preflight.h"
 #include "preflight/progress.h"
@@ -77,11 +78,11 @@ int Gate(const launch::LaunchPlan& plan) {
   const pid_t child = fork();
   if (child < 0) {
     fmt::print(stderr, "lockstep: preflight: {}\n", ErrnoText(errno));
-    return 3;
+    return kExitEnvironment;
   }
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(3);
+    if (getppid() != parent) _exit(kExitEnvironment);
     const int code = RunGate(plan);
     std::fflush(nullptr);
     _exit(code);
@@ -90,7 +91,7 @@ int Gate(const launch::LaunchPlan& plan) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  return 128 + WTERMSIG(status);
+  return ExitOfSignal(WTERMSIG(status));
 }
 
 }  // namespace lockstep::preflight

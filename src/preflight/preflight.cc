@@ -9,10 +9,12 @@
 #include <mutex>
 #include <thread>
 
+#include "base/exit_codes.h"
 #include "base/process.h"
 #include "base/sockets.h"
 #include "base/version.h"
 #include "launch/seat.h"
+#include "launch/worker_env.h"
 #include "place/gpus.h"
 #include "place/machine.h"
 #include "preflight/interfaces.h"
@@ -57,21 +59,6 @@ std::string Absolute(const std::string& path, const std::string& workdir) {
   const std::filesystem::path base =
       workdir.empty() ? std::filesystem::current_path(error) : std::filesystem::path(workdir);
   return (base / path).lexically_normal().string();
-}
-
-// The environment the ranks would have, as far as it is known before the start.
-place::Environment JobEnvironment(const launch::LaunchPlan& plan) {
-  place::Environment env = plan.env;
-  for (const auto& [name, value] : plan.program.env) {
-    if (value) {
-      env[name] = *value;
-    } else {
-      env.erase(name);
-    }
-  }
-  for (const auto& [name, value] : plan.options.env) env[name] = value;
-  if (!plan.options.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = plan.options.gpus;
-  return env;
 }
 
 bool ProcessLevel(const launch::LaunchPlan& plan) {
@@ -174,14 +161,14 @@ State Report::state() const {
 
 int Report::exit_code() const {
   if (!rendezvous.ok()) return ExitCode(rendezvous);
-  return state() == State::kFail ? 3 : 0;
+  return state() == State::kFail ? kExitEnvironment : kExitOk;
 }
 
 Scene MakeScene(const Options& options, place::Hardware here, Python python) {
   const launch::LaunchPlan& plan = options.plan;
   const place::Placement& placement = plan.placement;
   Scene scene;
-  scene.env = JobEnvironment(plan);
+  scene.env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<place::Gpu> cards;
   for (const place::GpuState& gpu : here.gpus) {
     if (gpu.error.empty()) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci, gpu.name});
@@ -236,7 +223,7 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   const TimePoint start = Now();
   Report report;
   const launch::LaunchPlan& plan = options.plan;
-  const place::Environment env = JobEnvironment(plan);
+  const place::Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<std::string> complete;
   for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
 

@@ -19,16 +19,6 @@ FlatParameters Flatten(Net& net) {
   return *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
 }
 
-TEST(Glob, MatchesWholeNames) {
-  EXPECT_TRUE(GlobMatches("*", ""));
-  EXPECT_TRUE(GlobMatches("encoder.*", "encoder.0.weight"));
-  EXPECT_FALSE(GlobMatches("encoder.*", "my.encoder.0"));
-  EXPECT_TRUE(GlobMatches("*.bias", "a.b.bias"));
-  EXPECT_FALSE(GlobMatches("*.bias", "a.bias.x"));
-  EXPECT_TRUE(GlobMatches("*a*b?", "xxayybz"));
-  EXPECT_FALSE(GlobMatches("a?c", "ac"));
-}
-
 TEST(Groups, FirstMatchingRuleDecides) {
   Net net;
   FlatParameters flat = Flatten(net);

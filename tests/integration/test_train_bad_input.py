@@ -63,6 +63,11 @@ class BadInput(harness.Case):
         report = jobs.report(run)
         self.assertEqual(report["exit_code"], code)
         self.assertRegex(report["reason"], message)
+        # The engine's own remedy is the remedy, on the console too; nothing of it is taken for a traceback of Python.
+        self.assertEqual([one["traceback"] for one in [report["first_failure"], *report["other_failures"]] if one
+                          and one["traceback"]], [])
+        if report["do"]:
+            self.assertIn(f"do: {report['do']}", text)
         self.assertEqual(set(train.checkpoints(run)), before)
         self.assertEqual(train.stray(run), [])
         self.assertEqual(report["attempts"], 1)
@@ -146,6 +151,7 @@ class BadInput(harness.Case):
 
     def test_folder_that_is_not_there(self):
         self.refused(r"/nowhere", code=3, sets=self.frames(self.tmp / "nowhere"))
+        self.assertTrue(jobs.report(train.run_path())["do"])
 
     def test_folder_with_no_usable_file_says_what_it_holds(self):
         folder = self.tmp / "text"

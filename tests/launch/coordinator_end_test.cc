@@ -1,8 +1,11 @@
 // How the end of a job of one node is told: a real coordinator and a local agent of a few lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include "base/exit_codes.h"
 #include "launch/coordinator.h"
+#include "launch/report.h"
 
 namespace lockstep::launch {
 namespace {
@@ -85,6 +88,48 @@ TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
   const Outcome later = Run(2, {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})}, options);
   EXPECT_TRUE(later.started);
   EXPECT_EQ(later.end, End::kFailed);
+}
+
+TEST_F(CoordinatorEnd, TheRemedyOfTheEngineIsTheRemedyOfTheReport) {
+  message::RankDetail said;
+  said.findings.error_message = "step 7: no finite gradient";
+  said.findings.error_hint = "lower train.lr";
+  CoordinatorOptions options;
+  options.engine = true;
+  options.diagnose = [](const auto&, const auto&) {
+    diagnose::Diagnosis found;
+    found.verdict = diagnose::Verdict::kFailure;
+    found.signature = "exit-code";
+    found.cause = "rank 0 ended with exit code 5";
+    found.remedy = "its last lines say why";
+    found.rank = 0;
+    return Result<diagnose::Diagnosis>(found);
+  };
+  const Outcome outcome = Run(2, {Exit(0, kExitRankFailed), Exit(1, kExitRankFailed), Stopped({said})}, options);
+  EXPECT_EQ(outcome.end, End::kFailed);
+  EXPECT_EQ(outcome.exit_code, kExitRankFailed);
+  const Json report = ReportJson(outcome, {});
+  EXPECT_EQ(report["do"], "lower train.lr");
+  EXPECT_EQ(report["diagnosis"]["remedy"], "lower train.lr");
+  EXPECT_EQ(report["first_failure"]["error"], "step 7: no finite gradient");
+  EXPECT_EQ(report["first_failure"]["traceback"], nullptr);
+  EXPECT_THAT(ReportText(outcome, {}), HasSubstr("do: lower train.lr"));
+}
+
+TEST_F(CoordinatorEnd, EveryEndHasItsRow) {
+  const std::tuple<End, const char*, const char*, int> cases[] = {
+      {End::kSucceeded, "succeeded", "succeeded", 0},       {End::kFailed, "failed", "failed", 5},
+      {End::kNodeLost, "node_lost", "failed", 6},           {End::kStalled, "stalled", "failed", 7},
+      {End::kStopped, "stopped", "stopped", 143},           {End::kSaved, "saved", "stopped", 75},
+      {End::kRendezvous, "rendezvous_failed", "failed", 4}, {End::kEnvironment, "not_started", "failed", 3},
+  };
+  for (const auto& [end, name, outcome, code] : cases) {
+    EXPECT_EQ(RowOf(end).end, end);
+    EXPECT_STREQ(RowOf(end).name, name);
+    EXPECT_STREQ(RowOf(end).outcome, outcome);
+    EXPECT_EQ(Outcome(end).exit_code, code);
+  }
+  EXPECT_EQ(Outcome::StoppedBy(SIGINT, "x").exit_code, 130);
 }
 
 TEST_F(CoordinatorEnd, TheHeadlineNamesTheRankOfTheDiagnosis) {

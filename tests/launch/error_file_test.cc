@@ -17,6 +17,8 @@ TEST(ErrorFile, TheFirstFailureIsWrittenAsPyTorchReadsIt) {
   EXPECT_EQ(ErrorFileJson("rank 1 failed first", &raised, 1800000000),
             Json::parse(R"({"message": {"message": "ValueError: no", "errorCode": 1, "extraInfo":
               {"py_callstack": "Traceback (most recent call last): ...", "timestamp": "1700000000"}}})"));
+  raised.error_hint = "say yes";
+  EXPECT_EQ(ErrorFileJson("", &raised, 1800000000)["message"]["extraInfo"]["hint"], "say yes");
   RankExit killed;
   killed.signal = SIGKILL;
   killed.time = 1700000001.5;

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "base/exit_codes.h"
 #include "cli/train/commands.h"
 
 namespace lockstep {
@@ -15,8 +16,8 @@ namespace lockstep::cli {
 int LicensesMain() {
   return std::fwrite(notices_of_lockstep_train, 1, notices_of_lockstep_train_size, stdout) ==
                  notices_of_lockstep_train_size
-             ? 0
-             : 3;
+             ? kExitOk
+             : kExitEnvironment;
 }
 
 }  // namespace lockstep::cli

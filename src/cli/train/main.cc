@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "base/exit_codes.h"
+#include "base/own_program.h"
 #include "base/status.h"
 #include "cli/train/commands.h"
 #include "place/cpu_share.h"
@@ -47,9 +49,7 @@ void Help(std::FILE* to) {
 // started by another launcher, the program sets it and executes itself once more: same process, same arguments.
 void StartAgainWithSleepingThreads(char** argv) {
   if (!lockstep::place::LetWaitingThreadsSleep()) return;
-  char self[4096] = {};
-  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (size > 0) execv(self, argv);
+  execv(lockstep::OwnExecutable("/proc/self/exe").c_str(), argv);
   execv("/proc/self/exe", argv);  // the file was replaced meanwhile
   fmt::print(stderr, "lockstep-train: cannot start again with OMP_WAIT_POLICY=PASSIVE: {}; threads will spin\n",
              lockstep::ErrnoText(errno));
@@ -66,5 +66,5 @@ int main(int argc, char** argv) {
   if (name == "--licenses") return lockstep::cli::LicensesMain();
   if (name == "--version" || name == "version") return lockstep::cli::VersionMain(argc - 1, argv + 1);
   Help(name == "--help" ? stdout : stderr);
-  return name == "--help" ? 0 : 2;
+  return name == "--help" ? lockstep::kExitOk : lockstep::kExitUsage;
 }

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "base/arguments.h"
+#include "base/exit_codes.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/train/media_pipe.h"
@@ -260,14 +261,14 @@ int RunMediaCommand(int argc, char** argv, const std::string& about, const std::
   }
   if (StopSignal() != 0 && !status.ok()) {
     fmt::print(stderr, "lockstep {}: stopped by a signal; nothing was written\n", options.command);
-    return 128 + StopSignal();
+    return ExitOfSignal(StopSignal());
   }
   if (!status.ok()) {
     fmt::print(stderr, "lockstep {}: {}\n", options.command, status.ToString());
     return ExitCode(status);
   }
   Print(summary, options.json);
-  return std::fflush(stdout) == 0 ? 0 : 3;
+  return std::fflush(stdout) == 0 ? kExitOk : kExitEnvironment;
 }
 
 }  // namespace lockstep::cli

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -15,7 +16,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::seconds kHeartbeat{10};
-constexpr int kResumeMe = 75;
 
 std::string HostName() {
   char name[256] = {};
@@ -64,7 +64,7 @@ bool OwnRun::Discard() {
 void OwnRun::End(int exit_code, const std::string& reason, const std::string& hint) {
   dir_.AppendEvent("attempt_ended", {{"attempt", attempt()}, {"exit_code", exit_code}, {"reason", reason}});
   dir_.AppendEvent("run_ended", {{"exit_code", exit_code}, {"reason", reason}});
-  const char* outcome = exit_code == 0 ? "succeeded" : exit_code == kResumeMe ? "stopped" : "failed";
+  const char* outcome = exit_code == 0 ? "succeeded" : exit_code == kExitResume ? "stopped" : "failed";
   const Status written = dir_.WriteReport({{"outcome", outcome},
                                            {"exit_code", exit_code},
                                            {"reason", reason},

@@ -10,6 +10,7 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -207,7 +208,7 @@ int Rank::Run() {
   const Status written =
       WriteFileAtomic(fmt::format("{}/rank-{}.json", options_.out, rank_), result_.dump(), 0644, Durability::kProcess);
   if (!written.ok()) fmt::print(stderr, "selftest: {}\n", written.ToString());
-  return status.ok() && written.ok() ? 0 : 3;
+  return status.ok() && written.ok() ? kExitOk : kExitEnvironment;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -27,7 +28,6 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kResumeMe = 75;
 // By RunEnd.
 constexpr const char* kHow[] = {"finished", "ended early: no further improvement", "stopped with its state saved"};
 
@@ -59,9 +59,9 @@ int Fail(const Status& status, bool say, bool refused) {
   if (!file.empty()) {
     const nlohmann::json error = {{"message",
                                    {{"message", status.message()},
+                                    // Without py_callstack: torchrun would show that instead of the message.
                                     {"extraInfo",
-                                     {{"py_callstack", status.hint()},
-                                      {"hint", status.hint()},
+                                     {{"hint", status.hint()},
                                       {"refused", refused},
                                       {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
     if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
@@ -246,7 +246,7 @@ int Train(const Asked& asked) {
   } else if (first) {
     SayWhere(place, *end);
   }
-  const int code = *end == engine::RunEnd::kStopped ? kResumeMe : 0;
+  const int code = *end == engine::RunEnd::kStopped ? kExitResume : 0;
   if (place.own)
     place.own->End(code, kHow[static_cast<int>(*end)], code == 0 ? "" : "start it again with the same name");
   return code;
