@@ -85,7 +85,7 @@ std::string Help() {
 int Unknown(const std::string& name, const std::vector<std::string>& names) {
   fmt::print(stderr, "lockstep: unknown command '{}'{}\n  do: lockstep --help lists the commands\n",
              lockstep::Printable(name), lockstep::DidYouMean(name, names));
-  return kExitUsage;
+  return lockstep::kExitUsage;
 }
 
 // `lockstep help doctor hang` is `lockstep doctor hang --help`.
@@ -109,7 +109,7 @@ int HelpMain(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc < 2) {
     fmt::print(stderr, "{}", Help());
-    return kExitUsage;
+    return lockstep::kExitUsage;
   }
   const std::string name = argv[1];
   if (name == "--help" || name == "-h" || name == "help") return HelpMain(argc - 1, argv + 1);
@@ -118,14 +118,14 @@ int main(int argc, char** argv) {
   if (const Command* command = Find(name, &names)) return command->main(argc - 1, argv + 1);
   if (argc == 2 && (name == "-v" || name == "-V")) {
     fmt::print(stderr, "lockstep: unknown command '{}'\n  do: lockstep version\n", name);
-    return kExitUsage;
+    return lockstep::kExitUsage;
   }
   // A program, or flags for one: the word `run` is missing.
   if (name.starts_with("-") || access(name.c_str(), F_OK) == 0) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     fmt::print(stderr, "lockstep: unknown command '{}'\n  do: lockstep run {}\n", lockstep::Printable(name),
                lockstep::Printable(lockstep::ShellQuote(words), 400));
-    return kExitUsage;
+    return lockstep::kExitUsage;
   }
   return Unknown(name, names);
 }

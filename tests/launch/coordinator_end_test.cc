@@ -113,7 +113,7 @@ TEST_F(CoordinatorEnd, TheRemedyOfTheEngineIsTheRemedyOfTheReport) {
   EXPECT_EQ(report["diagnosis"]["remedy"], "lower train.lr");
   EXPECT_EQ(report["first_failure"]["error"], "step 7: no finite gradient");
   EXPECT_EQ(report["first_failure"]["traceback"], nullptr);
-  EXPECT_THAT(ReportText(outcome, {}), HasSubstr("do: lower train.lr"));
+  EXPECT_THAT(ReportText(outcome, {}), HasSubstr("do            lower train.lr"));
 }
 
 TEST_F(CoordinatorEnd, EveryEndHasItsRow) {
