@@ -9,11 +9,13 @@
 #include <set>
 #include <string>
 
+#include "paths.h"
+
 namespace lockstep {
 namespace {
 
 TEST(ExitCodes, ThePageListsThem) {
-  std::ifstream page(LOCKSTEP_SOURCE_DIR "/docs/exit-codes.md");
+  std::ifstream page(SourceDir() + "/docs/exit-codes.md");
   std::set<int> listed;
   const std::regex row(R"(^\| ([0-9, ]+) \|.*)"), number("[0-9]+");
   std::smatch match;
