@@ -88,7 +88,7 @@ class Collectives(Real):
     def test_port_that_somebody_holds_2_ranks_under_lockstep(self):
         self.stage.write("train.py", program().replace('init_process_group("gloo"', 'init_process_group("gloo", init_method="tcp://127.0.0.1:29511", '
                                                        'rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])'))
-        self.cause("lockstep", 2, ["--timeout", "10"], before=HELD_PORT)
+        self.cause("lockstep", 2, ["--timeout", "10"], before=HELD_PORT, flags=["--agent-store", "off"])
         self.check(["pt-store-inuse"], ["EADDRINUSE", "address already in use"], 0)
 
     def test_port_that_somebody_holds_2_ranks_under_torchrun(self):
