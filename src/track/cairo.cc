@@ -73,7 +73,7 @@ Result<const Cairo*> LoadCairo(const std::string& library) {
   const char* named = std::getenv("LOCKSTEP_CAIRO");
   const std::string path = !library.empty() ? library : named != nullptr && *named != '\0' ? named : "libcairo.so.2";
   static std::mutex mutex;
-  static std::map<std::string, const Cairo*> loaded;
+  static auto& loaded = *new std::map<std::string, const Cairo*>;  // they stay loaded until the process ends
   const std::lock_guard<std::mutex> lock(mutex);
   if (const auto it = loaded.find(path); it != loaded.end()) return it->second;
   Result<const Cairo*> cairo = Load(path);
