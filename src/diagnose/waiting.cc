@@ -39,7 +39,8 @@ struct Waited {
 };
 
 std::optional<Waited> ReadWatchdog(const Finding& finding) {
-  static const RE2 words(R"((?:\[PG (?:ID )?([^\]]*?) Rank \d+\])?.*WorkNCCL\(SeqNum=(\d+), OpType=(\w+), NumelIn=(\d+))");
+  static const RE2 words(
+      R"((?:\[PG (?:ID )?([^\]]*?) Rank \d+\])?.*WorkNCCL\(SeqNum=(\d+), OpType=(\w+), NumelIn=(\d+))");
   Waited waited{.finding = &finding};
   std::string count;
   if (finding.id != "pt-wd-timeout" || finding.rank < 0 || finding.earlier ||
@@ -71,8 +72,8 @@ void CompareCollectives(Findings* findings) {
     for (const auto& [rank, waited] : ranks) who[waited.Text()].push_back(rank);
     if (who.size() < 2 || made) continue;
     // The smallest party is the one to look at.
-    const auto odd = std::min_element(who.begin(), who.end(),
-                                      [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
+    const auto odd =
+        std::min_element(who.begin(), who.end(), [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
     made = *ranks.at(odd->second.front()).finding;
     made->id = "pt-coll-mismatch";
     made->role = Role::kRoot;
@@ -82,8 +83,8 @@ void CompareCollectives(Findings* findings) {
     for (const auto& [text, on] : who) {
       parts.push_back(fmt::format("{} on rank{} {}", text, on.size() == 1 ? "" : "s", fmt::join(on, ", ")));
     }
-    made->cause = fmt::format("ranks called different collectives: number {} is {}", number.second,
-                              fmt::join(parts, ", "));
+    made->cause =
+        fmt::format("ranks called different collectives: number {} is {}", number.second, fmt::join(parts, ", "));
     made->remedy = "make all ranks take the same path; the watchdog's stack trace in each rank's log shows the call";
   }
   for (Finding& finding : findings->all) {

@@ -30,7 +30,8 @@ struct RunSummary {
   std::optional<LockOwner> launcher;  // while running, or the last one when lost
 
   nlohmann::json ToJson() const;
-  // Of a run that has ended, to follow a colon: "all 4 ranks succeeded", "failed: lost node 1", "without a report: ...".
+  // Of a run that has ended, to follow a colon: "all 4 ranks succeeded", "failed: lost node 1", "without a report:
+  // ...".
   std::string HowItEnded() const;
 };
 
