@@ -106,7 +106,7 @@ class Recipe {
   // What identifies the model, kept in checkpoints: a checkpoint of another model is refused.
   virtual nlohmann::json Identity() const { return nlohmann::json::object(); }
 
-  // The units of the model (units.h), after Build. Without any, train.recompute and sharded parameters are refused.
+  // The units of the model (units.h), after Build. Without any, train.recompute is refused.
   virtual std::vector<Unit> Units() { return {}; }
   // Every forward of a unit goes through `runner` from now on.
   virtual void RunUnits(UnitRunner /*runner*/) {}

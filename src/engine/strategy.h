@@ -55,11 +55,6 @@ class ParallelStrategy {
     virtual ~WholeParameters() = default;
   };
   virtual Result<std::unique_ptr<WholeParameters>> Gather() = 0;
-  // Around the forward and the backward of a unit of the model (Recipe::Units), where the strategy asks for it.
-  virtual bool uses_units() const = 0;
-  enum class Phase { kForward, kBackward };
-  virtual Status BeforeUnit(size_t unit, Phase phase) = 0;
-  virtual Status AfterUnit(size_t unit, Phase phase) = 0;
   // Every rank begins with the parameters of rank 0. Collective.
   virtual Status AdoptParameters() = 0;
 
@@ -81,9 +76,6 @@ class Replicated : public ParallelStrategy {
   Replicated(FlatParameters* flat, Ranks* ranks) : flat_(flat), ranks_(ranks) {}
   Status PublishParameters() override;
   Result<std::unique_ptr<WholeParameters>> Gather() override { return std::make_unique<WholeParameters>(); }
-  bool uses_units() const override { return false; }
-  Status BeforeUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
-  Status AfterUnit(size_t /*unit*/, Phase /*phase*/) override { return Status::Ok(); }
   Status AdoptParameters() override;
   Status CombineNorm(double* /*norm*/) override { return Status::Ok(); }
   Status CombineNorm(const at::Tensor& /*norm*/) override { return Status::Ok(); }

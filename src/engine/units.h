@@ -1,6 +1,5 @@
-// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward, gathered and
-// released as a whole where parameters are sharded, and captured as a whole. A recipe names them and sends every unit's
-// forward through the runner it is given.
+// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward. A recipe names
+// them, with their parameters, and sends every unit's forward through the runner it is given.
 #pragma once
 
 #include <torch/types.h>
