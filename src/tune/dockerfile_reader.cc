@@ -79,7 +79,12 @@ std::vector<Instruction> Instructions(std::string_view text, int line) {
     continues = !found.empty() && !trimmed.empty() && trimmed.back() == escape;
     if (continues) {
       std::string& joined = found.back().text;
-      joined.erase(joined.find_last_of(escape));  // blanks behind it do no harm here
+      const size_t at = joined.find_last_of(escape);
+      if (at != std::string::npos) {
+        joined.erase(at);  // blanks behind it do no harm here
+      } else if (!found.back().name.empty()) {
+        found.back().name.pop_back();  // right behind the name: "RUN\"
+      }
       joined += '\\';
     } else if (!found.empty()) {
       documents = Delimiters(found.back());

@@ -229,6 +229,12 @@ TEST(DockerfileReader, KnowsBothFormsOfEnv) {
   EXPECT_FALSE(Find(units, "variable", "NCCL_NTHREADS")->lasting);
 }
 
+TEST(DockerfileReader, AnEscapeRightBehindTheNameContinuesToo) {
+  Units units;
+  ReadDockerfile("FROM base\nENV\\\n NCCL_DEBUG=INFO\n\\\nENV NCCL_ALGO=Ring\n", 1, units);
+  EXPECT_EQ(ValueOf(units, "NCCL_DEBUG"), "INFO");
+}
+
 TEST(MarkdownReader, ReadsEachBlockInItsLanguageAndNothingElse) {
   const std::string text =
       "# Title\n\nexport NCCL_ALGO=Tree in prose\n\n"
