@@ -28,7 +28,7 @@ class Ddp::Hook : public torch::autograd::FunctionPostHook {
 Ddp::Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : Replicated(flat, ranks), config_(config) {
   const auto& parameters = flat->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    // A parameter that is frozen for now has none; the hook must be there when it thaws.
+    // A frozen parameter has no gradient accumulator; the hook must be there when it is unfrozen.
     at::Tensor parameter = parameters[i].tensor;
     const bool trains = parameter.requires_grad();
     parameter.requires_grad_(true);

@@ -49,7 +49,7 @@ class ParallelStrategy {
 
   // After the own values changed (an update, a swap with the EMA, a restored checkpoint).
   virtual Status PublishParameters() = 0;
-  // Whole parameters exist on every rank while the scope lives: for validation, saving and export. Collective.
+  // Whole parameters exist on every rank while the scope lives, for a validation. Collective.
   class WholeParameters {
    public:
     virtual ~WholeParameters() = default;

@@ -1,11 +1,10 @@
 // One update of a model from its reduced gradients: unscale, norm, clip, optimizer, EMA, loss scale. Two
-// implementations, by where the state lives and who waits for whom:
+// implementations, by where the state lives:
 //
-//   host    on the CPU: an update happens at once
-//   device  queued on the GPU: whether the gradient is finite is decided there and the host never waits; what came of
-//   it
-//           stands in numbers() and is settled a step or two later. Apply is device work alone, so that it can be
-//           captured in a CUDA graph.
+// - host: on the CPU, an update happens at once.
+// - device: queued on the GPU. Whether the gradient is finite is decided there and the host never waits; it reads the
+//   outcome a step or two later and settles its counters. Apply is device work alone, so that it can be captured in a
+//   CUDA graph.
 //
 // Used by the training thread; all ranks make the same calls in the same order.
 #pragma once
