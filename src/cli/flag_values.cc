@@ -139,8 +139,8 @@ Result<std::pair<int, int>> ParsePortRange(const std::string& text) {
   return std::pair<int, int>(static_cast<int>(*first), static_cast<int>(*last));
 }
 
-Result<launch::LogRotation> ParseRotation(const std::string& text) {
-  launch::LogRotation rotation;
+Result<logs::LogRotation> ParseRotation(const std::string& text) {
+  logs::LogRotation rotation;
   const size_t colon = text.rfind(':');
   const Result<uint64_t> bytes = ParseSize(text.substr(0, colon));
   if (!bytes.ok()) return bytes.status().Context("expected SIZE:KEEP like 100MiB:5").WithCode(Code::kUsage);

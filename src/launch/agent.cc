@@ -15,9 +15,9 @@
 #include "base/sockets.h"
 #include "base/units.h"
 #include "launch/fanout.h"
-#include "launch/log_excerpt.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
+#include "logs/log_excerpt.h"
 #include "record/metrics.h"
 
 namespace lockstep::launch {
@@ -87,7 +87,8 @@ void ReadErrorFile(const std::string& path, RankFindings* found) {
 
 }  // namespace
 
-Agent::Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events)
+Agent::Agent(Loop& loop, logs::LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir,
+             Events events)
     : loop_(loop),
       pump_(pump),
       options_(std::move(options)),
@@ -440,7 +441,7 @@ void Agent::SendStopped(const Supervisor::Gone& gone) {
                                     [&](const auto& ended) { return ended.rank == detail.rank && ended.after_stop; });
       const size_t bytes = std::min(room, by_itself ? kExcerpt : kExcerpt / 4);
       if (told == by_itself || bytes < 1024) continue;
-      detail.excerpt = ReadExcerpt(dir_->LogPath(attempt_, node_, detail.rank), bytes);
+      detail.excerpt = logs::ReadExcerpt(dir_->LogPath(attempt_, node_, detail.rank), bytes);
       room -= std::min(room, detail.excerpt.text.size() + detail.excerpt.earlier.size());
     }
   }
@@ -469,7 +470,7 @@ void Agent::TellProgress() {
 // For readers that come later: a log alone does not say how fast its steps were.
 void Agent::RecordProgress() {
   for (int rank : ranks_) {
-    const ProgressState progress = pump_.Progress(rank);
+    const record::ProgressState progress = pump_.Progress(rank);
     const std::optional<double> seconds = progress.measured ? progress.measured : progress.seconds_per_step;
     if (!progress.step || !seconds || dir_ == nullptr) continue;
     dir_->AppendEvent("rank_progress", {{"attempt", attempt_},

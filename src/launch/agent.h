@@ -11,7 +11,6 @@
 
 #include "base/files.h"
 #include "base/loop.h"
-#include "launch/log_pump.h"
 #include "launch/messages.h"
 #include "launch/oom.h"
 #include "launch/options.h"
@@ -21,6 +20,7 @@
 #include "launch/supervisor.h"
 #include "launch/transports.h"
 #include "launch/tuning.h"
+#include "logs/log_pump.h"
 #include "record/run_dir.h"
 
 namespace lockstep::launch {
@@ -49,7 +49,7 @@ class Agent {
   };
 
   // `run_dir` is the authority's where this is node 0, else null: the agent opens its own when it knows the name.
-  Agent(Loop& loop, LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events);
+  Agent(Loop& loop, logs::LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events);
   ~Agent();
 
   void OnMessage(const Json& message);
@@ -83,7 +83,7 @@ class Agent {
   void TellTransports(const std::vector<diagnose::Transport>& transports);
 
   Loop& loop_;
-  LogPump& pump_;
+  logs::LogPump& pump_;
   AgentOptions options_;
   std::unique_ptr<record::RunDir>* authority_;
   std::unique_ptr<record::RunDir> own_;

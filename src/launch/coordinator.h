@@ -18,7 +18,6 @@
 #include "diagnose/diagnosis.h"
 #include "diagnose/hang.h"
 #include "launch/connection.h"
-#include "launch/log_excerpt.h"
 #include "launch/member.h"
 #include "launch/messages.h"
 #include "launch/outcome.h"
@@ -27,6 +26,7 @@
 #include "launch/seat.h"
 #include "launch/stall.h"
 #include "launch/transports.h"
+#include "logs/log_excerpt.h"
 
 namespace lockstep::launch {
 
@@ -168,8 +168,8 @@ class Coordinator {
   int world_ = 0;
   int nnodes_ = 1;  // of the job, whoever is lost
   // The current attempt:
-  std::vector<RankExit> exits_;         // in order of arrival
-  std::map<int, LogExcerpt> excerpts_;  // the end of each rank's log, by rank
+  std::vector<RankExit> exits_;               // in order of arrival
+  std::map<int, logs::LogExcerpt> excerpts_;  // the end of each rank's log, by rank
   bool deciding_ = false;
   bool warmed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted and outlives this

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/exit_codes.h"
+#include "base/quiet_thread.h"
 #include "launch/coordinator.h"
-#include "launch/log_thread.h"
 
 namespace lockstep::launch {
 namespace {

@@ -99,7 +99,7 @@ class Launcher {
   Loop loop_;
   UniqueFd signals_;
   UniqueFd listener_;
-  std::unique_ptr<LogPump> pump_;
+  std::unique_ptr<logs::LogPump> pump_;
   std::unique_ptr<record::RunDir> run_dir_;
   std::unique_ptr<PortPicker> ports_;
   std::unique_ptr<StoreServer> store_;  // of this attempt
@@ -151,7 +151,7 @@ Status Launcher::Prepare() {
   hosts_ = self_.index == 0;
   const int world = std::max(plan_.placement.world_size.value_or(1), self_.nproc * self_.count);
   RaiseFileLimit(self_.count + 4 * self_.nproc, hosts_ && plan_.store.on ? world : 0);
-  LogPumpOptions pump_options = LogPumpOptions::ForThisProcess(plan_.options.rotation);
+  logs::LogPumpOptions pump_options = logs::LogPumpOptions::ForThisProcess(plan_.options.rotation);
   if (plan_.options.json) {  // stdout is for the one document
     pump_options.console_out_fd = 2;
     pump_options.terminal_out = pump_options.terminal_err;
@@ -170,7 +170,7 @@ Status Launcher::Prepare() {
     if (!dir.ok()) return dir.status();
     run_dir_ = std::make_unique<record::RunDir>(std::move(*dir));
   }
-  auto pump = LogPump::Start(pump_options);
+  auto pump = logs::LogPump::Start(pump_options);
   if (!pump.ok()) return pump.status();
   pump_ = std::move(*pump);
   return {};
@@ -388,7 +388,7 @@ void Launcher::OnFinished(const Outcome& outcome) {
   context.nnodes = coordinator_->nnodes();
   context.started = started_;
   context.duration = SecondsSince(start_);
-  const LogStats stats = pump_->Stats();
+  const logs::LogStats stats = pump_->Stats();
   if (stats.bytes_lost > 0) {
     context.warnings.push_back(fmt::format("{} bytes of log were lost: {} ({})", stats.bytes_lost,
                                            ErrnoText(stats.lost_errno), stats.lost_path));

@@ -18,10 +18,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "launch/fields.h"
-#include "launch/log_excerpt.h"
 #include "launch/member.h"
 #include "launch/outcome.h"
 #include "launch/stall.h"
+#include "logs/log_excerpt.h"
 
 namespace lockstep::launch {
 namespace message {
@@ -176,7 +176,7 @@ struct Exit {
 struct RankDetail {
   int rank = 0;
   RankFindings findings;
-  LogExcerpt excerpt;  // an empty text: none
+  logs::LogExcerpt excerpt;  // an empty text: none
   LOCKSTEP_FIELDS(visit("rank", self.rank), RankFindings::Each(self.findings, visit), visit("text", self.excerpt.text),
                   visit("first_line", self.excerpt.first_line), visit("earlier", self.excerpt.earlier),
                   visit("earlier_line", self.excerpt.earlier_line))

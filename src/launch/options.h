@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/own_program.h"
+#include "logs/log_rotation.h"
 #include "place/placement.h"
 
 namespace lockstep::launch {
@@ -24,11 +25,6 @@ struct StreamSet {
     auto it = by_local_rank.find(local_rank);
     return it == by_local_rank.end() ? all : it->second;
   }
-};
-
-struct LogRotation {
-  uint64_t bytes = 100ull << 20;  // start a new file past this size
-  int keep = 5;                   // rotated files kept beside the current one
 };
 
 // kNuma: all CPUs of the NUMA node of the rank's GPU; kCores: a share of them for this rank alone; kSocket: all NUMA
@@ -86,7 +82,7 @@ struct RunOptions {
   std::chrono::milliseconds backoff{1000};  // before the first restart; doubles up to 30 s
   StallLimit stall;
   std::optional<std::pair<int, int>> port_range;
-  LogRotation rotation;
+  logs::LogRotation rotation;
   AgentStore agent_store = AgentStore::kAuto;
   std::string token_file;
   bool debug = false;

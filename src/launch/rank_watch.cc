@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "base/files.h"
+#include "base/quiet_thread.h"
 #include "base/text.h"
 #include "diagnose/flight.h"
 #include "diagnose/stacks.h"
-#include "launch/log_thread.h"
 #include "record/metrics.h"
 
 namespace lockstep::launch {
@@ -63,7 +63,7 @@ struct Followed {
   TimePoint looked{};
 };
 
-RankPulse Look(const LogPump& pump, int attempt, Followed* of) {
+RankPulse Look(const logs::LogPump& pump, int attempt, Followed* of) {
   RankPulse pulse;
   pulse.rank = of->rank.rank;
   of->metrics.Read([&](const record::MetricLine& line) {
@@ -72,8 +72,8 @@ RankPulse Look(const LogPump& pump, int attempt, Followed* of) {
     of->metric_at = Now();
     if (line.step) of->step = line.step;
   });
-  const ProgressState progress = pump.Progress(of->rank.rank);
-  const LogPump::Activity activity = pump.LastActivity(of->rank.rank);
+  const record::ProgressState progress = pump.Progress(of->rank.rank);
+  const logs::LogPump::Activity activity = pump.LastActivity(of->rank.rank);
   const uint64_t written = WrittenBytes(of->rank.pid);
   const TimePoint now = Now();
   const auto age = [&](TimePoint at) { return std::max(Millis(0), std::chrono::duration_cast<Millis>(now - at)); };
@@ -120,7 +120,7 @@ void Shrink(std::vector<diagnose::ProcessStacks>* ranks, int level) {
 
 struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
   Loop& loop;
-  LogPump& pump;
+  logs::LogPump& pump;
   std::function<void(Json)> send;  // loop's thread; empty once the watch is gone
 
   std::mutex mutex;
@@ -132,7 +132,7 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
   uint64_t asked = 0, told = 0;  // pulses wanted at once, and those that were sent
   std::vector<int> ended;
 
-  Shared(Loop& l, LogPump& p, std::function<void(Json)> s) : loop(l), pump(p), send(std::move(s)) {}
+  Shared(Loop& l, logs::LogPump& p, std::function<void(Json)> s) : loop(l), pump(p), send(std::move(s)) {}
 
   void Post(Json message) {
     loop.Post([self = shared_from_this(), message = std::move(message)] {
@@ -176,7 +176,7 @@ struct RankWatch::Shared : std::enable_shared_from_this<RankWatch::Shared> {
   }
 };
 
-RankWatch::RankWatch(Loop& loop, LogPump& pump, std::function<void(Json)> send)
+RankWatch::RankWatch(Loop& loop, logs::LogPump& pump, std::function<void(Json)> send)
     : shared_(std::make_shared<Shared>(loop, pump, std::move(send))) {}
 
 RankWatch::~RankWatch() {

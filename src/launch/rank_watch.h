@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "launch/log_pump.h"
 #include "launch/messages.h"
+#include "logs/log_pump.h"
 
 namespace lockstep::launch {
 
@@ -24,7 +24,7 @@ class RankWatch {
   };
 
   // `send` gets "pulse" and "stacks" messages, on the loop's thread.
-  RankWatch(Loop& loop, LogPump& pump, std::function<void(Json)> send);
+  RankWatch(Loop& loop, logs::LogPump& pump, std::function<void(Json)> send);
   ~RankWatch();
 
   // Tells of these ranks every `every` (zero: never) until Stop.

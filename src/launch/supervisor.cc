@@ -66,7 +66,7 @@ Result<Pipe> MakePipe() {
 
 }  // namespace
 
-Supervisor::Supervisor(Loop& loop, LogPump& pump, Events events)
+Supervisor::Supervisor(Loop& loop, logs::LogPump& pump, Events events)
     : loop_(loop), pump_(pump), events_(std::move(events)) {}
 
 Supervisor::~Supervisor() {
@@ -112,7 +112,7 @@ Status Supervisor::Start(const std::vector<RankPlan>& plans) {
     if (!plan.log_path.empty()) UniqueFd(open(plan.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     rank.started = Now();
     rank.alive = true;
-    LogStream stream;
+    logs::LogStream stream;
     stream.node = plan.node;
     stream.rank = plan.rank;
     stream.local_rank = plan.local_rank;

@@ -9,7 +9,7 @@
 #include "base/loop.h"
 #include "base/process.h"
 #include "base/status.h"
-#include "launch/log_pump.h"
+#include "logs/log_pump.h"
 
 namespace lockstep::launch {
 
@@ -51,7 +51,7 @@ class Supervisor {
     std::function<void(const std::vector<int>& ranks)> overdue;
   };
 
-  Supervisor(Loop& loop, LogPump& pump, Events events);
+  Supervisor(Loop& loop, logs::LogPump& pump, Events events);
   ~Supervisor();
 
   // All or none: if one rank cannot be started, those already started are killed.
@@ -85,7 +85,7 @@ class Supervisor {
   std::vector<LeftRunning> LeftBySuccess();
 
   Loop& loop_;
-  LogPump& pump_;
+  logs::LogPump& pump_;
   Events events_;
   std::vector<Rank> ranks_;
   int alive_ = 0;

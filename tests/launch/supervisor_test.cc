@@ -25,9 +25,9 @@ namespace {
 class Bench {
  public:
   Bench() : dir_(*TempDir::Create()) {
-    LogPumpOptions options;
+    logs::LogPumpOptions options;
     options.console_out_fd = options.console_err_fd = null_.get();
-    auto pump = LogPump::Start(options);
+    auto pump = logs::LogPump::Start(options);
     REQUIRE(pump.ok());
     pump_ = std::move(*pump);
     supervisor_ = std::make_unique<Supervisor>(
@@ -67,7 +67,7 @@ class Bench {
   TempDir dir_;
   UniqueFd null_{open("/dev/null", O_WRONLY | O_CLOEXEC)};
   Loop loop_;
-  std::unique_ptr<LogPump> pump_;
+  std::unique_ptr<logs::LogPump> pump_;
   std::unique_ptr<Supervisor> supervisor_;
   std::vector<Supervisor::Ended> ended_;
   std::vector<pid_t> stuck_;

@@ -1,4 +1,4 @@
-#include "launch/console.h"
+#include "logs/console.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "launch/log_thread.h"
+#include "base/quiet_thread.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -422,4 +422,4 @@ bool Console::closed() const {
   return state_->lane[0].closed || (state_->lanes == 2 && state_->lane[1].closed);
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

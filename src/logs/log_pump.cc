@@ -1,4 +1,4 @@
-#include "launch/log_pump.h"
+#include "logs/log_pump.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,14 +18,14 @@
 #include <thread>
 #include <vector>
 
-#include "launch/console.h"
-#include "launch/log_pace.h"
-#include "launch/log_tail.h"
-#include "launch/log_thread.h"
-#include "launch/log_view.h"
-#include "launch/log_writer.h"
+#include "base/quiet_thread.h"
+#include "logs/console.h"
+#include "logs/log_pace.h"
+#include "logs/log_tail.h"
+#include "logs/log_view.h"
+#include "logs/log_writer.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -50,7 +50,7 @@ struct Memory {
   int attempt = 0;
   bool finished = false;
   LogTail tail;
-  ProgressTracker tracker[2];
+  record::ProgressTracker tracker[2];
   int budget = 0;
   TimePoint budget_at{};
   uint64_t bytes = 0;
@@ -187,7 +187,7 @@ void LogPump::Impl::Remember(Stream& from, std::string_view data, TimePoint now)
     to.budget = kLinesPerSecond;
   }
   const int lines = std::min(kLinesPerFeed, to.budget);
-  ProgressTracker& tracker = to.tracker[from.index];
+  record::ProgressTracker& tracker = to.tracker[from.index];
   to.tail.Feed(from.index, data, lines, [&](std::string_view line) {
     --to.budget;
     tracker.Feed(line, now);
@@ -445,15 +445,15 @@ std::string LogPump::Tail(int rank, size_t max_lines, size_t max_bytes) const {
   return tail.Text(max_lines, max_bytes);
 }
 
-ProgressState LogPump::Progress(int rank) const {
+record::ProgressState LogPump::Progress(int rank) const {
   std::lock_guard lock(impl_->mutex);
   auto it = impl_->memory.find(rank);
   if (it == impl_->memory.end()) return {};
-  const ProgressState& out = it->second->tracker[0].state();
-  const ProgressState& err = it->second->tracker[1].state();
+  const record::ProgressState& out = it->second->tracker[0].state();
+  const record::ProgressState& err = it->second->tracker[1].state();
   const bool from_out = out.any() && (!err.any() || out.last >= err.last);
-  ProgressState state = from_out ? out : err;
-  const ProgressState& other = from_out ? err : out;
+  record::ProgressState state = from_out ? out : err;
+  const record::ProgressState& other = from_out ? err : out;
   // A Trainer line on one stream has no step; the bar on the other has.
   if (!state.step && other.step) {
     state.step = other.step;
@@ -492,4 +492,4 @@ LogStats LogPump::Stats() const {
 
 bool LogPump::FlushConsole(TimePoint deadline) { return impl_->console.Flush(deadline); }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

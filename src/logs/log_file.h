@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/fd.h"
-#include "launch/options.h"
+#include "logs/log_rotation.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LogFile {
  public:
@@ -63,4 +63,4 @@ class LogFile {
   Counts counts_;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,4 +1,4 @@
-#include "launch/log_file.h"
+#include "logs/log_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 constexpr std::chrono::seconds kCheckDeleted{1};
@@ -227,4 +227,4 @@ void LogFile::Close(TimePoint now) {
   fd_.reset();
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,4 +1,4 @@
-#include "launch/log_pump.h"
+#include "logs/log_pump.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 #include "log_test_tools.h"
 #include "sanitized.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -360,7 +360,7 @@ TEST_F(LogPumpTest, TheTailIsCompleteAsSoonAsTheRankHasEnded) {
 TEST_F(LogPumpTest, ProgressIsReadFromBarsAndLines) {
   RunOne("{'loss': 1.2, 'learning_rate': 1e-4, 'epoch': 0.1}\n",
          "\r  1%|          | 1/100 [00:01<01:39,  1.00it/s]\r  2%|2         | 2/100 [00:02<01:38,  2.00it/s]");
-  const ProgressState state = pump_->Progress(0);
+  const record::ProgressState state = pump_->Progress(0);
   EXPECT_EQ(state.step, 2u);
   EXPECT_EQ(state.total, 100u);
   EXPECT_EQ(state.marks, 3u);
@@ -442,4 +442,4 @@ TEST_F(LogPumpTest, StoppingInTheMiddleIsClean) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,11 +1,11 @@
-#include "launch/log_view.h"
+#include "logs/log_view.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 constexpr size_t kBatch = 64 << 10;
@@ -120,4 +120,4 @@ void LogView::End(TimePoint) {
   Flush();
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LineState {
  public:
@@ -51,4 +51,4 @@ class LineState {
   bool bar_ = false;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

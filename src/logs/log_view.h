@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "launch/console.h"
-#include "launch/log_line.h"
+#include "logs/console.h"
+#include "logs/log_line.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LogView {
  public:
@@ -50,4 +50,4 @@ class LogView {
   uint64_t count_ = 0;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

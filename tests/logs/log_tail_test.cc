@@ -1,11 +1,11 @@
-#include "launch/log_tail.h"
+#include "logs/log_tail.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using namespace std::string_literals;
@@ -89,4 +89,4 @@ TEST(LogTail, VisitsLinesAndOverwrittenBarStatesUpToTheBudget) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

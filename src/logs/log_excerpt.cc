@@ -1,4 +1,4 @@
-#include "launch/log_excerpt.h"
+#include "logs/log_excerpt.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "base/fd.h"
-#include "launch/log_tail.h"
+#include "logs/log_tail.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 constexpr off_t kCountMost = 64 << 20;  // lines before the excerpt are counted up to here
@@ -93,4 +93,4 @@ LogExcerpt ReadExcerpt(const std::string& path, size_t bytes) {
   return excerpt;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,11 +1,11 @@
-#include "launch/log_writer.h"
+#include "logs/log_writer.h"
 
 #include <cerrno>
 #include <utility>
 
-#include "launch/log_thread.h"
+#include "base/quiet_thread.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 // Pieces are small, but a disk that hangs must not let them pile up either.
@@ -172,4 +172,4 @@ LogWriter::Totals LogWriter::totals() const {
   return shared_->totals;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,11 +1,11 @@
-#include "launch/log_pace.h"
+#include "logs/log_pace.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using std::chrono::microseconds;
@@ -85,4 +85,4 @@ TEST(LogPace, ARankInAFloodDoesNotWaitForAnotherThatIsShown) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

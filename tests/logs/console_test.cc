@@ -1,4 +1,4 @@
-#include "launch/console.h"
+#include "logs/console.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <string>
 #include <thread>
 
-#include "launch/log_view.h"
 #include "log_test_tools.h"
+#include "logs/log_view.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using testing::HasSubstr;
@@ -260,4 +260,4 @@ TEST(LogView, BinaryGarbagePassesThrough) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 struct ConsoleOptions {
   int fd[2] = {1, 2};
@@ -59,4 +59,4 @@ class Console {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/log_file.h"
-#include "launch/options.h"
+#include "logs/log_file.h"
+#include "logs/log_rotation.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LogWriter {
  public:
@@ -99,4 +99,4 @@ class LogWriter {
   std::vector<Dropped> dropped_;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -1,8 +1,8 @@
-#include "launch/log_tail.h"
+#include "logs/log_tail.h"
 
 #include <algorithm>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 // Length of the valid UTF-8 sequence at the front, 0 if there is none.
@@ -76,4 +76,4 @@ std::string LogTail::Text(size_t max_lines, size_t max_bytes) const {
   return all.substr(begin);
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

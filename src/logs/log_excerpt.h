@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 struct LogExcerpt {
   std::string text;         // whole lines, valid UTF-8; only the beginning of a very long one
@@ -16,4 +16,4 @@ struct LogExcerpt {
 
 LogExcerpt ReadExcerpt(const std::string& path, size_t bytes);
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

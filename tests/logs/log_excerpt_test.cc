@@ -1,5 +1,5 @@
 // What of a log is sent for a diagnosis: its end, and what was said before the end was flooded.
-#include "launch/log_excerpt.h"
+#include "logs/log_excerpt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "base/files.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 using ::testing::EndsWith;
@@ -73,4 +73,4 @@ TEST_F(Excerpt, OfAVeryLongLineTheBeginningIsKept) {
 TEST_F(Excerpt, WhatIsNotThereIsEmpty) { EXPECT_THAT(ReadExcerpt(*dir_ / "none.log", 1024).text, IsEmpty()); }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LogPace {
  public:
@@ -50,4 +50,4 @@ class LogPace {
   microseconds pause_ = kLongest;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

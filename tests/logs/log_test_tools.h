@@ -20,7 +20,7 @@
 
 #include "base/fd.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -128,4 +128,4 @@ inline testing::AssertionResult Eventually(const std::function<bool()>& conditio
   return testing::AssertionSuccess();
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

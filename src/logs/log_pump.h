@@ -23,14 +23,10 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "launch/options.h"
+#include "logs/log_rotation.h"
 #include "record/progress_tracker.h"
 
-namespace lockstep::launch {
-
-using record::ProgressGrammar;
-using record::ProgressState;
-using record::ProgressTracker;
+namespace lockstep::logs {
 
 // One rank of one attempt. Either pipe may be missing (not valid): then that stream is at its end from the start.
 struct LogStream {
@@ -98,7 +94,7 @@ class LogPump {
   // state. Includes everything printed before the call: a rank seen to have ended has said its last word here.
   std::string Tail(int rank, size_t max_lines = 64, size_t max_bytes = 16384) const;
 
-  ProgressState Progress(int rank) const;
+  record::ProgressState Progress(int rank) const;
 
   // What a rank has printed, whatever it was; does not wait for the reader.
   struct Activity {
@@ -127,4 +123,4 @@ class LogPump {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

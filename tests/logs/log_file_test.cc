@@ -1,4 +1,4 @@
-#include "launch/log_file.h"
+#include "logs/log_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "log_test_tools.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ TEST(LogFile, ARealFullFilesystemKeepsWhatFitsAndGoesOnAfterwards) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs

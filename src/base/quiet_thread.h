@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep::launch {
+namespace lockstep {
 
 template <typename Body>
 std::thread StartQuietThread(Body&& body) {
@@ -21,4 +21,4 @@ std::thread StartQuietThread(Body&& body) {
   return thread;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep

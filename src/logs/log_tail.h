@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "launch/log_line.h"
+#include "logs/log_line.h"
 
-namespace lockstep::launch {
+namespace lockstep::logs {
 
 class LogTail {
  public:
@@ -81,4 +81,4 @@ class LogTail {
 // The same text with every byte that is not part of valid UTF-8 replaced by U+FFFD, and NUL by a blank.
 std::string ValidUtf8(std::string_view text);
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::logs
