@@ -11,9 +11,9 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flag_engine.h"
-#include "cli/resolve_plan.h"
 #include "cli/run_flags.h"
 #include "launch/fanout.h"
+#include "launch/prepare.h"
 #include "preflight/gate.h"
 #include "preflight/preflight.h"
 #include "preflight/progress.h"
@@ -80,6 +80,7 @@ std::string Help() {
 }
 
 struct Asked {
+  launch::RunOptions run;
   preflight::Options options;
   bool print_and_exit = false;
   std::string text;
@@ -161,21 +162,17 @@ Result<Asked> Parse(int argc, char** argv, const place::Environment& env) {
     return asked;
   }
   for (const std::string& warning : flags->warnings) fmt::print(stderr, "lockstep: warning: {}\n", warning);
-  asked.options.plan.options = std::move(flags->options);
-  asked.options.plan.options.argv = args;  // for starting this on every node
+  asked.run = std::move(flags->options);
+  asked.run.argv = args;  // for starting this on every node
   LOCKSTEP_RETURN_IF_ERROR(preflight::CheckSelection(asked.options.selection));
   return asked;
 }
 
 // One command for many nodes (a SLURM batch script): become the srun that starts it on each.
 Status FanOut(const launch::LaunchPlan& plan) {
-  auto fan_out = launch::PlanFanOut(plan.options, plan.env, plan.placement, OwnExecutable("lockstep"));
+  auto fan_out = launch::PlanFanOut(plan, {OwnExecutable("lockstep"), "doctor", "preflight"});
   if (!fan_out.ok()) return fan_out.status();
   std::vector<char*> argv, env;
-  if (auto run = std::find(fan_out->argv.begin(), fan_out->argv.end(), "run"); run != fan_out->argv.end()) {
-    *run = "preflight";
-    fan_out->argv.insert(run, "doctor");
-  }
   for (std::string& text : fan_out->argv) argv.push_back(text.data());
   for (std::string& text : fan_out->env) env.push_back(text.data());
   argv.push_back(nullptr);
@@ -183,22 +180,6 @@ Status FanOut(const launch::LaunchPlan& plan) {
   execvpe(argv[0], argv.data(), env.data());
   return Status(Code::kEnvironment, fmt::format("cannot start {}: {}", argv[0], ErrnoText(errno)),
                 "start this command once on every node instead");
-}
-
-// The program and its interpreter; without a program the interpreter that would be taken.
-void ResolveProgram(preflight::Options* options) {
-  launch::RunOptions asked = options->plan.options;
-  if (asked.program.empty()) {
-    asked.program = "none";
-    asked.module = true;
-    asked.no_python = asked.run_path = false;
-  }
-  auto program = launch::ResolveProgram(asked, options->plan.env);
-  if (program.ok()) {
-    options->plan.program = std::move(*program);
-  } else {
-    options->program_trouble = program.status();
-  }
 }
 
 }  // namespace
@@ -212,19 +193,14 @@ int DoctorPreflightMain(int argc, char** argv) {
     return 0;
   }
   preflight::Options& options = asked->options;
-  launch::LaunchPlan& plan = options.plan;
-  plan.env = env;
-  place::Machine machine;
-  if (const Status placed = ResolvePlacement(&plan, &machine); !placed.ok()) return Complain(kCommand, placed);
-  if (const Status token = ResolveToken(&plan); !token.ok()) return Complain(kCommand, token);
-  if (plan.placement.starts == place::Starts::kOnce && plan.placement.nnodes.value_or(1) > 1) {
-    return Complain(kCommand, FanOut(plan));
-  }
-  ResolveProgram(&options);
+  auto prepared = launch::Prepare(std::move(asked->run), env, launch::Purpose::kPreflight);
+  if (!prepared.ok()) return Complain(kCommand, prepared.status());
+  const launch::LaunchPlan& plan = prepared->plan;
+  if (prepared->action == launch::Action::kFanOut) return Complain(kCommand, FanOut(plan));
   const std::vector<std::string> configs = preflight::ConfigArguments(plan);
   options.configs.insert(options.configs.end(), configs.begin(), configs.end());
   preflight::Progress progress;
-  preflight::Report report = preflight::Run(options, progress.Events());
+  preflight::Report report = preflight::Run(plan, options, progress.Events());
   progress.Clear();
   if (plan.options.json) {
     fmt::print("{}\n", Document(report).dump(2, ' ', false, preflight::Json::error_handler_t::replace));

@@ -12,11 +12,10 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
+#include "launch/prepare.h"
 #include "launch/tuning.h"
-#include "launch/worker_env.h"
 #include "place/describe.h"
 #include "place/env_file.h"
-#include "place/machine.h"
 
 namespace lockstep::cli {
 namespace {
@@ -70,16 +69,10 @@ Question Ask(int argc, char** argv) {
   options.cpus = flags->explain.assume_cpus;
   options.host = flags->explain.assume_host;
   options.foreign_environment = foreign;
-  const place::Machine machine = place::ReadMachine(launch::RankEnvironment(env, {}, flags->options), options);
-  question.placement = place::Resolve(env, flags->options.place, machine);
-  if (!foreign) {
-    launch::LaunchPlan& plan = question.plan.emplace();
-    plan.env = std::move(env);
-    plan.options = std::move(flags->options);
-    plan.placement = question.placement;
-    plan.host = machine.host;
-    plan.gpu_pci = machine.gpu_pci;
-  }
+  auto prepared = launch::Prepare(std::move(flags->options), std::move(env), launch::Purpose::kExplain, options);
+  if (!prepared.ok()) return failed(prepared.status());
+  question.placement = prepared->plan.placement;
+  if (!foreign) question.plan.emplace(std::move(prepared->plan));
   return question;
 }
 

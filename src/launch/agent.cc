@@ -87,11 +87,13 @@ void ReadErrorFile(const std::string& path, RankFindings* found) {
 
 }  // namespace
 
-Agent::Agent(Loop& loop, logs::LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir,
-             Events events)
+Agent::Agent(Loop& loop, logs::LogPump& pump, const LaunchPlan& plan, AgentOptions options,
+             std::unique_ptr<record::RunDir>* run_dir, Events events)
     : loop_(loop),
       pump_(pump),
+      plan_(plan),
       options_(std::move(options)),
+      settings_(plan.settings),
       authority_(run_dir),
       events_(std::move(events)),
       supervisor_(loop, pump,
@@ -121,7 +123,7 @@ void Agent::OnMessage(const Json& message) {
   });
   on.Case<message::StacksQuestion>([&](const message::StacksQuestion& question) { watch_.Collect(question); });
   on.Case<message::Finish>([&](const message::Finish& finish) {
-    if (finish.discard && own_ && options_.run.log_dir.empty()) own_->Discard(attempt_);
+    if (finish.discard && own_ && plan_.options.log_dir.empty()) own_->Discard(attempt_);
     events_.finished(finish);
   });
   if (!on.status().ok()) OnCoordinatorLost(on.status().message());
@@ -155,7 +157,7 @@ void Agent::Go(message::Go go) {
   }
   watch_.Start(attempt_, node_, std::move(watched), go.pulse);
   transports_.reset();
-  if (options_.run.collect_nccl || options_.run.debug) {
+  if (settings_.collect_nccl || plan_.options.debug) {
     transports_ = std::make_unique<TransportWatch>(dir_->LogDir(attempt_, node_), ranks_, node_);
     WatchTransports();
   }
@@ -165,7 +167,7 @@ Status Agent::StartRanks(const message::Go& go) {
   if (authority_ != nullptr) {
     dir_ = authority_->get();
   } else if (!own_) {
-    auto dir = record::RunDir::Create(options_.run.log_dir, go.run_name, /*authority=*/false, node_);
+    auto dir = record::RunDir::Create(plan_.options.log_dir, go.run_name, /*authority=*/false, node_);
     if (!dir.ok()) return dir.status();
     own_ = std::make_unique<record::RunDir>(std::move(*dir));
     dir_ = own_.get();
@@ -176,17 +178,17 @@ Status Agent::StartRanks(const message::Go& go) {
   const int host_ranks = std::max(go.local_world, go.host_ranks);
   ShareGpus(go.host_base, host_ranks);
   std::vector<RankBinding> bindings;
-  if (options_.run.bind != Bind::kNone) {
-    auto topology = ReadTopology("/sys", AllowedCpus(), options_.gpu_pci);
+  if (plan_.options.bind != Bind::kNone) {
+    auto topology = ReadTopology("/sys", AllowedCpus(), plan_.gpu_pci);
     if (!topology.ok()) return topology.status();
-    auto planned = PlanBinding(options_.run.bind, *topology, host_ranks);
+    auto planned = PlanBinding(plan_.options.bind, *topology, host_ranks);
     if (!planned.ok()) return planned.status();
     bindings = std::move(*planned);
   }
   // Where the launcher's input carries signals (see fanout.h) it is not for the ranks to read.
-  const UniqueFd nothing(options_.env.count(kControlVariable) != 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+  const UniqueFd nothing(plan_.env.count(kControlVariable) != 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
   // On a local disk: a run directory may lie on a file system without pipes, and PyTorch does not start without it.
-  if (!options_.gpu_pci.empty()) {
+  if (!plan_.gpu_pci.empty()) {
     auto pipes = TempDir::Create("lockstep-flight");
     if (pipes.ok()) pipes_ = std::make_unique<TempDir>(std::move(*pipes));
   }
@@ -212,24 +214,25 @@ Status Agent::StartRanks(const message::Go& go) {
     if (pipes_) who.flight_pipe = *pipes_ / "rank_";
     RankPlan plan;
     const auto slot = static_cast<size_t>(go.host_base + who.local_rank);
-    int threads = DefaultThreads(options_.cpus, host_ranks);
+    int threads = DefaultThreads(plan_.cpus, host_ranks);
     if (slot < bindings.size()) {
       plan.cpus = bindings[slot].cpus;
       threads = bindings[slot].threads;
     }
-    auto env = WorkerEnvironment(who, options_.env, options_.run, options_.program.env,
-                                 {threads, options_.program.old_torch_names});
+    RankSettings settings = settings_;
+    settings.threads = threads;
+    auto env = WorkerEnvironment(who, plan_.env, plan_.options, plan_.program.env, settings);
     if (!env.ok()) return env.status();
     plan.node = node_;
     plan.rank = who.rank;
     plan.local_rank = who.local_rank;
     plan.attempt = attempt_;
-    plan.argv = options_.program.argv;
+    plan.argv = plan_.program.argv;
     plan.env = std::move(*env);
-    plan.workdir = options_.program.workdir;
+    plan.workdir = plan_.program.workdir;
     plan.stdin_fd = nothing.get();
     plan.log_path = dir_->LogPath(attempt_, node_, who.rank);
-    const int shown = ShownStreams(options_.run, who);
+    const int shown = ShownStreams(plan_.options, who);
     plan.show_out = (shown & 1) != 0;
     plan.show_err = (shown & 2) != 0;
     plans.push_back(std::move(plan));
@@ -247,8 +250,9 @@ Status Agent::StartRanks(const message::Go& go) {
 
 // Several launchers on one host: without a word from the user each takes GPUs of its own, in the order of nodes.
 void Agent::ShareGpus(int host_base, int host_ranks) {
-  const auto gpus = static_cast<int>(options_.gpu_pci.size());
-  const bool told = RankEnvironment(options_.env, options_.program.env, options_.run).contains("CUDA_VISIBLE_DEVICES");
+  if (!settings_.gpus.empty()) return;  // an attempt before this one settled it
+  const auto gpus = static_cast<int>(plan_.gpu_pci.size());
+  const bool told = RankEnvironment(plan_.env, plan_.program.env, plan_.options).contains("CUDA_VISIBLE_DEVICES");
   if (host_ranks <= options_.nproc || gpus == 0 || told) return;
   if (gpus < host_ranks) {
     if (attempt_ == 0) {
@@ -261,11 +265,11 @@ void Agent::ShareGpus(int host_base, int host_ranks) {
   }
   std::vector<int> mine(static_cast<size_t>(options_.nproc));
   std::iota(mine.begin(), mine.end(), host_base);
-  options_.run.gpus = fmt::format("{}", fmt::join(mine, ","));
+  settings_.gpus = fmt::format("{}", fmt::join(mine, ","));
   events_.say(
       fmt::format("several launchers share this host: the ranks of this one see GPUs {} (--gpus decides "
                   "otherwise)",
-                  options_.run.gpus));
+                  settings_.gpus));
 }
 
 // Settled at the first attempt, and the same for every further one.
@@ -277,10 +281,10 @@ void Agent::ApplyTuning(const message::Go& go) {
                             kTuningPatience.count() / 1000));
     return;
   }
-  options_.run.tuned = tuned->apply;
-  options_.run.collect_nccl = tuned->collect_nccl;
+  settings_.tuned = std::move(tuned->apply);
+  settings_.collect_nccl = tuned->collect_nccl;
   rdma_active_ = tuned->rdma_active;
-  if (!options_.run.quiet) {
+  if (!plan_.options.quiet) {
     for (const std::string& line : tuned->lines) events_.say(line);
   }
   tuned->event["attempt"] = attempt_;
@@ -303,7 +307,7 @@ void Agent::OnCoordinatorLost(const std::string& why) {
   lost_first_ = stop_signal_ == 0;
   events_.say(fmt::format("lost node 0: {}{}", why, active_ ? "; stopping the ranks of this node" : ""));
   if (!active_) return FinishAlone();
-  Stop(SIGTERM, options_.run.grace);
+  Stop(SIGTERM, plan_.options.grace);
 }
 
 // Without node 0's word on how the job ended.
@@ -321,7 +325,7 @@ void Agent::FinishAlone() {
 
 // Who asked for the end must get it, whatever has become of node 0.
 void Agent::AwaitFinish() {
-  const bool late = Now() - stop_time_ > options_.run.grace + kFinishMargin;
+  const bool late = Now() - stop_time_ > plan_.options.grace + kFinishMargin;
   if (!active_ && (late || events_.silence() >= kUnreachable)) return FinishAlone();
   loop_.After(kLook, [this] { AwaitFinish(); });
 }
@@ -333,14 +337,14 @@ void Agent::SayStopping(int signal) {
                                 ? fmt::format("all {} ranks", world_)
                                 : fmt::format("all {} ranks ({} of them here)", world_, ranks_.size());
   events_.say(fmt::format("{}: stopping {}, waiting up to {} (--grace) for the end; {} Ctrl-C kills at once",
-                          SignalName(signal), ranks, ExactDuration(options_.run.grace),
+                          SignalName(signal), ranks, ExactDuration(plan_.options.grace),
                           signal == SIGINT ? "a second" : "a"));
 }
 
 bool Agent::IsStopSignal(int signal) const {
   if (signal == SIGINT || signal == SIGTERM) return true;
-  if (options_.run.signals.empty()) return signal == SIGHUP || signal == SIGQUIT;
-  return std::find(options_.run.signals.begin(), options_.run.signals.end(), signal) != options_.run.signals.end();
+  if (plan_.options.signals.empty()) return signal == SIGHUP || signal == SIGQUIT;
+  return std::find(plan_.options.signals.begin(), plan_.options.signals.end(), signal) != plan_.options.signals.end();
 }
 
 void Agent::OnSignal(int signal) {
@@ -361,7 +365,7 @@ void Agent::OnSignal(int signal) {
   SayStopping(signal);
   events_.send(ToJson(message::StopRequest{signal, false}));
   // Not only on node 0's word: it may be out of reach.
-  if (active_) Stop(signal, options_.run.grace);
+  if (active_) Stop(signal, plan_.options.grace);
   if (events_.silence) AwaitFinish();
 }
 

@@ -13,9 +13,8 @@
 #include "base/loop.h"
 #include "launch/messages.h"
 #include "launch/oom.h"
-#include "launch/options.h"
 #include "launch/outcome.h"
-#include "launch/program.h"
+#include "launch/plan.h"
 #include "launch/rank_watch.h"
 #include "launch/supervisor.h"
 #include "launch/transports.h"
@@ -26,11 +25,6 @@
 namespace lockstep::launch {
 
 struct AgentOptions {
-  RunOptions run;
-  place::Environment env;
-  Program program;
-  int cpus = 1;
-  std::vector<std::string> gpu_pci;  // of the visible GPUs, for --bind
   place::Level level = place::Level::kNode;
   int nproc = 1;
   std::string who;                 // "node 1 (pid 4711 on gpu-7)"
@@ -48,8 +42,10 @@ class Agent {
     std::function<Millis()> silence;
   };
 
-  // `run_dir` is the authority's where this is node 0, else null: the agent opens its own when it knows the name.
-  Agent(Loop& loop, logs::LogPump& pump, AgentOptions options, std::unique_ptr<record::RunDir>* run_dir, Events events);
+  // `plan` outlives the agent. `run_dir` is the authority's where this is node 0, else null: the agent opens its own
+  // when it knows the name.
+  Agent(Loop& loop, logs::LogPump& pump, const LaunchPlan& plan, AgentOptions options,
+        std::unique_ptr<record::RunDir>* run_dir, Events events);
   ~Agent();
 
   void OnMessage(const Json& message);
@@ -84,7 +80,9 @@ class Agent {
 
   Loop& loop_;
   logs::LogPump& pump_;
-  AgentOptions options_;
+  const LaunchPlan& plan_;
+  const AgentOptions options_;
+  RankSettings settings_;  // of the ranks of this node, but for their threads
   std::unique_ptr<record::RunDir>* authority_;
   std::unique_ptr<record::RunDir> own_;
   Events events_;

@@ -7,9 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/exit_codes.h"
 #include "base/fd.h"
 #include "base/process.h"
+#include "place/slurm_nodelist.h"
 
 namespace lockstep::launch {
 namespace {
@@ -23,56 +27,48 @@ constexpr const char* kDropped[] = {"SLURM_NTASKS",          "SLURM_NPROCS",
                                     "SLURM_NTASKS_PER_CORE", "SLURM_CPU_BIND",
                                     "SLURM_GPU_BIND",        "SLURM_THREADS_PER_CORE"};
 
-// The smallest count in "32(x2),16": what every node can give its launcher.
-int SmallestCount(const std::string& text) {
-  int smallest = 0;
-  size_t at = 0;
-  while (at < text.size()) {
-    const int count = std::atoi(text.c_str() + at);
-    if (count > 0 && (smallest == 0 || count < smallest)) smallest = count;
-    const size_t comma = text.find(',', at);
-    if (comma == std::string::npos) break;
-    at = comma + 1;
-  }
-  return smallest;
+// What every node can give its launcher: the smallest count of SLURM's list ("32(x2),16"); 0: SLURM does not tell.
+Result<int> CpusPerLauncher(const place::Environment& env) {
+  constexpr char kVariable[] = "SLURM_JOB_CPUS_PER_NODE";
+  const auto list = env.find(kVariable);
+  if (list == env.end() || list->second.empty()) return 0;
+  const auto counts = place::ExpandTaskCounts(list->second);
+  if (!counts.ok()) return counts.status().Context(kVariable).WithHint("SLURM sets it; unset or correct it");
+  return counts->empty() ? 0 : *std::min_element(counts->begin(), counts->end());
 }
 
 }  // namespace
 
-Result<FanOut> PlanFanOut(const RunOptions& options, const place::Environment& env, const place::Placement& placement,
-                          const std::string& self) {
-  FanOut plan;
+Result<FanOut> PlanFanOut(const LaunchPlan& plan, const std::vector<std::string>& command) {
+  FanOut out;
+  const place::Placement& placement = plan.placement;
   const int nodes = placement.nnodes.value_or(1);
-  plan.argv = {"srun",
-               fmt::format("--nodes={}", nodes),
-               fmt::format("--ntasks={}", nodes),
-               "--ntasks-per-node=1",
-               "--kill-on-bad-exit=0",
-               "--unbuffered",
-               "--input=0",
-               "--cpu-bind=none",
-               "--overlap"};
-  if (auto cpus = env.find("SLURM_JOB_CPUS_PER_NODE"); cpus != env.end()) {
-    if (const int count = SmallestCount(cpus->second); count > 0) {
-      plan.argv.push_back(fmt::format("--cpus-per-task={}", count));
-    }
+  out.argv = {"srun",
+              fmt::format("--nodes={}", nodes),
+              fmt::format("--ntasks={}", nodes),
+              "--ntasks-per-node=1",
+              "--kill-on-bad-exit=0",
+              "--unbuffered",
+              "--input=0",
+              "--cpu-bind=none",
+              "--overlap"};
+  const Result<int> cpus = CpusPerLauncher(plan.env);
+  if (!cpus.ok()) return cpus.status();
+  if (*cpus > 0) out.argv.push_back(fmt::format("--cpus-per-task={}", *cpus));
+  out.argv.insert(out.argv.end(), command.begin(), command.end());
+  out.argv.insert(out.argv.end(), plan.options.argv.begin(), plan.options.argv.end());
+  for (const auto& [key, value] : plan.env) {
+    const bool dropped = std::find(std::begin(kDropped), std::end(kDropped), key) != std::end(kDropped);
+    if (!dropped) out.env.push_back(key + "=" + value);
   }
-  plan.argv.push_back(self);
-  plan.argv.push_back("run");
-  plan.argv.insert(plan.argv.end(), options.argv.begin(), options.argv.end());
-  for (const auto& [key, value] : env) {
-    bool dropped = false;
-    for (const char* name : kDropped) dropped = dropped || key == name;
-    if (!dropped) plan.env.push_back(key + "=" + value);
-  }
-  plan.env.push_back(fmt::format("{}=stdin", kControlVariable));
+  out.env.push_back(fmt::format("{}=stdin", kControlVariable));
   // What the batch script asked for per node, so that each launcher starts that many ranks.
   if (!placement.nproc_by_node.empty()) {
-    plan.env.push_back(fmt::format("LOCKSTEP_NPROC_BY_NODE={}", fmt::join(placement.nproc_by_node, ",")));
+    out.env.push_back(fmt::format("{}={}", kCountsVariable, fmt::join(placement.nproc_by_node, ",")));
   } else if (placement.nproc_explicit && placement.nproc_per_node) {
-    plan.env.push_back(fmt::format("LOCKSTEP_NPROC_BY_NODE={}", *placement.nproc_per_node));
+    out.env.push_back(fmt::format("{}={}", kCountsVariable, *placement.nproc_per_node));
   }
-  return plan;
+  return out;
 }
 
 int RunFanOut(const FanOut& plan) {

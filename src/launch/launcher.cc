@@ -93,7 +93,7 @@ class Launcher {
   std::string NameLine() const;
   std::string worker_master() const;
 
-  LaunchPlan plan_;
+  const LaunchPlan plan_;
   UniqueFd guardian_;
   Member self_;
   Loop loop_;
@@ -428,18 +428,13 @@ int Launcher::Run() {
   if (!plan_.options.quiet && run_dir_) Say(NameLine());
   for (const std::string& warning : plan_.placement.warnings) Say("warning: " + warning);
   AgentOptions agent_options;
-  agent_options.run = plan_.options;
-  agent_options.env = plan_.env;
-  agent_options.program = plan_.program;
-  agent_options.cpus = plan_.cpus;
-  agent_options.gpu_pci = plan_.gpu_pci;
   agent_options.level = self_.level;
   if (!hosts_) agent_options.node0_host = LauncherHost(plan_);
   agent_options.nproc = self_.nproc;
   agent_options.who = self_.Who();
   agent_options.tuning = Tuning::Start(plan_);
   agent_ = std::make_unique<Agent>(
-      loop_, *pump_, agent_options, hosts_ ? &run_dir_ : nullptr,
+      loop_, *pump_, plan_, agent_options, hosts_ ? &run_dir_ : nullptr,
       Agent::Events{[this](const Json& message) {
                       if (coordinator_) {
                         loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });

@@ -1,5 +1,5 @@
-// Everything `lockstep run` was asked to do, parsed and checked but not yet resolved against the machine.
-// Filled by cli/run_flags.cc; a plain value.
+// Everything `lockstep run` was asked to do: parsed and checked, not resolved against the machine. A plain value,
+// filled by cli/run_flags.cc and const from then on. What follows from it on this machine is in LaunchPlan (plan.h).
 #pragma once
 
 #include <chrono>
@@ -93,8 +93,6 @@ struct RunOptions {
   std::string preflight;  // "standard" or "full": a gate before the start; empty: none
   ConsoleRanks console;
   Tune tune = Tune::kApply;
-  std::vector<std::pair<std::string, std::string>> tuned;  // fills what nobody set; settled per node after the meeting
-  bool collect_nccl = false;  // NCCL's INIT and NET lines go to a file per rank beside its log
 
   std::string program;            // script, module or executable
   std::vector<std::string> args;  // its arguments, untouched

@@ -39,20 +39,9 @@ const char* Name(Bind bind) {
 
 bool ProcessLevel(const LaunchPlan& plan) { return plan.placement.level == place::Level::kProcess; }
 
-// The first local rank's environment with the numbers known before the rendezvous, without what is inherited.
+// The first rank's environment, without what is inherited.
 Json SampleEnvironment(const LaunchPlan& plan) {
-  const place::Placement& p = plan.placement;
-  WorkerIdentity who;
-  who.rank = p.rank.value_or(0);
-  who.local_rank = p.local_rank.value_or(0);
-  who.world_size = p.world_size.value_or(1);
-  who.local_world_size = ProcessLevel(plan) ? p.local_world_size.value_or(1) : p.nproc_per_node.value_or(1);
-  who.node_rank = p.node_rank.value_or(0);
-  who.nnodes = p.nnodes.value_or(1);
-  who.master_addr = p.master_addr.value_or("127.0.0.1");
-  who.agent_store = plan.store.on;
-  auto env = WorkerEnvironment(who, plan.env, plan.options, plan.program.env,
-                               {DefaultThreads(plan.cpus, who.local_world_size), plan.program.old_torch_names});
+  auto env = WorkerEnvironment(FirstRank(plan), plan.env, plan.options, plan.program.env, plan.settings);
   Json shown = Json::object();
   if (!env.ok()) return shown;
   for (const std::string& entry : *env) {
@@ -74,6 +63,22 @@ Json SampleEnvironment(const LaunchPlan& plan) {
 }
 
 }  // namespace
+
+WorkerIdentity FirstRank(const LaunchPlan& plan) {
+  const place::Placement& p = plan.placement;
+  WorkerIdentity who;
+  who.rank = p.rank.value_or(0);
+  who.local_rank = p.local_rank.value_or(0);
+  who.world_size = p.world_size.value_or(1);
+  who.local_world_size = ProcessLevel(plan) ? p.local_world_size.value_or(1) : p.nproc_per_node.value_or(1);
+  who.node_rank = p.node_rank.value_or(0);
+  who.nnodes = p.nnodes.value_or(1);
+  who.master_addr = p.master_addr.value_or("127.0.0.1");
+  who.master_port = p.master_port.value_or(kDefaultPort);
+  who.agent_store = plan.store.on;
+  who.run_id = p.job_id;
+  return who;
+}
 
 std::string LauncherHost(const LaunchPlan& plan) {
   if (!plan.options.place.rdzv_endpoint.empty()) {

@@ -4,27 +4,38 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/store_choice.h"
+#include "launch/worker_env.h"
 #include "place/placement.h"
 
 namespace lockstep::launch {
 
 struct LaunchPlan {
-  RunOptions options;
-  place::Environment env;
+  LaunchPlan(RunOptions asked, place::Environment environment)
+      : options(std::move(asked)), env(std::move(environment)) {}
+
+  const RunOptions options;  // what was asked; nothing that is resolved is written into it
+  const place::Environment env;
   place::Placement placement;
   Program program;
-  StoreChoice store;  // of this node; node 0's is the job's
+  Status program_error;  // why there is no program; a launch ends there, a preflight reports it
+  StoreChoice store;     // of this node; node 0's is the job's
   std::string token;
   std::string host;
   int cpus = 1;
-  std::vector<std::string> gpu_pci;
-  nlohmann::json tuned;  // what tuning.h settled, for --dry-run; null: not asked
+  std::vector<std::string> gpu_pci;  // of the visible GPUs, for --bind
+  std::string outer_launcher;        // under which this process runs; see place::Machine
+  RankSettings settings;             // as far as they are known before the rendezvous
+  nlohmann::json tuned;              // what tuning.h settled, for --dry-run; null: not asked
 };
+
+// The first rank of this node, with the numbers known before the rendezvous.
+WorkerIdentity FirstRank(const LaunchPlan& plan);
 
 // What would happen, for --dry-run: human text, or one JSON document.
 std::string DescribePlan(const LaunchPlan& plan, bool json);

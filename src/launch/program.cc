@@ -268,12 +268,13 @@ Result<Program> ResolveProgram(const RunOptions& options, const place::Environme
   // --env may change what is found, too.
   worker = RankEnvironment(env, program.env, options);
 
-  if (options.no_python && !options.run_path) {
+  const bool named = !options.program.empty();
+  if (named && options.no_python && !options.run_path) {
     LOCKSTEP_RETURN_IF_ERROR(ResolveDirect(options, worker, &program));
     program.argv.insert(program.argv.end(), options.args.begin(), options.args.end());
     return program;
   }
-  if (!options.module && !options.run_path) {
+  if (named && !options.module && !options.run_path) {
     const std::string file = FromWorkdir(options.program, program.workdir);
     std::string direct;
     if (RunsDirectly(file)) {
@@ -293,15 +294,21 @@ Result<Program> ResolveProgram(const RunOptions& options, const place::Environme
       return program;
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(options.module && !options.run_path
-                               ? CheckModule(options, program.workdir, worker)
-                               : CheckReadable(FromWorkdir(options.program, program.workdir), options));
+  if (named) {
+    LOCKSTEP_RETURN_IF_ERROR(options.module && !options.run_path
+                                 ? CheckModule(options, program.workdir, worker)
+                                 : CheckReadable(FromWorkdir(options.program, program.workdir), options));
+  }
 
   Result<Interpreter> interpreter = FindInterpreter(worker, activation ? &*activation : nullptr, &program);
   if (!interpreter.ok()) return interpreter.status();
   if (activation) LOCKSTEP_RETURN_IF_ERROR(CheckRuns(*interpreter, worker));
   program.interpreter = interpreter->path;
   program.argv = {interpreter->path, "-u"};
+  if (!named) {
+    program.description = fmt::format("{} (Python of {})", interpreter->path, interpreter->source);
+    return program;
+  }
   if (options.run_path) {
     program.argv.insert(program.argv.end(), {"-c", kRunPath});
   } else if (options.module) {

@@ -22,7 +22,6 @@ struct Program {
   EnvChanges env;                  // of --venv, --conda, --module-load
   std::string workdir;             // absolute; empty: unchanged
   std::string interpreter;         // empty when the program is started directly
-  bool old_torch_names = true;     // see WorkerThreads; false when its PyTorch is known to be newer
   std::string description;         // one line: what runs, how it was found and why so
   std::vector<std::string> notes;  // what the user might not expect
 };
@@ -32,7 +31,8 @@ struct Program {
 // but is such an executable in PATH. torchrun would hand these to Python, where they can only fail.
 //
 // The interpreter: of --venv or --conda; else PYTHON_EXEC (as torchrun); else of the active environment (VIRTUAL_ENV,
-// CONDA_PREFIX; of both the one that comes first in PATH); else python3 or python in PATH.
+// CONDA_PREFIX; of both the one that comes first in PATH); else python3 or python in PATH. Without a program the
+// interpreter alone: what a check of the node asks for.
 Result<Program> ResolveProgram(const RunOptions& options, const place::Environment& env);
 
 }  // namespace lockstep::launch

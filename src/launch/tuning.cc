@@ -91,7 +91,7 @@ std::vector<std::string> Numeric(const std::string& host) {
 }  // namespace
 
 Tuning::Tuning(const LaunchPlan& plan)
-    : options_(plan.options),
+    : mode_(plan.options.tune),
       env_(RankEnvironment(plan.env, plan.program.env, plan.options)),
       interpreter_(plan.program.interpreter),
       host_(plan.host),
@@ -180,7 +180,7 @@ Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_w
   out.settings = tune::Derive(here_, job, user);
   out.rdma_active =
       std::any_of(here_.ib.begin(), here_.ib.end(), [](const place::IbPort& port) { return port.active(); });
-  const bool apply = options_.tune == Tune::kApply;
+  const bool apply = mode_ == Tune::kApply;
   nlohmann::json applied = nlohmann::json::object(), suggested = nlohmann::json::object(),
                  yours = nlohmann::json::object();
   for (const tune::Setting& setting : out.settings.set) {

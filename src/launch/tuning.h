@@ -25,7 +25,7 @@ class Tuning {
   struct Result {
     tune::Settings settings;
     std::vector<std::pair<std::string, std::string>> apply;  // for WorkerEnvironment; empty with --tune report
-    bool collect_nccl = false;                               // see RunOptions
+    bool collect_nccl = false;                               // see RankSettings
     bool rdma_active = false;                                // an RDMA port of this node is ACTIVE
     std::vector<std::string> lines;                          // worth a line each at the start
     nlohmann::json event;                                    // fields of `tuned`
@@ -45,7 +45,7 @@ class Tuning {
   void Read();
   Result Derive(const std::string& job_id, int nnodes, int local_world, const std::string& peer) const;
 
-  const RunOptions options_;
+  const Tune mode_;
   const place::Environment env_;  // the ranks', but for what says who they are
   const std::string interpreter_, host_, master_;
   const std::vector<std::string> gpu_pci_;

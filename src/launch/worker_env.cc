@@ -187,17 +187,18 @@ place::Environment RankEnvironment(const place::Environment& base, const EnvChan
 
 Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
-                                                   WorkerThreads threads) {
+                                                   const RankSettings& settings) {
   for (const auto& [name, value] : options.env) LOCKSTEP_RETURN_IF_ERROR(CheckUserVariable(name));
   Builder env(RankEnvironment(base, program, options));
   for (std::string_view name : kIdentity) env.Remove(name);
   if (options.debug) SetDebug(who, options, &env);
+  if (!settings.gpus.empty()) env.Default("CUDA_VISIBLE_DEVICES", settings.gpus);
   if (options.virtual_local_rank) LOCKSTEP_RETURN_IF_ERROR(SetVirtualDevice(who, &env));
 
-  env.Default("OMP_NUM_THREADS", std::to_string(std::max(1, threads.threads)));
-  SetEvidence(who, threads.old_torch_names, &env);
-  for (const auto& [name, value] : options.tuned) env.Default(name, value);
-  if (options.collect_nccl) CollectNccl(who, &env);
+  env.Default("OMP_NUM_THREADS", std::to_string(std::max(1, settings.threads)));
+  SetEvidence(who, settings.old_torch_names, &env);
+  for (const auto& [name, value] : settings.tuned) env.Default(name, value);
+  if (settings.collect_nccl) CollectNccl(who, &env);
   SetIdentity(who, options, &env);
   return env.Take();
 }

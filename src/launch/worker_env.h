@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -36,12 +37,15 @@ struct WorkerIdentity {
   std::string node;             // identity of the node (LOCKSTEP_NODE); empty: its number
 };
 
-// What the machine gives this rank; see worker_binding.h.
-struct WorkerThreads {
-  int threads = 1;  // OMP_NUM_THREADS unless somebody set it
+// What was resolved for a rank beside what the user asked for. All of it fills only what nobody set.
+struct RankSettings {
+  int threads = 1;  // OMP_NUM_THREADS; see worker_binding.h
   // PyTorch renamed the Flight Recorder's settings; a newer one warns about the old names, an older one knows no
   // others.
   bool old_torch_names = true;
+  std::string gpus;  // CUDA_VISIBLE_DEVICES, where several launchers share a host; empty: all
+  std::vector<std::pair<std::string, std::string>> tuned;  // from the hardware of the node; see tuning.h
+  bool collect_nccl = false;  // NCCL's INIT and NET lines go to a file per rank beside its log
 };
 
 // The part that is the same for all ranks of a node and known before the start: the launcher's environment with what
@@ -54,7 +58,7 @@ place::Environment RankEnvironment(const place::Environment& base, const EnvChan
 // fewer GPUs than ranks.
 Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
-                                                   WorkerThreads threads);
+                                                   const RankSettings& settings);
 
 // Variables that say who a worker is; nobody but the launcher sets them.
 bool IsIdentityVariable(std::string_view name);

@@ -21,12 +21,11 @@ namespace {
 
 int RunGate(const launch::LaunchPlan& plan) {
   Options options;
-  options.plan = plan;
   options.full = plan.options.preflight == "full";
   options.timeout = plan.options.join_timeout;
   options.configs = ConfigArguments(plan);
   Progress progress;
-  const Report report = Run(options, progress.Events());
+  const Report report = Run(plan, options, progress.Events());
   progress.Clear();
   const int code = report.exit_code();
   if (code != 0 && plan.options.json) {

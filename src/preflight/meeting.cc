@@ -416,9 +416,9 @@ std::vector<int> Contacts(int node, int count, bool full) {
   return {peers.begin(), peers.end()};
 }
 
-Report Meet(const Options& options, const Scene& scene, Facts mine, const launch::GatheringEvents& events) {
+Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene& scene, Facts mine,
+            const launch::GatheringEvents& events) {
   Report report;
-  const launch::LaunchPlan& plan = options.plan;
   const auto alone = [&](const Status& why) {
     report.rendezvous = why.WithCode(why.code() == Code::kTimeout ? Code::kRendezvous : why.code());
     report.nodes = {mine};

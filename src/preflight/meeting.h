@@ -7,7 +7,8 @@
 namespace lockstep::preflight {
 
 // All members of the job must call it. The report of this node alone when they do not come together.
-Report Meet(const Options& options, const Scene& scene, Facts mine, const launch::GatheringEvents& events);
+Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene& scene, Facts mine,
+            const launch::GatheringEvents& events);
 
 // Whom each of `count` nodes tries: everybody, or, of many, a sample in which every pair of nodes is near in few steps.
 std::vector<int> Contacts(int node, int count, bool full);

@@ -66,10 +66,10 @@ bool ProcessLevel(const launch::LaunchPlan& plan) {
 }
 
 // The script itself, when there is one.
-std::string ProgramFile(const Options& options) {
-  const launch::RunOptions& run = options.plan.options;
+std::string ProgramFile(const launch::LaunchPlan& plan) {
+  const launch::RunOptions& run = plan.options;
   if (run.program.empty() || run.module) return "";
-  const std::string path = Absolute(run.program, options.plan.program.workdir);
+  const std::string path = Absolute(run.program, plan.program.workdir);
   std::error_code error;
   return std::filesystem::is_regular_file(path, error) ? path : "";
 }
@@ -89,10 +89,10 @@ Tree MakeTree(const std::string& path, const TreeOptions& options) {
   return tree;
 }
 
-std::map<std::string, Tree> MakeTrees(const Options& options) {
+std::map<std::string, Tree> MakeTrees(const launch::LaunchPlan& plan, const Options& options) {
   std::map<std::string, Tree> trees;
-  const std::string& workdir = options.plan.program.workdir;
-  const std::string program = ProgramFile(options);
+  const std::string& workdir = plan.program.workdir;
+  const std::string program = ProgramFile(plan);
   const std::string code = Absolute(options.code, workdir);
   const bool wants_code = options.selection.Has("same-code");
   if (wants_code && (!code.empty() || !program.empty())) {
@@ -164,8 +164,7 @@ int Report::exit_code() const {
   return state() == State::kFail ? kExitEnvironment : kExitOk;
 }
 
-Scene MakeScene(const Options& options, place::Hardware here, Python python) {
-  const launch::LaunchPlan& plan = options.plan;
+Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, place::Hardware here, Python python) {
   const place::Placement& placement = plan.placement;
   Scene scene;
   scene.env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
@@ -209,8 +208,8 @@ Scene MakeScene(const Options& options, place::Hardware here, Python python) {
     scene.launcher_port = *plan.options.place.master_port;
   }
   scene.python = std::move(python);
-  scene.program = ProgramFile(options);
-  scene.program_trouble = options.program_trouble;
+  scene.program = ProgramFile(plan);
+  scene.program_trouble = plan.program_error;
   const std::string& workdir = plan.program.workdir;
   for (const std::string& path : options.data) scene.data.push_back(Absolute(path, workdir));
   scene.log_dir = Absolute(plan.options.log_dir.empty() ? "runs" : plan.options.log_dir, "");
@@ -219,10 +218,9 @@ Scene MakeScene(const Options& options, place::Hardware here, Python python) {
   return scene;
 }
 
-Report Run(const Options& options, const launch::GatheringEvents& events) {
+Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events) {
   const TimePoint start = Now();
   Report report;
-  const launch::LaunchPlan& plan = options.plan;
   const place::Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<std::string> complete;
   for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
@@ -231,8 +229,8 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   bool asked = false;
   for (const char* id : {"python", "torch", "driver", "nccl", "same-software"})
     asked = asked || options.selection.Has(id);
-  const std::string program = ProgramFile(options);
-  InterpreterQuestion question(asked && options.program_trouble.ok() ? plan.program.interpreter : "", complete,
+  const std::string program = ProgramFile(plan);
+  InterpreterQuestion question(asked && plan.program_error.ok() ? plan.program.interpreter : "", complete,
                                plan.program.workdir, program.substr(0, program.rfind('/') + 1));
   place::HardwareOptions scan;
   scan.env = env;
@@ -240,13 +238,13 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   Later<place::Hardware> hardware([scan] { return place::ScanHardware(scan); });
   const bool several = (ProcessLevel(plan) ? plan.placement.world_size : plan.placement.nnodes).value_or(1) > 1;
   std::optional<Later<std::map<std::string, Tree>>> trees;
-  if (several) trees.emplace([options] { return MakeTrees(options); });
+  if (several) trees.emplace([plan, options] { return MakeTrees(plan, options); });
 
   Python python = question.Answer(Now() + kPythonLimit);
   std::optional<place::Hardware> here = hardware.Wait(kScanLimit);
   const bool scanned = here.has_value();
   auto scene = std::make_shared<const Scene>(
-      MakeScene(options, scanned ? std::move(*here) : place::Hardware{}, std::move(python)));
+      MakeScene(plan, options, scanned ? std::move(*here) : place::Hardware{}, std::move(python)));
   std::vector<CheckResult> checks = RunChecks(scene, options.selection, kCheckLimit);
   if (!scanned) {
     Outcome outcome;
@@ -270,7 +268,7 @@ Report Run(const Options& options, const launch::GatheringEvents& events) {
   if (!several) {
     report.nodes.push_back(std::move(mine));
   } else {
-    report = Meet(options, *scene, std::move(mine), events);
+    report = Meet(plan, options, *scene, std::move(mine), events);
   }
   report.seconds = SecondsSince(start);
   return report;

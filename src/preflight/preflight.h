@@ -3,8 +3,7 @@
 // own while it runs.
 //
 //   preflight::Options options;
-//   options.plan = plan;                       // placement, program, token: as `lockstep run` resolved them
-//   Report report = Run(options, events);
+//   Report report = Run(plan, options, events);    // plan: as `lockstep run` would resolve it
 //   fmt::print("{}", ReportText(report, UseColour(1)));
 //   return report.exit_code();
 #pragma once
@@ -18,9 +17,8 @@
 
 namespace lockstep::preflight {
 
+// What a preflight was asked beside the launch.
 struct Options {
-  launch::LaunchPlan plan;
-  Status program_trouble;  // why plan.program could not be resolved
   std::vector<std::string> data;
   std::string checkpoint_dir, code;
   std::vector<std::string> configs;
@@ -46,9 +44,9 @@ struct Report {
   static Report FromJson(const Json& json);
 };
 
-Report Run(const Options& options, const launch::GatheringEvents& events);
+Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events);
 
 // What the checks of one node look at, from what was read of it.
-Scene MakeScene(const Options& options, place::Hardware here, Python python);
+Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, place::Hardware here, Python python);
 
 }  // namespace lockstep::preflight

@@ -7,14 +7,17 @@ namespace lockstep::launch {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 FanOut Plan(const place::Environment& env, const place::Placement& placement) {
   RunOptions options;
   options.argv = {"--max-restarts", "2", "train.py", "--lr", "1"};
-  auto plan = PlanFanOut(options, env, placement, "/shared/lockstep");
-  EXPECT_TRUE(plan.ok());
-  return *plan;
+  LaunchPlan plan(options, env);
+  plan.placement = placement;
+  auto fan_out = PlanFanOut(plan, {"/shared/lockstep", "run"});
+  EXPECT_TRUE(fan_out.ok());
+  return *fan_out;
 }
 
 place::Placement TwoNodes() {
@@ -55,6 +58,14 @@ TEST(FanOut, WhatTheScriptAskedForPerNodeIsPassedOn) {
   placement.nproc_per_node = 4;
   placement.nproc_explicit = true;
   EXPECT_THAT(Plan({}, placement).env, Contains("LOCKSTEP_NPROC_BY_NODE=4"));
+}
+
+TEST(FanOut, ANodeListThatIsNoneIsAnErrorThatNamesItsVariable) {
+  LaunchPlan plan({}, {{"SLURM_JOB_CPUS_PER_NODE", "many"}});
+  plan.placement = TwoNodes();
+  const auto fan_out = PlanFanOut(plan, {"/shared/lockstep", "run"});
+  ASSERT_FALSE(fan_out.ok());
+  EXPECT_THAT(fan_out.status().message(), HasSubstr("SLURM_JOB_CPUS_PER_NODE"));
 }
 
 }  // namespace

@@ -29,5 +29,20 @@ TEST(Plan, ARunIsNamedAfterWhatItsCommandNames) {
   EXPECT_EQ(NameStem(engine), "taehv");
 }
 
+// The launcher picks the workers' port at the rendezvous, unless the platform started each rank and chose one.
+TEST(Plan, ADryRunShowsThePortOfThePlatformWhereItStartsTheRanks) {
+  const struct {
+    place::Level level;
+    const char* port;
+  } rows[] = {{place::Level::kNode, "(decided at the start)"}, {place::Level::kProcess, "31007"}};
+  for (const auto& row : rows) {
+    LaunchPlan plan({}, {});
+    plan.placement.level = row.level;
+    plan.placement.master_port = 31007;
+    const auto document = nlohmann::json::parse(DescribePlan(plan, /*json=*/true));
+    EXPECT_EQ(document["environment"]["MASTER_PORT"], row.port);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::launch

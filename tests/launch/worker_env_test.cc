@@ -31,8 +31,8 @@ WorkerIdentity Rank5() {
 }
 
 place::Environment Make(const place::Environment& base, const RunOptions& options = {}, const EnvChanges& program = {},
-                        int threads = 3, const WorkerIdentity& who = Rank5()) {
-  const auto made = WorkerEnvironment(who, base, options, program, {threads});
+                        const RankSettings& settings = {.threads = 3}, const WorkerIdentity& who = Rank5()) {
+  const auto made = WorkerEnvironment(who, base, options, program, settings);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   place::Environment env;
   if (!made.ok()) return env;
@@ -106,7 +106,7 @@ TEST(WorkerEnv, VariablesOfAnOuterLauncherAreReplacedOrRemoved) {
 TEST(WorkerEnv, WorkersAreToldWhoHostsTheStore) {
   WorkerIdentity who = Rank5();
   who.agent_store = true;
-  EXPECT_EQ(Make({}, {}, {}, 3, who).at("TORCHELASTIC_USE_AGENT_STORE"), "True");
+  EXPECT_EQ(Make({}, {}, {}, {.threads = 3}, who).at("TORCHELASTIC_USE_AGENT_STORE"), "True");
 }
 
 TEST(WorkerEnv, TheTokenNeverReachesAWorker) {
@@ -122,7 +122,7 @@ TEST(WorkerEnv, ThreadsFollowTheCoresUnlessSomebodyChose) {
   RunOptions options;
   options.env = {{"OMP_NUM_THREADS", "2"}};
   EXPECT_EQ(Make({{"OMP_NUM_THREADS", "12"}}, options).at("OMP_NUM_THREADS"), "2");
-  EXPECT_EQ(Make({}, {}, {}, 0).at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(Make({}, {}, {}, {.threads = 0}).at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(DefaultThreads(8, 3), 2);
   EXPECT_EQ(DefaultThreads(2, 8), 1);
 }
@@ -271,26 +271,30 @@ TEST(WorkerEnv, SignalsToHandleAreToldToTheWorkersAsNames) {
 }
 
 TEST(WorkerEnv, SettingsOfTheMachineOnlyFillWhatNobodySet) {
+  RankSettings settings{.threads = 3};
+  settings.tuned = {{"NCCL_SOCKET_IFNAME", "eth0"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"OMP_NUM_THREADS", "99"}};
+  settings.gpus = "4,5";
   RunOptions options;
-  options.tuned = {{"NCCL_SOCKET_IFNAME", "eth0"}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"OMP_NUM_THREADS", "99"}};
   options.env = {{"GLOO_SOCKET_IFNAME", "eth7"}};
-  const auto env = Make({}, options);
+  const auto env = Make({}, options, {}, settings);
+  EXPECT_EQ(env.at("CUDA_VISIBLE_DEVICES"), "4,5");
+  EXPECT_EQ(Make({{"CUDA_VISIBLE_DEVICES", "0"}}, options, {}, settings).at("CUDA_VISIBLE_DEVICES"), "0");
   EXPECT_EQ(env.at("NCCL_SOCKET_IFNAME"), "eth0");
   EXPECT_EQ(env.at("GLOO_SOCKET_IFNAME"), "eth7");
   EXPECT_EQ(env.at("OMP_NUM_THREADS"), "3") << "the binding knows better";
-  EXPECT_EQ(Make({{"NCCL_SOCKET_IFNAME", ""}}, options).at("NCCL_SOCKET_IFNAME"), "") << "empty is a choice";
+  EXPECT_EQ(Make({{"NCCL_SOCKET_IFNAME", ""}}, options, {}, settings).at("NCCL_SOCKET_IFNAME"), "")
+      << "empty is a choice";
 }
 
 TEST(WorkerEnv, NcclsLinesGoToAFilePerRankUnlessTheUserAskedForThem) {
-  RunOptions options;
-  EXPECT_FALSE(Make({}, options).contains("NCCL_DEBUG"));
-  options.collect_nccl = true;
+  EXPECT_FALSE(Make({}).contains("NCCL_DEBUG"));
+  const RankSettings settings{.threads = 3, .collect_nccl = true};
   WorkerIdentity who = Rank5();
   who.log_dir_of_node = "/runs/50%p/logs";
-  const auto env = Make({}, options, {}, 3, who);
+  const auto env = Make({}, {}, {}, settings, who);
   EXPECT_EQ(env.at("NCCL_DEBUG"), "INFO");
   EXPECT_EQ(env.at("NCCL_DEBUG_FILE"), "/runs/50%%p/logs/nccl-rank-5.%p.log") << "NCCL expands %";
-  EXPECT_FALSE(Make({{"NCCL_DEBUG", "WARN"}}, options).contains("NCCL_DEBUG_FILE"));
+  EXPECT_FALSE(Make({{"NCCL_DEBUG", "WARN"}}, {}, {}, settings).contains("NCCL_DEBUG_FILE"));
 }
 
 }  // namespace
