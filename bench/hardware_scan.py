@@ -55,7 +55,7 @@ def main():
           f"({peer / ours:.1f}x); torch.utils.collect_env: {torch * 1e3:.0f} ms ({torch / ours:.0f}x)")
     worst = 0
     with tempfile.TemporaryDirectory(prefix="lockstep-scan-", dir="/dev/shm") as folder:
-        for tree in [None, *sorted((ROOT / "tests/place/trees").glob("*.tree"))]:
+        for tree in [None, *sorted((ROOT / "tests/hardware/trees").glob("*.tree"))]:
             flags = ["--root", str(unpack(tree.stem, pathlib.Path(folder) / tree.stem))] if tree else []
             first, median = scan(arguments.lockstep, *flags)
             worst = max(worst, first)

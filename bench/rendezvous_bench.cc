@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/json.h"
 #include "base/sockets.h"
 #include "base/version.h"
 #include "launch/coordinator.h"
@@ -80,7 +81,8 @@ int main(int argc, char** argv) {
     options.token = kToken;
     links.push_back(std::make_unique<Link>(loop, options, Seat(i, clients + 1),
                                            Link::Events{[&](const Json& message) {
-                                                          if (Text(message, "type") == "go" && ++started == clients)
+                                                          if (GetString(message, "type") == "go" &&
+                                                              ++started == clients)
                                                             loop.Quit();
                                                         },
                                                         [&](const Status& status) {

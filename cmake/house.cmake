@@ -1,6 +1,6 @@
-# The table of docs/architecture.md, enforced. Every folder of src/ is one library whose public include root holds that
-# folder alone (build/roots/<folder>/<folder> -> src/<folder>). A file that includes a folder its target does not use
-# finds no such header and does not compile.
+# The table of docs/architecture.md, enforced. Every folder of src/ is one library with an include root that holds that
+# folder alone (build/roots/<folder>/<folder> -> src/<folder>). A target has the roots of the folders it names and no
+# others: roots are not inherited from the libraries it links. A file that includes another folder does not compile.
 
 function(lockstep_root folder)
   set(root ${CMAKE_BINARY_DIR}/roots/${folder})
@@ -9,6 +9,16 @@ function(lockstep_root folder)
     file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${folder} ${root}/${folder} SYMBOLIC)
   endif()
   set(LOCKSTEP_ROOT ${root} PARENT_SCOPE)
+endfunction()
+
+# lockstep_use(target folders...): the target links these folders and sees their headers.
+function(lockstep_use target)
+  foreach(folder ${ARGN})
+    string(REGEX REPLACE "_torch$" "" outer ${folder})  # comm_torch is comm/torch
+    lockstep_root(${outer})
+    target_include_directories(${target} PRIVATE ${LOCKSTEP_ROOT})
+    target_link_libraries(${target} PUBLIC lockstep_${folder})
+  endforeach()
 endfunction()
 
 # One shared precompiled header for torch-free code.
@@ -32,7 +42,7 @@ function(lockstep_folder folder)
   string(REGEX REPLACE "/.*" "" outer ${dir})
   lockstep_root(${outer})
   add_library(lockstep_${folder} STATIC ${sources})
-  target_include_directories(lockstep_${folder} PUBLIC ${LOCKSTEP_ROOT})
+  target_include_directories(lockstep_${folder} PRIVATE ${LOCKSTEP_ROOT})
   target_compile_definitions(lockstep_${folder} PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
   if(ARG_TORCH)
     target_link_libraries(lockstep_${folder} PUBLIC lockstep_torch)
@@ -40,9 +50,7 @@ function(lockstep_folder folder)
   else()
     target_precompile_headers(lockstep_${folder} REUSE_FROM lockstep_pch)
   endif()
-  foreach(used ${ARG_USES})
-    target_link_libraries(lockstep_${folder} PUBLIC lockstep_${used})
-  endforeach()
+  lockstep_use(lockstep_${folder} ${ARG_USES})
   target_link_libraries(lockstep_${folder} PUBLIC ${ARG_LIBS} Threads::Threads)
   if(folder STREQUAL base)
     target_sources(lockstep_base PRIVATE ${CMAKE_SOURCE_DIR}/cmake/fmt_once.cc)
@@ -79,9 +87,7 @@ function(lockstep_program name)
   else()
     target_precompile_headers(${name} REUSE_FROM lockstep_pch)
   endif()
-  foreach(used ${ARG_USES})
-    target_link_libraries(${name} PRIVATE lockstep_${used})
-  endforeach()
+  lockstep_use(${name} ${ARG_USES})
   if(NOT LOCKSTEP_SANITIZE AND NOT ARG_TORCH)
     # libstdc++ inside, libgcc_s outside: exceptions work and no symbol newer than glibc 2.34 is needed.
     target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/old_glibc.cc)

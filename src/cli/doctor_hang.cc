@@ -20,9 +20,9 @@
 #include "base/units.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "diagnose/hang.h"
-#include "diagnose/movement.h"
-#include "diagnose/stacks.h"
+#include "hang/hang.h"
+#include "hang/movement.h"
+#include "hang/stacks.h"
 #include "launch/inspect.h"
 #include "launch/messages.h"
 #include "record/lock.h"
@@ -33,10 +33,10 @@
 namespace lockstep::cli {
 namespace {
 
-using diagnose::HangVerdict;
-using diagnose::ProcessStacks;
-using diagnose::StackPrint;
-using diagnose::StackTarget;
+using hang::HangVerdict;
+using hang::ProcessStacks;
+using hang::StackPrint;
+using hang::StackTarget;
 using nlohmann::json;
 
 constexpr Millis kPatience{30000};                  // for one look
@@ -74,7 +74,7 @@ void Show(const Look& look, bool as_json, bool stacks) {
     json document = look.document;
     if (stacks) {
       document["stacks"] = json::array();
-      for (const ProcessStacks& process : look.stacks) document["stacks"].push_back(diagnose::ToJson(process));
+      for (const ProcessStacks& process : look.stacks) document["stacks"].push_back(hang::ToJson(process));
     }
     return Print(document);
   }
@@ -83,12 +83,12 @@ void Show(const Look& look, bool as_json, bool stacks) {
     fmt::print("  stacks: {}\n", folder);
   }
   if (!stacks) return;
-  for (const ProcessStacks& process : look.stacks) fmt::print("\n{}", diagnose::StacksText(process));
+  for (const ProcessStacks& process : look.stacks) fmt::print("\n{}", hang::StacksText(process));
 }
 
 // Two looks; the second only where no step came in between. Nobody is blamed for standing where he stands by chance.
 Result<Look> LookTwice(const Job& job, bool keep) {
-  diagnose::Movement movement;
+  hang::Movement movement;
   movement.before = movement.after = job.steps();
   const TimePoint start = Now();
   Result<Look> first = job.look(keep);
@@ -105,7 +105,7 @@ Result<Look> LookTwice(const Job& job, bool keep) {
     // It may have ended meanwhile; then the first look is what there is.
     if (second.ok()) {
       movement.after = job.steps();
-      movement.stacks_moved = diagnose::AllMoved(found.prints, second->prints, SecondsSince(start));
+      movement.stacks_moved = hang::AllMoved(found.prints, second->prints, SecondsSince(start));
       found = std::move(*second);
     }
   }
@@ -113,26 +113,26 @@ Result<Look> LookTwice(const Job& job, bool keep) {
   movement.quiet = Seconds(found.document, "quiet_seconds");
   movement.usual = Seconds(found.document, "usual_seconds");
   HangVerdict verdict = HangVerdict::FromJson(found.document);
-  diagnose::Consider(movement, &verdict);
+  hang::Consider(movement, &verdict);
   found.document.update(verdict.ToJson());
   found.document["seconds_between_looks"] = movement.seconds;
   return found;
 }
 
 Result<Look> LookAt(const std::vector<StackTarget>& targets, bool pause) {
-  diagnose::StackOptions options;
+  hang::StackOptions options;
   options.pause = pause;
   Look look;
-  look.stacks = diagnose::CollectStacks(targets, options);
-  look.document = diagnose::JudgeHang(look.stacks, {}).ToJson();
-  for (const ProcessStacks& process : look.stacks) look.prints.push_back(diagnose::PrintOf(process));
+  look.stacks = hang::CollectStacks(targets, options);
+  look.document = hang::JudgeHang(look.stacks, {}).ToJson();
+  for (const ProcessStacks& process : look.stacks) look.prints.push_back(hang::PrintOf(process));
   return look;
 }
 
 std::vector<ProcessStacks> ReadStacks(const json& document) {
   std::vector<ProcessStacks> stacks;
   if (!document.is_object()) return stacks;
-  for (const json& row : document.value("stacks", json::array())) stacks.push_back(diagnose::StacksFromJson(row));
+  for (const json& row : document.value("stacks", json::array())) stacks.push_back(hang::StacksFromJson(row));
   return stacks;
 }
 
@@ -150,7 +150,7 @@ Result<Look> AskForLook(const record::LockOwner& launcher, bool pause, bool keep
   look.document = answer->value("hang", json::object());
   const std::string folder = GetString(*answer, "folder");
   look.document["folder"] = folder;
-  for (const json& row : answer->value("prints", json::array())) look.prints.push_back(diagnose::PrintFromJson(row));
+  for (const json& row : answer->value("prints", json::array())) look.prints.push_back(hang::PrintFromJson(row));
   if (!folder.empty()) look.stacks = ReadStacks(ReadHang(folder));
   return look;
 }

@@ -7,29 +7,30 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/environment.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "place/hardware.h"
+#include "hardware/hardware.h"
 #include "place/machine.h"
 
 namespace lockstep::cli {
 namespace {
 
-using place::Filesystem;
-using place::Gid;
-using place::GpuProcess;
-using place::GpuState;
-using place::Hardware;
-using place::HardwareOptions;
-using place::IbPort;
-using place::Interface;
-using place::Library;
-using place::Limits;
-using place::NumaNode;
-using place::Route;
+using hardware::Filesystem;
+using hardware::Gid;
+using hardware::GpuProcess;
+using hardware::GpuState;
+using hardware::Hardware;
+using hardware::HardwareOptions;
+using hardware::IbPort;
+using hardware::Interface;
+using hardware::Library;
+using hardware::Limits;
+using hardware::NumaNode;
+using hardware::Route;
 
 struct Cell {
   std::string text;
@@ -147,7 +148,7 @@ std::string GidText(const IbPort& port) {
 std::string NearGpus(const Hardware& here, const IbPort& port) {
   std::vector<std::string> near;
   for (const GpuState& gpu : here.gpus)
-    if (place::PciDistance(port.pci_path, gpu.pci_path)) near.push_back(fmt::format("{}", gpu.index));
+    if (hardware::PciDistance(port.pci_path, gpu.pci_path)) near.push_back(fmt::format("{}", gpu.index));
   return near.empty() ? "-" : Join(near, ",");
 }
 
@@ -321,7 +322,7 @@ int DoctorHardwareMain(int argc, char** argv) {
     if (!names.ok()) return Complain("doctor hardware", names.status().Context("--root"));
   }
   options.gpus = !no_gpus;
-  options.env = place::CurrentEnvironment();
+  options.env = CurrentEnvironment();
   const Hardware here = ScanHardware(options);
   if (json) {
     fmt::print("{}\n", ToJson(here).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

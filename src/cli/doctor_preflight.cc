@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/environment.h"
 #include "base/own_program.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -122,7 +123,7 @@ Status Take(const Own& own, const std::string& value, Asked* asked, std::string*
 }
 
 // Our flags are taken out of the line, the rest is run's.
-Result<Asked> Parse(int argc, char** argv, const place::Environment& env) {
+Result<Asked> Parse(int argc, char** argv, const Environment& env) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::vector<FlagSpec> specs;
   for (const Own& own : kOwn) {
@@ -185,7 +186,7 @@ Status FanOut(const launch::LaunchPlan& plan) {
 }  // namespace
 
 int DoctorPreflightMain(int argc, char** argv) {
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   auto asked = Parse(argc, argv, env);
   if (!asked.ok()) return Complain(kCommand, asked.status());
   if (asked->print_and_exit) {

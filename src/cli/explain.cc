@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/env_file.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -15,23 +16,22 @@
 #include "launch/prepare.h"
 #include "launch/tuning.h"
 #include "place/describe.h"
-#include "place/env_file.h"
 
 namespace lockstep::cli {
 namespace {
 
 // Placement reads these itself, and says of each what became of it; merged into the flags they could only fail there.
-place::Environment WithoutPlacementVariables(place::Environment env) {
+Environment WithoutPlacementVariables(Environment env) {
   for (const char* name : {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT",
                            "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"})
     env.erase(name);
   return env;
 }
 
-Result<place::Environment> Load(const std::string& path) {
+Result<Environment> Load(const std::string& path) {
   Result<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status().Context("--env-file").WithCode(Code::kUsage);
-  Result<place::Environment> env = place::ParseEnvFile(*text, path);
+  Result<Environment> env = ParseEnvFile(*text, path);
   if (!env.ok()) return env.status().Context("--env-file");
   return env;
 }
@@ -47,12 +47,12 @@ Question Ask(int argc, char** argv) {
     question.placement.error = std::move(status);
     return question;
   };
-  place::Environment env = place::CurrentEnvironment();
+  Environment env = CurrentEnvironment();
   Result<RunFlags> flags = ParseRunFlags(argc, argv, WithoutPlacementVariables(env), ParseMode::kExplain);
   if (!flags.ok()) return failed(flags.status());
   const bool foreign = !flags->explain.env_file.empty();
   if (foreign) {
-    Result<place::Environment> loaded = Load(flags->explain.env_file);
+    Result<Environment> loaded = Load(flags->explain.env_file);
     if (!loaded.ok()) return failed(loaded.status());
     env = std::move(*loaded);
     flags = ParseRunFlags(argc, argv, WithoutPlacementVariables(env), ParseMode::kExplain);

@@ -1,5 +1,5 @@
 // `lockstep lint`: mistakes in environments, scripts, manifests and configurations, before the job is started.
-#include "tune/lint.h"
+#include "lint/lint.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -8,22 +8,23 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "place/hardware.h"
+#include "hardware/hardware.h"
 #include "place/machine.h"
 
 namespace lockstep::cli {
 namespace {
 
-using tune::FileType;
-using tune::Finding;
-using tune::LintContext;
-using tune::Severity;
+using lint::FileType;
+using lint::Finding;
+using lint::LintContext;
+using lint::Severity;
 
 constexpr size_t kLargest = 64u << 20;  // of a file people wrote
 
@@ -40,7 +41,7 @@ struct Source {
 
 std::optional<Severity> SeverityOf(const std::string& name) {
   for (Severity one : {Severity::kNote, Severity::kWarning, Severity::kError}) {
-    if (name == tune::Name(one)) return one;
+    if (name == lint::Name(one)) return one;
   }
   return std::nullopt;
 }
@@ -63,25 +64,25 @@ Result<std::string> ReadInput(const std::string& path) {
 }
 
 // The machine and the libraries the findings are to be judged by.
-Result<LintContext> Context(const Asked& asked, const place::Environment& env) {
+Result<LintContext> Context(const Asked& asked, const Environment& env) {
   LintContext context;
   if (asked.hardware != "none") {
     const bool here = asked.hardware == "auto" || asked.hardware == "here";
-    place::Hardware machine;
+    hardware::Hardware machine;
     if (here) {
-      place::HardwareOptions options;
+      hardware::HardwareOptions options;
       options.env = env;
-      machine = place::ScanHardware(options);
+      machine = hardware::ScanHardware(options);
     } else {
       Result<nlohmann::json> json = ReadJsonFile(asked.hardware);
       if (!json.ok()) return json.status().Context("--hardware");
-      Result<place::Hardware> read = place::HardwareFromJson(*json);
+      Result<hardware::Hardware> read = hardware::HardwareFromJson(*json);
       if (!read.ok()) return read.status().Context("--hardware " + asked.hardware);
       machine = std::move(*read);
     }
     for (auto [library, known] : {std::pair{&machine.nccl, &context.nccl}, std::pair{&machine.torch, &context.torch}}) {
       if (!here || !library->has_value()) continue;
-      Result<tune::KnownLibrary> names = tune::ReadKnownLibrary((*library)->path, (*library)->version);
+      Result<lint::KnownLibrary> names = lint::ReadKnownLibrary((*library)->path, (*library)->version);
       if (names.ok()) *known = std::move(*names);
     }
     // A laptop or login node says nothing about where the job will run.
@@ -90,7 +91,7 @@ Result<LintContext> Context(const Asked& asked, const place::Environment& env) {
   }
   for (auto [path, known] : {std::pair{&asked.nccl, &context.nccl}, std::pair{&asked.torch, &context.torch}}) {
     if (path->empty()) continue;
-    Result<tune::KnownLibrary> names = tune::ReadKnownLibrary(*path, "");
+    Result<lint::KnownLibrary> names = lint::ReadKnownLibrary(*path, "");
     if (!names.ok()) return names.status();
     *known = std::move(*names);
   }
@@ -104,7 +105,7 @@ void PrintFinding(const Finding& finding, bool colour) {
                                                                : "\x1b[1;36m";
   const std::string place =
       finding.line > 0 ? fmt::format("{}:{}:{}", finding.file, finding.line, finding.column) : finding.file;
-  fmt::print("{}: {}{}[{}]{}: {}\n", Printable(place, 4096), paint, tune::Name(finding.severity), finding.rule,
+  fmt::print("{}: {}{}[{}]{}: {}\n", Printable(place, 4096), paint, lint::Name(finding.severity), finding.rule,
              colour ? "\x1b[0m" : "", finding.what);
   fmt::print("    why: {}\n    fix: {}\n", finding.why, finding.fix);
 }
@@ -124,7 +125,7 @@ void PrintSummary(const std::vector<Finding>& findings, size_t sources, const Li
 }
 
 // nccl.conf of the user and of the machine: they set variables as the environment does.
-std::vector<std::string> ConfFiles(const place::Environment& env) {
+std::vector<std::string> ConfFiles(const Environment& env) {
   std::vector<std::string> files;
   if (auto named = env.find("NCCL_CONF_FILE"); named != env.end() && !named->second.empty()) {
     files.push_back(named->second);
@@ -185,21 +186,21 @@ int LintMain(int argc, char** argv) {
   if (!shown || !fails) return usage("--severity and --fail-on take note, warning or error", "");
   std::optional<FileType> as;
   if (!asked.as.empty()) {
-    as = tune::FileTypeFromName(asked.as);
+    as = lint::FileTypeFromName(asked.as);
     if (!as) {
       return usage(fmt::format("--as '{}': unknown", asked.as),
                    "env, shell, sbatch, manifest, dockerfile, markdown, nccl.conf, config or python");
     }
   }
 
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   Result<LintContext> context = Context(asked, env);
   if (!context.ok()) return Complain("lint", context.status());
   std::vector<Finding> findings;
   size_t sources = 0;
   if (asked.env) {
     ++sources;
-    for (Finding& finding : tune::LintEnvironment(env, *context)) {
+    for (Finding& finding : lint::LintEnvironment(env, *context)) {
       finding.file = "environment";
       findings.push_back(std::move(finding));
     }
@@ -209,7 +210,7 @@ int LintMain(int argc, char** argv) {
       Result<std::string> text = ReadFile(file, kLargest);
       if (!text.ok()) continue;
       ++sources;
-      Result<std::vector<Finding>> found = tune::LintText(*text, file, FileType::kConf, with_env);
+      Result<std::vector<Finding>> found = lint::LintText(*text, file, FileType::kConf, with_env);
       if (found.ok()) findings.insert(findings.end(), found->begin(), found->end());
     }
   }
@@ -221,7 +222,7 @@ int LintMain(int argc, char** argv) {
       continue;
     }
     const std::string name = file == "-" ? "<stdin>" : file;
-    const std::optional<FileType> type = as ? as : tune::Recognise(*text, file);
+    const std::optional<FileType> type = as ? as : lint::Recognise(*text, file);
     if (!type) {
       unreadable = std::max(
           unreadable,
@@ -232,7 +233,7 @@ int LintMain(int argc, char** argv) {
       continue;
     }
     ++sources;
-    Result<std::vector<Finding>> found = tune::LintText(*text, name, *type, *context);
+    Result<std::vector<Finding>> found = lint::LintText(*text, name, *type, *context);
     if (!found.ok()) {
       unreadable = std::max(unreadable, Complain("lint", found.status()));
       continue;
@@ -245,9 +246,9 @@ int LintMain(int argc, char** argv) {
   std::erase_if(findings, [&](const Finding& finding) { return finding.severity < *shown; });
   if (asked.json) {
     nlohmann::json document = {{"findings", nlohmann::json::array()}, {"sources", sources}};
-    for (const Finding& finding : findings) document["findings"].push_back(tune::ToJson(finding));
+    for (const Finding& finding : findings) document["findings"].push_back(lint::ToJson(finding));
     for (const Severity one : {Severity::kError, Severity::kWarning, Severity::kNote}) {
-      document["counts"][tune::Name(one)] = std::count_if(
+      document["counts"][lint::Name(one)] = std::count_if(
           findings.begin(), findings.end(), [&](const Finding& finding) { return finding.severity == one; });
     }
     if (context->nccl) document["nccl"] = {{"path", context->nccl->path}, {"version", context->nccl->version}};

@@ -63,7 +63,7 @@ Result<int> Act(launch::Prepared prepared) {
 }  // namespace
 
 int RunMain(int argc, char** argv) {
-  place::Environment env = place::CurrentEnvironment();
+  Environment env = CurrentEnvironment();
   auto flags = ParseRunFlags(argc, argv, env, ParseMode::kRun);
   if (!flags.ok()) {
     // The flags could not be read, so whether --json was one of them is judged by its mere presence.

@@ -36,8 +36,8 @@ FlagSpec SpecOf(const FlagRow& row) {
 const char* CommandName(ParseMode mode) { return mode == ParseMode::kRun ? "run" : "explain"; }
 
 // Variables first, for every flag the command line leaves out.
-Status ApplyVariables(const std::vector<const FlagRow*>& rows, const std::vector<bool>& given,
-                      const place::Environment& env, Draft* draft) {
+Status ApplyVariables(const std::vector<const FlagRow*>& rows, const std::vector<bool>& given, const Environment& env,
+                      Draft* draft) {
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i]->pet == nullptr || given[i]) continue;
     const auto found = env.find(rows[i]->pet);
@@ -114,7 +114,7 @@ Status CheckProgram(ParseMode mode, const launch::RunOptions& options) {
 }
 
 // What one flag means for another.
-Status Settle(ParseMode mode, const place::Environment& env, Draft* draft) {
+Status Settle(ParseMode mode, const Environment& env, Draft* draft) {
   launch::RunOptions& options = draft->flags.options;
   place::Flags& place = options.place;
 
@@ -280,7 +280,7 @@ Result<SplitLine> SplitRunFlags(const std::vector<FlagSpec>& own, const std::vec
   return line;
 }
 
-Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& env, ParseMode mode) {
+Result<RunFlags> ParseRunFlags(int argc, char** argv, const Environment& env, ParseMode mode) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const std::vector<const FlagRow*> rows = RowsFor(mode);
   std::vector<FlagSpec> specs;

@@ -42,7 +42,7 @@ struct RunFlags {
 };
 
 // `env` gives the PET_* defaults of torchrun's flags; the command line wins over them.
-Result<RunFlags> ParseRunFlags(int argc, char** argv, const place::Environment& env, ParseMode mode);
+Result<RunFlags> ParseRunFlags(int argc, char** argv, const Environment& env, ParseMode mode);
 
 // The command line of a command that takes run's flags beside its own: the own ones in the order written (index into
 // `own`, which win where names are equal), run's spelled out for ParseRunFlags, then what is no flag.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/own_program.h"
@@ -211,7 +212,7 @@ class Selftest {
   bool engine_ = false;
   bool torchless_ = false;  // this node's Python has no torch
   bool speaks_ = true;      // of many launchers on one console the first shows the results
-  place::Hardware here_;
+  hardware::Hardware here_;
   std::vector<Stage> stages_;
   std::string local_failure_, shown_;
   TimePoint shown_at_{};
@@ -410,7 +411,7 @@ int Selftest::Run() {
       script_, std::string_view(reinterpret_cast<const char*>(selftest_program), selftest_program_size));
   if (!written.ok()) return Fail(written, options_.json);
   engine_ = options_.backend == "engine";
-  here_ = place::ScanHardware({.env = place::CurrentEnvironment()});
+  here_ = hardware::ScanHardware({.env = CurrentEnvironment()});
   master_ = Master();
   struct sigaction action{};
   action.sa_handler = PassOn;
@@ -481,14 +482,14 @@ int SelftestMain(int argc, char** argv) {
     return 0;
   }
   // How many and where is for `lockstep run` to say: the same flags, the same answer.
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   std::vector<std::string> words = {"selftest"};
   words.insert(words.end(), options->run.begin(), options->run.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   auto flags = ParseRunFlags(static_cast<int>(words.size()), arguments.data(), env, ParseMode::kExplain);
   if (!flags.ok()) return Fail(flags.status(), json);
-  place::Environment seen = env;
+  Environment seen = env;
   if (!flags->options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = flags->options.gpus;
   const place::Machine machine = place::ReadMachine(seen);
   place::Placement placement = place::Resolve(env, flags->options.place, machine);

@@ -46,12 +46,12 @@ double BestBus(const Json& result) {
 }
 
 // One direction of all NVLinks of a GPU: 25 GB/s each from Volta to Hopper, 50 since Blackwell.
-double NvlinkGbytes(const place::GpuState& gpu) {
+double NvlinkGbytes(const hardware::GpuState& gpu) {
   const bool blackwell = gpu.compute_capability.starts_with("10.") || gpu.compute_capability.starts_with("12.");
   return gpu.nvlinks_active.value_or(0) * (blackwell ? 50.0 : 25.0);
 }
 
-double PcieGbytes(const place::GpuState& gpu) {
+double PcieGbytes(const hardware::GpuState& gpu) {
   const double per_lane[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
   const int gen = std::min(gpu.pcie_gen_max.value_or(gpu.pcie_gen.value_or(0)), 6);
   return gen > 0 ? per_lane[gen] * gpu.pcie_width.value_or(gpu.pcie_width_max.value_or(0)) : 0;
@@ -59,12 +59,12 @@ double PcieGbytes(const place::GpuState& gpu) {
 
 }  // namespace
 
-std::optional<LinkLimit> LimitOf(const place::Hardware& here, const Stage& stage, const std::string& master) {
+std::optional<LinkLimit> LimitOf(const hardware::Hardware& here, const Stage& stage, const std::string& master) {
   if (stage.ranks < 2) return std::nullopt;
   const bool nccl = Text(stage.result, "backend") == "nccl";
   if (stage.nnodes == 1) {
     if (!nccl || here.gpus.empty()) return std::nullopt;  // memory of the host: nobody says how fast
-    const place::GpuState& gpu = here.gpus[0];
+    const hardware::GpuState& gpu = here.gpus[0];
     if (const double speed = NvlinkGbytes(gpu); speed > 0) {
       return LinkLimit{speed, fmt::format("{} NVLinks of {}", *gpu.nvlinks_active, gpu.name)};
     }
@@ -77,14 +77,14 @@ std::optional<LinkLimit> LimitOf(const place::Hardware& here, const Stage& stage
   double gbit = 0;
   int ports = 0;
   if (nccl) {
-    for (const place::IbPort* port : tune::DataPorts(here)) {
+    for (const hardware::IbPort* port : tune::DataPorts(here)) {
       gbit += port->gbit.value_or(0);
       ++ports;
     }
   }
   if (gbit > 0)
     return LinkLimit{gbit / 8, fmt::format("{} RDMA port{}, {:g} Gb/s", ports, ports == 1 ? "" : "s", gbit)};
-  const place::Interface* route = master.empty() ? nullptr : place::RouteTo(here, master);
+  const hardware::Interface* route = master.empty() ? nullptr : hardware::RouteTo(here, master);
   if (route == nullptr || route->loopback || !route->gbit) return std::nullopt;
   return LinkLimit{*route->gbit / 8, fmt::format("{}, {:g} Gb/s", route->name, *route->gbit)};
 }

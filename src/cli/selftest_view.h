@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "place/hardware.h"
+#include "hardware/hardware.h"
 
 namespace lockstep::cli {
 
@@ -28,7 +28,7 @@ struct LinkLimit {
   std::string what;  // "eth0, 10 Gb/s"
 };
 // Nothing for loopback and where the speed is not known. `master`: numeric address the route leads to.
-std::optional<LinkLimit> LimitOf(const place::Hardware& here, const Stage& stage, const std::string& master);
+std::optional<LinkLimit> LimitOf(const hardware::Hardware& here, const Stage& stage, const std::string& master);
 
 // The verdict of the ranks' files in this folder: rank 0's word, else the lowest rank's.
 nlohmann::json ReadVerdict(const std::string& folder);

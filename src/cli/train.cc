@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/arguments.h"
+#include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/own_program.h"
 #include "base/status.h"
@@ -20,8 +21,8 @@
 #include "cli/commands.h"
 #include "cli/key_flag.h"
 #include "cli/run_flags.h"
+#include "hardware/cpu_share.h"
 #include "launch/capture.h"
-#include "place/cpu_share.h"
 #include "place/machine.h"
 #include "place/placement.h"
 
@@ -127,7 +128,7 @@ std::string MeantKey(const std::string& recipe, const std::string& flag, const s
   const Result<std::string> engine = FindEngine();
   if (!engine.ok() || !CheckEngine(*engine).ok()) return "";
   std::vector<std::string> env;
-  for (const auto& [name, text] : place::CurrentEnvironment()) env.push_back(name + "=" + text);
+  for (const auto& [name, text] : CurrentEnvironment()) env.push_back(name + "=" + text);
   const auto told = launch::Capture({*engine, "config", recipe, "--json"}, env, std::chrono::seconds(10));
   if (!told.ok() || told->exit.code != 0) return "";
   const auto document = nlohmann::ordered_json::parse(told->out, nullptr, /*allow_exceptions=*/false);
@@ -192,10 +193,10 @@ int TrainMain(int argc, char** argv) {
   Result<std::string> engine = FindEngine();
   if (!engine.ok()) return Fail("train", engine.status());
   if (Status status = CheckEngine(*engine); !status.ok()) return Fail("train", status);
-  place::LetWaitingThreadsSleep();  // of the ranks
+  hardware::LetWaitingThreadsSleep();  // of the ranks
   std::vector<std::string> run = {"run"};
   run.insert(run.end(), line->run.begin(), line->run.end());
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   if (!Says(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !Says(line->engine, "--smoke")) {
     // Where the platform starts one process per rank, or says how many, it has the word.
     const place::Machine machine = place::ReadMachine(env);
@@ -217,7 +218,7 @@ int EngineMain(int argc, char** argv) {
   Result<std::string> engine = FindEngine();
   if (!engine.ok()) return Fail(command, engine.status());
   if (Status status = CheckEngine(*engine); !status.ok()) return Fail(command, status);
-  place::LetWaitingThreadsSleep();
+  hardware::LetWaitingThreadsSleep();
   std::vector<char*> arguments = {engine->data()};
   arguments.insert(arguments.end(), argv, argv + argc);
   arguments.push_back(nullptr);

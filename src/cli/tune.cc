@@ -5,13 +5,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/files.h"
 #include "base/sockets.h"
 #include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "hardware/hardware.h"
 #include "launch/worker_env.h"
-#include "place/hardware.h"
 #include "place/machine.h"
 #include "tune/settings.h"
 
@@ -32,7 +33,7 @@ struct Options {
   bool print_env = false, json = false;
 };
 
-Result<place::Hardware> FromFile(const std::string& path) {
+Result<hardware::Hardware> FromFile(const std::string& path) {
   auto text = ReadFile(path);
   if (!text.ok()) return text.status().Context("--hardware").WithCode(Code::kUsage);
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
@@ -40,7 +41,7 @@ Result<place::Hardware> FromFile(const std::string& path) {
     return Status(Code::kUsage, fmt::format("--hardware {}: not JSON", path),
                   "lockstep doctor hardware --json writes such a file");
   }
-  auto here = place::HardwareFromJson(json);
+  auto here = hardware::HardwareFromJson(json);
   if (!here.ok()) return here.status().Context("--hardware " + path).WithCode(Code::kUsage);
   return here;
 }
@@ -58,17 +59,17 @@ Result<std::vector<std::string>> Addresses(const std::vector<std::string>& hosts
 }
 
 int Tune(const Options& options) {
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   const bool foreign = !options.hardware.empty();
   auto peers = Addresses(options.peers);
   if (!peers.ok()) return Complain("tune", peers.status());
-  place::Hardware here;
+  hardware::Hardware here;
   if (foreign) {
     auto read = FromFile(options.hardware);
     if (!read.ok()) return Complain("tune", read.status());
     here = std::move(*read);
   } else {
-    here = place::ScanHardware({.env = env});
+    here = hardware::ScanHardware({.env = env});
   }
   tune::JobShape job;
   job.peers = std::move(*peers);
@@ -85,7 +86,7 @@ int Tune(const Options& options) {
     job.own_addresses = std::move(own);
   }
   // Another machine's settings are not in this shell.
-  place::Environment user = foreign ? place::Environment() : tune::ConfFileSettings(env);
+  Environment user = foreign ? Environment() : tune::ConfFileSettings(env);
   if (!foreign) {
     for (const auto& [name, value] : env) user[name] = value;
   }

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Get(const place::Environment& env, const std::string& name) {
+std::string Get(const Environment& env, const std::string& name) {
   const auto found = env.find(name);
   return found == env.end() ? "" : found->second;
 }
@@ -34,7 +34,7 @@ bool IsExecutableFile(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-std::string Absolute(const std::string& path, const place::Environment& env) {
+std::string Absolute(const std::string& path, const Environment& env) {
   std::string full = path;
   if (full == "~" || full.starts_with("~/")) full = Get(env, "HOME") + full.substr(1);
   std::error_code error;
@@ -59,7 +59,7 @@ bool OfTheShell(const std::string& name) {
   return of_the_shell.contains(name) || name.starts_with("BASH_FUNC_") || name.find('%') != std::string::npos;
 }
 
-EnvChanges Difference(const place::Environment& before, const place::Environment& after) {
+EnvChanges Difference(const Environment& before, const Environment& after) {
   EnvChanges changes;
   for (const auto& [name, value] : after) {
     if (OfTheShell(name)) continue;
@@ -72,8 +72,8 @@ EnvChanges Difference(const place::Environment& before, const place::Environment
   return changes;
 }
 
-place::Environment ParseEnviron(const std::string& text) {
-  place::Environment env;
+Environment ParseEnviron(const std::string& text) {
+  Environment env;
   for (const std::string& entry : Split(text, '\0')) {
     const size_t equals = entry.find('=');
     if (equals != std::string::npos && equals > 0) env[entry.substr(0, equals)] = entry.substr(equals + 1);
@@ -91,14 +91,14 @@ std::string LastLines(const std::string& text) {
 }
 
 struct ShellRun {
-  place::Environment env;
+  Environment env;
   std::string said;  // what it printed on both streams
   int code = 0;
 };
 
 // Runs `script` and takes the environment it leaves. Its own output goes to stderr; the environment is read from the
 // kernel by a child that inherits it, because `env -0` is not everywhere.
-Result<ShellRun> RunShell(std::vector<std::string> shell, const std::string& script, const place::Environment& env,
+Result<ShellRun> RunShell(std::vector<std::string> shell, const std::string& script, const Environment& env,
                           std::chrono::milliseconds limit) {
   shell.push_back("exec 3>&1 1>&2\n" + script +
                   "\nlockstep_code=$?\ncommand -p cat /proc/self/environ >&3\nexit $lockstep_code");
@@ -113,7 +113,7 @@ Result<ShellRun> RunShell(std::vector<std::string> shell, const std::string& scr
 }
 
 // Folders conda may be installed in, best evidence first.
-std::vector<std::string> CondaRoots(const place::Environment& env) {
+std::vector<std::string> CondaRoots(const Environment& env) {
   std::vector<std::string> roots;
   const auto add = [&](const std::string& path) {
     if (!path.empty() && std::find(roots.begin(), roots.end(), path) == roots.end()) roots.push_back(path);
@@ -139,7 +139,7 @@ std::vector<std::string> CondaRoots(const place::Environment& env) {
 bool IsCondaEnvironment(const std::string& path) { return IsDirectory(path + "/conda-meta"); }
 
 // Every environment that can be found, by name.
-std::vector<std::pair<std::string, std::string>> CondaEnvironments(const place::Environment& env) {
+std::vector<std::pair<std::string, std::string>> CondaEnvironments(const Environment& env) {
   std::vector<std::pair<std::string, std::string>> found;
   const auto add = [&](const std::string& name, const std::string& path) {
     if (!name.empty() && IsCondaEnvironment(path)) found.emplace_back(name, path);
@@ -168,7 +168,7 @@ std::vector<std::pair<std::string, std::string>> CondaEnvironments(const place::
   return found;
 }
 
-Result<std::string> FindConda(const std::string& wanted, const place::Environment& env) {
+Result<std::string> FindConda(const std::string& wanted, const Environment& env) {
   if (wanted.find('/') != std::string::npos || wanted.starts_with("~")) {
     const std::string path = Absolute(wanted, env);
     if (IsCondaEnvironment(path)) return path;
@@ -223,7 +223,7 @@ Status AddCondaVariables(const std::string& prefix, EnvChanges* changes) {
 
 }  // namespace
 
-place::Environment Apply(place::Environment env, const EnvChanges& changes) {
+Environment Apply(Environment env, const EnvChanges& changes) {
   for (const auto& [name, value] : changes) {
     if (value) {
       env[name] = *value;
@@ -234,7 +234,7 @@ place::Environment Apply(place::Environment env, const EnvChanges& changes) {
   return env;
 }
 
-std::vector<std::string> ToStrings(const place::Environment& env) {
+std::vector<std::string> ToStrings(const Environment& env) {
   std::vector<std::string> out;
   for (const auto& [name, value] : env) out.push_back(fmt::format("{}={}", name, value));
   return out;
@@ -249,7 +249,7 @@ std::string FindExecutable(const std::string& name, const std::string& path) {
   return "";
 }
 
-Result<Activation> ActivateVenv(const std::string& path, const place::Environment& env) {
+Result<Activation> ActivateVenv(const std::string& path, const Environment& env) {
   Activation out;
   out.prefix = Absolute(path, env);
   const std::string python = out.prefix + "/bin/python";
@@ -277,7 +277,7 @@ Result<Activation> ActivateVenv(const std::string& path, const place::Environmen
   return out;
 }
 
-Result<Activation> ActivateConda(const std::string& name_or_path, const place::Environment& env,
+Result<Activation> ActivateConda(const std::string& name_or_path, const Environment& env,
                                  std::chrono::milliseconds limit) {
   const Result<std::string> prefix = FindConda(name_or_path, env);
   if (!prefix.ok()) return prefix.status();
@@ -318,7 +318,7 @@ Result<Activation> ActivateConda(const std::string& name_or_path, const place::E
     }
   }
   if (source.empty()) return out;
-  const place::Environment before = Apply(env, out.env);
+  const Environment before = Apply(env, out.env);
   // conda sources them in the user's shell, which is bash nearly everywhere.
   std::string shell = FindExecutable("bash", Get(before, "PATH"));
   if (shell.empty()) shell = "/bin/sh";
@@ -332,7 +332,7 @@ Result<Activation> ActivateConda(const std::string& name_or_path, const place::E
   return out;
 }
 
-Result<Activation> LoadModules(const std::vector<std::string>& names, const place::Environment& env,
+Result<Activation> LoadModules(const std::vector<std::string>& names, const Environment& env,
                                std::chrono::milliseconds limit) {
   const std::string wanted = Join(names, ", ");
   const std::string bash = FindExecutable("bash", Get(env, "PATH") + ":/bin:/usr/bin");

@@ -21,19 +21,19 @@ struct Activation {
 
 inline constexpr std::chrono::seconds kShellLimit{20};
 
-Result<Activation> ActivateVenv(const std::string& path, const place::Environment& env);
+Result<Activation> ActivateVenv(const std::string& path, const Environment& env);
 
 // A name, looked up where conda keeps environments, or a path.
-Result<Activation> ActivateConda(const std::string& name_or_path, const place::Environment& env,
+Result<Activation> ActivateConda(const std::string& name_or_path, const Environment& env,
                                  std::chrono::milliseconds limit = kShellLimit);
 
-Result<Activation> LoadModules(const std::vector<std::string>& names, const place::Environment& env,
+Result<Activation> LoadModules(const std::vector<std::string>& names, const Environment& env,
                                std::chrono::milliseconds limit = kShellLimit);
 
 // `env` with the changes applied.
-place::Environment Apply(place::Environment env, const EnvChanges& changes);
+Environment Apply(Environment env, const EnvChanges& changes);
 // NAME=VALUE strings.
-std::vector<std::string> ToStrings(const place::Environment& env);
+std::vector<std::string> ToStrings(const Environment& env);
 // The full path of an executable found in `path` (a PATH value), or empty. A name with a slash is taken as it is.
 std::string FindExecutable(const std::string& name, const std::string& path);
 

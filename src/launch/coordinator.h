@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "diagnose/diagnosis.h"
-#include "diagnose/hang.h"
+#include "hang/hang.h"
 #include "launch/connection.h"
 #include "launch/member.h"
 #include "launch/messages.h"
@@ -63,7 +63,7 @@ class Coordinator {
     std::function<void(const char* type, Json fields)> record;
     std::function<void(const Outcome&)> finished;  // once; every agent has been told
     // Keeps what an inspection found; returns the folder it lies in.
-    std::function<std::string(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks)> keep;
+    std::function<std::string(const Json& hang, const std::vector<hang::ProcessStacks>& stacks)> keep;
   };
 
   Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events);
@@ -192,16 +192,16 @@ class Coordinator {
     bool keep = false;
     TimePoint until{};
     std::set<int> missing;  // seats that have not answered
-    std::vector<diagnose::ProcessStacks> found;
+    std::vector<hang::ProcessStacks> found;
     std::map<int, std::string> collectives;
     std::string ras;
     std::vector<std::function<void(const Json&)>> replies;
   };
   struct Stall {
     std::string why;
-    diagnose::HangVerdict verdict;
-    std::vector<diagnose::ProcessStacks> stacks;
-    diagnose::HangFacts facts;
+    hang::HangVerdict verdict;
+    std::vector<hang::ProcessStacks> stacks;
+    hang::HangFacts facts;
     std::string folder;
   };
   StallJudge judge_;

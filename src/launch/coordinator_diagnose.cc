@@ -102,7 +102,7 @@ std::string Coordinator::NodeName(int node) const {
 // What the launcher saw itself needs no search.
 Diagnosis Coordinator::StallDiagnosis() const {
   Diagnosis found;
-  const diagnose::HangVerdict& verdict = stall_->verdict;
+  const hang::HangVerdict& verdict = stall_->verdict;
   found.verdict = diagnose::Verdict::kFailure;
   found.signature = "stalled";
   found.cause = fmt::format("{}: {}", stall_->why, verdict.summary);
@@ -110,7 +110,7 @@ Diagnosis Coordinator::StallDiagnosis() const {
   found.restart = diagnose::Restart::kYes;
   found.confidence = verdict.confidence;
   if (!verdict.odd.empty()) found.rank = verdict.odd.front();
-  for (const diagnose::Place& place : verdict.places) {
+  for (const hang::Place& place : verdict.places) {
     const bool odd = std::find(verdict.odd.begin(), verdict.odd.end(), place.rank) != verdict.odd.end();
     if (place.rank == found.rank) {
       found.node = NodeName(place.node);

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "diagnose/movement.h"
+#include "hang/movement.h"
 #include "launch/coordinator.h"
 
 namespace lockstep::launch {
@@ -17,8 +17,8 @@ constexpr Millis kMargin{5000};  // for the answer to arrive
 constexpr Millis kEcho{2000};    // what a rank was asked to write may come a little later
 
 // Ranks whose Python stack could not be read although they run Python.
-bool Blind(const std::vector<diagnose::ProcessStacks>& ranks) {
-  return std::any_of(ranks.begin(), ranks.end(), [](const diagnose::ProcessStacks& process) {
+bool Blind(const std::vector<hang::ProcessStacks>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [](const hang::ProcessStacks& process) {
     const bool python = process.command.find("python") != std::string::npos;
     const bool seen = std::any_of(process.threads.begin(), process.threads.end(),
                                   [](const auto& thread) { return !thread.python.empty(); });
@@ -78,7 +78,7 @@ void Coordinator::OnStacks(int index, const message::Stacks& stacks) {
   inspection_.missing.erase(index);
   const std::string host = seats_.count(index) != 0 ? seats_[index].member.host : "";
   for (const Json& row : stacks.ranks) {
-    diagnose::ProcessStacks process = diagnose::StacksFromJson(row);
+    hang::ProcessStacks process = hang::StacksFromJson(row);
     process.host = host;
     inspection_.found.push_back(std::move(process));
   }
@@ -107,11 +107,11 @@ void Coordinator::FinishInspection() {
   }
   std::sort(inspection_.found.begin(), inspection_.found.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  diagnose::HangFacts facts;
+  hang::HangFacts facts;
   facts.steps = judge_.steps();
   facts.collective = inspection_.collectives;
   for (const RankExit& exit : exits_) facts.ended[exit.rank] = exit.Describe();
-  diagnose::HangVerdict verdict = diagnose::JudgeHang(inspection_.found, facts);
+  hang::HangVerdict verdict = hang::JudgeHang(inspection_.found, facts);
   const StallJudge::Verdict quiet = judge_.Check(Now());
   if (for_stall && !judge_.progressed()) {
     verdict.advice += fmt::format("{}no step was seen so far: if it was still starting, give a longer --stall-timeout",
@@ -132,7 +132,7 @@ void Coordinator::FinishInspection() {
   hang["usual_seconds"] = judge_.usual() ? Json(*judge_.usual()) : Json();
   const std::string folder = keep && events_.keep ? events_.keep(hang, inspection_.found) : "";
   Json prints = Json::array();
-  for (const auto& process : inspection_.found) prints.push_back(diagnose::ToJson(diagnose::PrintOf(process)));
+  for (const auto& process : inspection_.found) prints.push_back(hang::ToJson(hang::PrintOf(process)));
   for (const auto& reply : replies) {
     reply({{"type", "hang"}, {"hang", hang}, {"prints", prints}, {"folder", folder}});
   }
@@ -154,13 +154,13 @@ void Coordinator::FinishInspection() {
 
 void Coordinator::LookAgain() {
   bool more = false;
-  for (diagnose::ProcessStacks& process : stall_->stacks) {
+  for (hang::ProcessStacks& process : stall_->stacks) {
     const bool seen = std::any_of(process.threads.begin(), process.threads.end(),
                                   [](const auto& thread) { return !thread.python.empty(); });
     if (seen) continue;
     for (const RankExit& exit : exits_) {
       if (exit.rank != process.rank) continue;
-      auto threads = diagnose::ParseFaulthandler(exit.tail);
+      auto threads = hang::ParseFaulthandler(exit.tail);
       if (threads.empty()) continue;
       if (process.threads.empty()) process.threads.emplace_back();
       process.threads.front().python = threads.front().python;
@@ -170,7 +170,7 @@ void Coordinator::LookAgain() {
     }
   }
   if (!more) return;
-  stall_->verdict = diagnose::JudgeHang(stall_->stacks, stall_->facts);
+  stall_->verdict = hang::JudgeHang(stall_->stacks, stall_->facts);
   events_.say(fmt::format("Python's own stacks say: {}", stall_->verdict.summary));
 }
 

@@ -28,7 +28,7 @@ constexpr const char* kDropped[] = {"SLURM_NTASKS",          "SLURM_NPROCS",
                                     "SLURM_GPU_BIND",        "SLURM_THREADS_PER_CORE"};
 
 // What every node can give its launcher: the smallest count of SLURM's list ("32(x2),16"); 0: SLURM does not tell.
-Result<int> CpusPerLauncher(const place::Environment& env) {
+Result<int> CpusPerLauncher(const Environment& env) {
   constexpr char kVariable[] = "SLURM_JOB_CPUS_PER_NODE";
   const auto list = env.find(kVariable);
   if (list == env.end() || list->second.empty()) return 0;

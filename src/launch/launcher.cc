@@ -63,7 +63,7 @@ class Launcher {
   void WatchControl();
   void OnSignal(int signal);
   void OnFinished(const Outcome& outcome);
-  std::string KeepHang(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks);
+  std::string KeepHang(const Json& hang, const std::vector<hang::ProcessStacks>& stacks);
   void Exit(int code) {
     exit_code_ = code;
     loop_.Quit();
@@ -358,7 +358,7 @@ void Launcher::WatchControl() {
   });
 }
 
-std::string Launcher::KeepHang(const Json& hang, const std::vector<diagnose::ProcessStacks>& stacks) {
+std::string Launcher::KeepHang(const Json& hang, const std::vector<hang::ProcessStacks>& stacks) {
   const time_t now = static_cast<time_t>(UnixSeconds());
   tm local{};
   char stamp[32] = {};
@@ -368,8 +368,8 @@ std::string Launcher::KeepHang(const Json& hang, const std::vector<diagnose::Pro
   Json whole = hang;
   whole["stacks"] = Json::array();
   for (const auto& process : stacks) {
-    whole["stacks"].push_back(diagnose::ToJson(process));
-    (void)WriteFileAtomic(fmt::format("{}/rank-{}.txt", folder, process.rank), diagnose::StacksText(process), 0644,
+    whole["stacks"].push_back(hang::ToJson(process));
+    (void)WriteFileAtomic(fmt::format("{}/rank-{}.txt", folder, process.rank), hang::StacksText(process), 0644,
                           Durability::kProcess);
   }
   (void)WriteFileAtomic(folder + "/hang.json", whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", 0644,

@@ -159,7 +159,7 @@ struct Pulse {
 struct Stacks {
   static constexpr const char* kType = "stacks";
   int64_t id = 0;
-  std::vector<Json> ranks;  // diagnose::ProcessStacks
+  std::vector<Json> ranks;  // hang::ProcessStacks
   std::map<int, std::string> collectives;
   std::string ras, error;
   LOCKSTEP_FIELDS(visit("id", self.id), visit("ranks", self.ranks), visit("collectives", self.collectives),

@@ -16,11 +16,10 @@
 namespace lockstep::launch {
 
 struct LaunchPlan {
-  LaunchPlan(RunOptions asked, place::Environment environment)
-      : options(std::move(asked)), env(std::move(environment)) {}
+  LaunchPlan(RunOptions asked, Environment environment) : options(std::move(asked)), env(std::move(environment)) {}
 
   const RunOptions options;  // what was asked; nothing that is resolved is written into it
-  const place::Environment env;
+  const Environment env;
   place::Placement placement;
   Program program;
   Status program_error;  // why there is no program; a launch ends there, a preflight reports it

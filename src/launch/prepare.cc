@@ -21,7 +21,7 @@ namespace {
 constexpr std::pair<int, int> kFirstTorchWithoutOldNames{2, 10};
 
 // A launcher that another one started through srun is told how many ranks each node gets; one count stands for all.
-Result<std::vector<int>> FanOutCounts(const place::Environment& env) {
+Result<std::vector<int>> FanOutCounts(const Environment& env) {
   std::vector<int> counts;
   const auto list = env.find(kCountsVariable);
   if (list == env.end()) return counts;
@@ -40,7 +40,7 @@ Result<std::vector<int>> FanOutCounts(const place::Environment& env) {
 }
 
 // Which of the counts is this node's.
-Result<size_t> NodeIndex(const place::Environment& env) {
+Result<size_t> NodeIndex(const Environment& env) {
   const auto node = env.find("SLURM_NODEID");
   if (node == env.end()) return size_t{0};
   const auto index = ParseDigits<size_t>(node->second);
@@ -137,8 +137,7 @@ Result<Action> ChooseAction(const LaunchPlan& plan, Purpose purpose) {
   return Action::kLaunch;
 }
 
-Result<Prepared> Prepare(RunOptions asked, place::Environment env, Purpose purpose,
-                         const place::MachineOptions& machine) {
+Result<Prepared> Prepare(RunOptions asked, Environment env, Purpose purpose, const place::MachineOptions& machine) {
   LaunchPlan plan(std::move(asked), std::move(env));
   const Status placed = Place(&plan, machine);
   if (purpose == Purpose::kExplain) {

@@ -2,7 +2,7 @@
 // thing the command does next. run, explain, env and doctor preflight all prepare here, so that what is explained or
 // checked is what would be run. Main thread (a shell may be asked what an environment sets); starts and prints nothing.
 //
-//   Result<Prepared> prepared = Prepare(flags.options, place::CurrentEnvironment(), Purpose::kRun);
+//   Result<Prepared> prepared = Prepare(flags.options, CurrentEnvironment(), Purpose::kRun);
 //   if (!prepared.ok()) return Fail(prepared.status());
 //   switch (prepared->action) { ... }
 #pragma once
@@ -32,8 +32,7 @@ struct Prepared {
   Action action = Action::kDescribe;
 };
 
-Result<Prepared> Prepare(RunOptions asked, place::Environment env, Purpose purpose,
-                         const place::MachineOptions& machine = {});
+Result<Prepared> Prepare(RunOptions asked, Environment env, Purpose purpose, const place::MachineOptions& machine = {});
 
 // The last step of Prepare: a pure function of a plan whose placement is known.
 Result<Action> ChooseAction(const LaunchPlan& plan, Purpose purpose);

@@ -12,10 +12,10 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "hardware/python_packages.h"
 #include "launch/activation.h"
 #include "launch/capture.h"
 #include "launch/worker_env.h"
-#include "place/python_packages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr char kRunPath[] =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
-std::string Get(const place::Environment& env, const std::string& name) {
+std::string Get(const Environment& env, const std::string& name) {
   const auto found = env.find(name);
   return found == env.end() ? "" : found->second;
 }
@@ -115,7 +115,7 @@ Status CheckReadable(const std::string& path, const RunOptions& options) {
 }
 
 // `python -m pkg.py` runs module `py` of package `pkg`, if there is one.
-bool IsModuleHere(const std::string& name, const std::string& workdir, const place::Environment& env) {
+bool IsModuleHere(const std::string& name, const std::string& workdir, const Environment& env) {
   std::string path = name;
   std::replace(path.begin(), path.end(), '.', '/');
   std::vector<std::string> folders = Split(Get(env, "PYTHONPATH"), ':');
@@ -126,7 +126,7 @@ bool IsModuleHere(const std::string& name, const std::string& workdir, const pla
   });
 }
 
-Status CheckModule(const RunOptions& options, const std::string& workdir, const place::Environment& env) {
+Status CheckModule(const RunOptions& options, const std::string& workdir, const Environment& env) {
   const Kind kind = KindOf(FromWorkdir(options.program, workdir));
   if (!options.program.ends_with(".py") || kind == Kind::kMissing || kind == Kind::kFolder) return Status::Ok();
   if (IsModuleHere(options.program, workdir, env)) return Status::Ok();
@@ -147,7 +147,7 @@ struct Interpreter {
   std::string source;  // where it comes from, in words
 };
 
-Result<Interpreter> FindInterpreter(const place::Environment& env, const Activation* activation, Program* program) {
+Result<Interpreter> FindInterpreter(const Environment& env, const Activation* activation, Program* program) {
   const std::string path = Get(env, "PATH");
   if (activation != nullptr) {
     for (const char* name : {"/bin/python", "/bin/python3"}) {
@@ -163,7 +163,7 @@ Result<Interpreter> FindInterpreter(const place::Environment& env, const Activat
     return Status(Code::kEnvironment, fmt::format("PYTHON_EXEC={}: no such executable", Printable(named)),
                   "correct or unset PYTHON_EXEC");
   }
-  for (const std::string& name : place::ActiveEnvironments(env)) {
+  for (const std::string& name : hardware::ActiveEnvironments(env)) {
     const std::string python = FindExecutable(Get(env, name) + "/bin/python", "");
     if (!python.empty()) return Interpreter{python, name};
     program->notes.push_back(fmt::format("{}={} has no bin/python: ignored", name, Printable(Get(env, name))));
@@ -177,7 +177,7 @@ Result<Interpreter> FindInterpreter(const place::Environment& env, const Activat
 }
 
 // A copied or half-removed environment has a python that does not start: say so before 8 ranks do.
-Status CheckRuns(const Interpreter& interpreter, const place::Environment& env) {
+Status CheckRuns(const Interpreter& interpreter, const Environment& env) {
   const Result<Captured> result = Capture({interpreter.path, "-I", "-S", "-c", ""}, ToStrings(env), kShellLimit);
   if (!result.ok()) {
     return result.status()
@@ -219,7 +219,7 @@ Status CheckFirstLine(const std::string& path) {
   return Status::Ok();
 }
 
-Status ResolveDirect(const RunOptions& options, const place::Environment& env, Program* program) {
+Status ResolveDirect(const RunOptions& options, const Environment& env, Program* program) {
   const bool named = options.program.find('/') == std::string::npos;
   const std::string found = named ? FindExecutable(options.program, Get(env, "PATH"))
                                   : FindExecutable(FromWorkdir(options.program, program->workdir), "");
@@ -244,11 +244,11 @@ Status ResolveDirect(const RunOptions& options, const place::Environment& env, P
 
 }  // namespace
 
-Result<Program> ResolveProgram(const RunOptions& options, const place::Environment& env) {
+Result<Program> ResolveProgram(const RunOptions& options, const Environment& env) {
   Program program;
   LOCKSTEP_RETURN_IF_ERROR(CheckWorkdir(options, &program));
 
-  place::Environment worker = env;
+  Environment worker = env;
   std::optional<Activation> activation;
   if (!options.modules.empty()) {
     Result<Activation> modules = LoadModules(options.modules, worker);

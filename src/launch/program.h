@@ -33,6 +33,6 @@ struct Program {
 // The interpreter: of --venv or --conda; else PYTHON_EXEC (as torchrun); else of the active environment (VIRTUAL_ENV,
 // CONDA_PREFIX; of both the one that comes first in PATH); else python3 or python in PATH. Without a program the
 // interpreter alone: what a check of the node asks for.
-Result<Program> ResolveProgram(const RunOptions& options, const place::Environment& env);
+Result<Program> ResolveProgram(const RunOptions& options, const Environment& env);
 
 }  // namespace lockstep::launch

@@ -15,8 +15,8 @@
 #include "base/files.h"
 #include "base/quiet_thread.h"
 #include "base/text.h"
-#include "diagnose/flight.h"
-#include "diagnose/stacks.h"
+#include "hang/flight.h"
+#include "hang/stacks.h"
 #include "record/metrics.h"
 
 namespace lockstep::launch {
@@ -98,8 +98,8 @@ RankPulse Look(const logs::LogPump& pump, int attempt, Followed* of) {
 }
 
 // Everything fits into one message: what tells least goes first.
-void Shrink(std::vector<diagnose::ProcessStacks>* ranks, int level) {
-  for (diagnose::ProcessStacks& process : *ranks) {
+void Shrink(std::vector<hang::ProcessStacks>* ranks, int level) {
+  for (hang::ProcessStacks& process : *ranks) {
     for (auto& thread : process.threads) {
       thread.kernel.resize(std::min<size_t>(thread.kernel.size(), 6));
       if (!thread.main) thread.native.resize(std::min<size_t>(thread.native.size(), level > 0 ? 4 : 24));
@@ -216,8 +216,8 @@ void RankWatch::Ended(int rank) {
 }
 
 void RankWatch::Collect(const message::StacksQuestion& question) {
-  std::vector<diagnose::StackTarget> targets;
-  std::vector<diagnose::FlightSource> flights;
+  std::vector<hang::StackTarget> targets;
+  std::vector<hang::FlightSource> flights;
   {
     std::lock_guard lock(shared_->mutex);
     for (const Rank& rank : shared_->ranks) {
@@ -226,7 +226,7 @@ void RankWatch::Collect(const message::StacksQuestion& question) {
       if (!rank.flight.empty()) flights.push_back({rank.rank, rank.pid, rank.flight});
     }
   }
-  diagnose::StackOptions options;
+  hang::StackOptions options;
   options.pause = question.pause;
   options.all = question.limit;
   StartQuietThread([shared = shared_, targets, flights, options, id = question.id] {
@@ -234,15 +234,15 @@ void RankWatch::Collect(const message::StacksQuestion& question) {
     answer.id = id;
     shared->TellNow();
     try {
-      std::vector<diagnose::ProcessStacks> found = diagnose::CollectStacks(targets, options);
+      std::vector<hang::ProcessStacks> found = hang::CollectStacks(targets, options);
       for (int level = 0; level < 3; ++level) {
         Shrink(&found, level);
         answer.ranks.clear();
-        for (const auto& process : found) answer.ranks.push_back(diagnose::ToJson(process));
+        for (const auto& process : found) answer.ranks.push_back(hang::ToJson(process));
         if (ToJsonLine(ToJson(answer)).size() < kMessageLimit) break;
       }
-      for (const auto& [rank, words] : diagnose::LastCollectives(flights)) answer.collectives[rank] = words;
-      answer.ras = diagnose::AskRas();
+      for (const auto& [rank, words] : hang::LastCollectives(flights)) answer.collectives[rank] = words;
+      answer.ras = hang::AskRas();
     } catch (const std::exception& error) {
       answer.error = error.what();
     }

@@ -8,15 +8,15 @@ namespace lockstep::launch {
 namespace {
 
 // torchrun's own switch, from the environment the workers will have.
-bool Unshared(const RunOptions& options, const Program& program, const place::Environment& env) {
-  const place::Environment seen = RankEnvironment(env, program.env, options);
+bool Unshared(const RunOptions& options, const Program& program, const Environment& env) {
+  const Environment seen = RankEnvironment(env, program.env, options);
   const auto value = seen.find("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   return value != seen.end() && value->second == "1";
 }
 
 }  // namespace
 
-StoreChoice ChooseStore(const RunOptions& options, const Program& program, const place::Environment& env,
+StoreChoice ChooseStore(const RunOptions& options, const Program& program, const Environment& env,
                         const std::optional<std::pair<int, int>>& torch) {
   if (options.agent_store == AgentStore::kOn) return {true, "--agent-store on"};
   if (options.agent_store == AgentStore::kOff) return {false, "--agent-store off"};

@@ -21,7 +21,7 @@ struct StoreChoice {
 };
 
 // `torch` is the version the program's interpreter would import; nothing: none was found.
-StoreChoice ChooseStore(const RunOptions& options, const Program& program, const place::Environment& env,
+StoreChoice ChooseStore(const RunOptions& options, const Program& program, const Environment& env,
                         const std::optional<std::pair<int, int>>& torch);
 
 }  // namespace lockstep::launch

@@ -9,10 +9,10 @@
 
 #include "base/sockets.h"
 #include "base/text.h"
+#include "hardware/gpus.h"
+#include "hardware/sys_tree.h"
 #include "launch/worker_env.h"
-#include "place/gpus.h"
-#include "place/sys_tree.h"
-#include "tune/lint.h"
+#include "lint/lint.h"
 
 namespace lockstep::launch {
 namespace {
@@ -37,7 +37,7 @@ std::string MasterHost(const LaunchPlan& plan) {
 }
 
 // Variables lint has an opinion about.
-bool HasSettings(const place::Environment& env) {
+bool HasSettings(const Environment& env) {
   return std::any_of(env.begin(), env.end(), [](const auto& entry) {
     for (const char* prefix : {"NCCL_", "TORCH_", "GLOO_", "PYTORCH_", "UCX_", "FI_", "CUDA_", "DEEPSPEED_"}) {
       if (entry.first.starts_with(prefix)) return true;
@@ -47,30 +47,30 @@ bool HasSettings(const place::Environment& env) {
 }
 
 // At most three lines about mistakes in the job's environment.
-std::vector<std::string> Lint(const place::Environment& env, const place::Hardware& here) {
+std::vector<std::string> Lint(const Environment& env, const hardware::Hardware& here) {
   if (!HasSettings(env)) return {};
-  tune::LintContext context;
+  lint::LintContext context;
   if (!here.gpus.empty() || !here.ib.empty()) context.hardware = here;
-  const auto known = [](const std::optional<place::Library>& library) -> std::optional<tune::KnownLibrary> {
+  const auto known = [](const std::optional<hardware::Library>& library) -> std::optional<lint::KnownLibrary> {
     if (!library || library->path.empty()) return std::nullopt;
-    auto read = tune::ReadKnownLibrary(library->path, library->version);
+    auto read = lint::ReadKnownLibrary(library->path, library->version);
     return read.ok() ? std::optional(std::move(*read)) : std::nullopt;
   };
   context.nccl = known(here.nccl);
   context.torch = known(here.torch);
-  const std::vector<tune::Finding> all = tune::LintEnvironment(env, context);
-  std::vector<tune::Finding> findings;
-  for (const tune::Severity severity : {tune::Severity::kError, tune::Severity::kWarning}) {
+  const std::vector<lint::Finding> all = lint::LintEnvironment(env, context);
+  std::vector<lint::Finding> findings;
+  for (const lint::Severity severity : {lint::Severity::kError, lint::Severity::kWarning}) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(findings),
-                 [&](const tune::Finding& finding) { return finding.severity == severity; });
+                 [&](const lint::Finding& finding) { return finding.severity == severity; });
   }
   std::vector<std::string> out;
-  for (const tune::Finding& finding : findings) {
+  for (const lint::Finding& finding : findings) {
     if (out.size() == 3) {
       out.back() += fmt::format(" (and {} more: `lockstep lint --env`)", findings.size() - 3);
       break;
     }
-    out.push_back(fmt::format("lint: {}: {}{}", tune::Name(finding.severity), finding.what,
+    out.push_back(fmt::format("lint: {}: {}{}", lint::Name(finding.severity), finding.what,
                               finding.fix.empty() ? "" : fmt::format("; fix: {}", finding.fix)));
   }
   if (!out.empty() && findings.size() <= 3) out.back() += " (`lockstep lint --env` says why)";
@@ -122,20 +122,20 @@ Tuning::Result Tuning::Now(const LaunchPlan& plan) {
 }
 
 void Tuning::Read() {
-  place::HardwareOptions options;
+  hardware::HardwareOptions options;
   options.env = env_;
   options.interpreter = interpreter_;
   options.gpus = false;  // they are known, and NVML takes its time
-  place::Hardware here = place::ScanHardware(options);
+  hardware::Hardware here = hardware::ScanHardware(options);
   // All of the machine, also those this job does not use: which card is whose shows by all of them.
   std::vector<std::string> cards = gpu_pci_;
-  for (const place::Gpu& gpu : gpus_ ? place::GpusOfKernel("").gpus : std::vector<place::Gpu>()) {
+  for (const hardware::Gpu& gpu : gpus_ ? hardware::GpusOfKernel("").gpus : std::vector<hardware::Gpu>()) {
     if (!gpu.pci.empty() && std::find(cards.begin(), cards.end(), gpu.pci) == cards.end()) cards.push_back(gpu.pci);
   }
   for (const std::string& pci : cards) {
-    place::GpuState& gpu = here.gpus.emplace_back();
+    hardware::GpuState& gpu = here.gpus.emplace_back();
     gpu.pci = pci;
-    gpu.pci_path = place::PciOf(place::SysTree(""), "/sys/bus/pci/devices/" + pci).path;
+    gpu.pci_path = hardware::PciOf(hardware::SysTree(""), "/sys/bus/pci/devices/" + pci).path;
   }
   std::vector<std::string> own = Numeric(host_);
   std::vector<std::string> all = Numeric(master_);
@@ -144,7 +144,7 @@ void Tuning::Read() {
   for (const std::string& address : all) {
     if (!IsLoopbackName(address) && peers.empty()) peers.push_back(address);
   }
-  place::Environment conf = tune::ConfFileSettings(env_);
+  Environment conf = tune::ConfFileSettings(env_);
   std::vector<std::string> lint = Lint(env_, here);
   const std::lock_guard lock(mutex_);
   here_ = std::move(here);
@@ -173,13 +173,13 @@ Tuning::Result Tuning::Derive(const std::string& job_id, int nnodes, int local_w
   job.gpus = gpus_;
   job.own_addresses = own_addresses_;
   job.job_id = job_id;
-  place::Environment user = conf_;
+  Environment user = conf_;
   for (const auto& [name, value] : env_) user[name] = value;
 
   Result out;
   out.settings = tune::Derive(here_, job, user);
   out.rdma_active =
-      std::any_of(here_.ib.begin(), here_.ib.end(), [](const place::IbPort& port) { return port.active(); });
+      std::any_of(here_.ib.begin(), here_.ib.end(), [](const hardware::IbPort& port) { return port.active(); });
   const bool apply = mode_ == Tune::kApply;
   nlohmann::json applied = nlohmann::json::object(), suggested = nlohmann::json::object(),
                  yours = nlohmann::json::object();

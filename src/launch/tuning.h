@@ -46,7 +46,7 @@ class Tuning {
   Result Derive(const std::string& job_id, int nnodes, int local_world, const std::string& peer) const;
 
   const Tune mode_;
-  const place::Environment env_;  // the ranks', but for what says who they are
+  const Environment env_;  // the ranks', but for what says who they are
   const std::string interpreter_, host_, master_;
   const std::vector<std::string> gpu_pci_;
   const bool gpus_, contained_;
@@ -54,10 +54,10 @@ class Tuning {
   std::mutex mutex_;
   std::condition_variable done_;
   bool read_ = false;
-  place::Hardware here_;
+  hardware::Hardware here_;
   std::vector<std::string> peers_;
   std::optional<std::vector<std::string>> own_addresses_;
-  place::Environment conf_;
+  Environment conf_;
   std::vector<std::string> lint_;
 };
 

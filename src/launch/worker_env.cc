@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 4> kRemoved = {
 
 class Builder {
  public:
-  explicit Builder(place::Environment base) : env_(std::move(base)) {}
+  explicit Builder(Environment base) : env_(std::move(base)) {}
 
   void Set(const std::string& name, std::string value) { env_[name] = std::move(value); }
   void Remove(std::string_view name) { env_.erase(std::string(name)); }
@@ -49,7 +49,7 @@ class Builder {
   }
 
  private:
-  place::Environment env_;
+  Environment env_;
 };
 
 // PyTorch reads two spellings of one setting, an old and a new one; whichever the user set decides.
@@ -171,9 +171,8 @@ Status CheckUserVariable(std::string_view name) {
 
 int DefaultThreads(int cpus, int local_world_size) { return std::max(1, cpus / std::max(1, local_world_size)); }
 
-place::Environment RankEnvironment(const place::Environment& base, const EnvChanges& program,
-                                   const RunOptions& options) {
-  place::Environment env = Apply(base, program);
+Environment RankEnvironment(const Environment& base, const EnvChanges& program, const RunOptions& options) {
+  Environment env = Apply(base, program);
   for (std::string_view name : kRemoved) env.erase(std::string(name));
   // Some images export 0, which libgomp rejects with a warning per rank: that is nobody's choice.
   if (const auto threads = env.find("OMP_NUM_THREADS");
@@ -185,7 +184,7 @@ place::Environment RankEnvironment(const place::Environment& base, const EnvChan
   return env;
 }
 
-Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
+Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
                                                    const RankSettings& settings) {
   for (const auto& [name, value] : options.env) LOCKSTEP_RETURN_IF_ERROR(CheckUserVariable(name));

@@ -51,12 +51,11 @@ struct RankSettings {
 // The part that is the same for all ranks of a node and known before the start: the launcher's environment with what
 // the user chose, without defaults, --debug and identity. Whoever asks what the ranks will see (GPUs to count, settings
 // to check) asks here: run, preflight, tune and explain.
-place::Environment RankEnvironment(const place::Environment& base, const EnvChanges& program,
-                                   const RunOptions& options);
+Environment RankEnvironment(const Environment& base, const EnvChanges& program, const RunOptions& options);
 
 // The whole of it, as sorted "NAME=VALUE" strings. Fails only for what a user must change: --virtual-local-rank with
 // fewer GPUs than ranks.
-Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const place::Environment& base,
+Result<std::vector<std::string>> WorkerEnvironment(const WorkerIdentity& who, const Environment& base,
                                                    const RunOptions& options, const EnvChanges& program,
                                                    const RankSettings& settings);
 

@@ -1,7 +1,6 @@
 #include "place/machine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,14 +11,12 @@
 #include <vector>
 
 #include "base/digits.h"
+#include "base/env_file.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "place/cgroups.h"
-#include "place/env_file.h"
-#include "place/gpus.h"
+#include "hardware/cpus.h"
+#include "hardware/gpus.h"
 #include "place/reader.h"
-
-extern char** environ;
 
 namespace lockstep::place {
 namespace {
@@ -27,25 +24,6 @@ namespace {
 std::string Content(const std::string& path) {
   Result<std::string> text = ReadFile(path, 1u << 20);
   return text.ok() ? *text : "";
-}
-
-int AffinityCpus(const std::string& root) {
-  // Of the machine that the tree describes, where it says so.
-  if (!root.empty()) {
-    const auto count = CountList(LineValue(Content(root + "/proc/self/status"), "Cpus_allowed_list", ':'));
-    if (count) return *count;
-    if (const auto online = CountList(Content(root + "/sys/devices/system/cpu/online"))) return *online;
-  }
-  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    if (!set) break;
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const int failed = sched_getaffinity(0, bytes, set);
-    const int count = failed == 0 ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (failed == 0) return std::max(count, 1);
-  }
-  return 1;
 }
 
 std::string HostName() {
@@ -84,22 +62,6 @@ std::string LauncherName(const std::vector<std::string>& argv) {
 }
 
 }  // namespace
-
-Environment CurrentEnvironment() {
-  Environment env;
-  for (char** entry = environ; entry && *entry; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals != std::string_view::npos && equals > 0) env.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return env;
-}
-
-int CountCpus(const std::string& root) {
-  const int allowed = AffinityCpus(root);
-  const std::optional<CpuQuota> quota = FindCpuQuota(SysTree(root));
-  return std::max(1, quota ? std::min(allowed, static_cast<int>(quota->cores)) : allowed);
-}
 
 std::vector<int> FindSiblingRanks(const Environment& env, const std::string& root) {
   std::vector<int> ranks;
@@ -142,20 +104,21 @@ std::string FindOuterLauncher(const std::string& root) {
 Machine ReadMachine(const Environment& env, const MachineOptions& options) {
   Machine machine;
   if (options.gpus) {
-    const Visible visible = CountVisible(env, std::vector<Gpu>(std::max(*options.gpus, 0)));
+    const hardware::Visible visible =
+        hardware::CountVisible(env, std::vector<hardware::Gpu>(std::max(*options.gpus, 0)));
     machine.gpus = visible.count;
     machine.gpus_source = visible.because.empty() ? "--assume-gpus" : "--assume-gpus, " + visible.because;
   } else {
     const char* library = std::getenv("LOCKSTEP_NVML");
-    const GpuList list = FindGpus(env, library ? library : "", options.root);
-    const Visible visible = CountVisible(env, list.gpus);
+    const hardware::GpuList list = hardware::FindGpus(env, library ? library : "", options.root);
+    const hardware::Visible visible = hardware::CountVisible(env, list.gpus);
     machine.gpus = visible.count;
     machine.gpus_source = list.source;
     machine.gpu_pci = visible.pci;
     if (!list.gpus.empty() && !visible.because.empty()) machine.gpus_source += ", " + visible.because;
     if (!list.note.empty()) machine.gpus_source += "; " + list.note;
   }
-  machine.cpus = options.cpus ? *options.cpus : CountCpus(options.root);
+  machine.cpus = options.cpus ? *options.cpus : hardware::CountCpus(options.root);
   machine.host = options.host.empty() ? HostName() : options.host;
   if (options.foreign_environment) return machine;
   if (env.contains("RANK") && env.contains("WORLD_SIZE")) machine.sibling_ranks = FindSiblingRanks(env, options.root);

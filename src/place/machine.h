@@ -9,9 +9,6 @@
 
 namespace lockstep::place {
 
-// The environment of this process.
-Environment CurrentEnvironment();
-
 struct MachineOptions {
   // Counts said instead of read (--assume-*).
   std::optional<int> gpus, cpus;
@@ -25,10 +22,6 @@ struct MachineOptions {
 // GPUs are those a CUDA program started from `env` would see (see gpus.h). LOCKSTEP_NVML in this process's own
 // environment names another NVML library.
 Machine ReadMachine(const Environment& env, const MachineOptions& options = {});
-
-// CPUs this process may use: its affinity, limited by the quotas of its cgroups (rounded down,
-// at least 1: a thread more than the quota is a thread that is stopped in every period).
-int CountCpus(const std::string& root);
 
 // RANK of other processes that run our executable in our cgroup for the same job.
 std::vector<int> FindSiblingRanks(const Environment& env, const std::string& root);

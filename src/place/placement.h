@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/status.h"
 
 namespace lockstep::place {
-
-using Environment = std::map<std::string, std::string>;
 
 enum class Level { kNode, kProcess };                // what one started command stands for
 enum class Starts { kPerNode, kPerProcess, kOnce };  // how often the platform started the command

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "place/hardware.h"
+#include "hardware/hardware.h"
 
 namespace lockstep::preflight {
 
@@ -57,10 +57,10 @@ struct Python {
 
 // Everything the checks of one node look at.
 struct Scene {
-  place::Hardware here;
-  place::Environment env;                // the job's
-  std::vector<place::GpuState> visible;  // of here.gpus, those the ranks would see
-  std::string visible_because;           // "CUDA_VISIBLE_DEVICES=0,1"; empty: nothing restricts
+  hardware::Hardware here;
+  Environment env;                          // the job's
+  std::vector<hardware::GpuState> visible;  // of here.gpus, those the ranks would see
+  std::string visible_because;              // "CUDA_VISIBLE_DEVICES=0,1"; empty: nothing restricts
   int nnodes = 1, nproc = 1;
   bool process_level = false;              // one command per rank: each may see its own GPU alone
   bool first = true;                       // this is node 0

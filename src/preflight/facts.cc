@@ -179,7 +179,7 @@ Findings Findings::FromJson(const Json& json) {
   return findings;
 }
 
-std::map<std::string, std::string> KeyEnvironment(const place::Environment& env) {
+std::map<std::string, std::string> KeyEnvironment(const Environment& env) {
   // Differ by node or rank on every healthy cluster, or say only where something is written.
   static constexpr const char* kOwn[] = {"CUDA_VISIBLE_DEVICES",   "NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE",
                                          "NCCL_GRAPH_DUMP_FILE",   "CUDA_CACHE_PATH", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",

@@ -65,6 +65,6 @@ struct PairRate {
 };
 
 // Variables that decide how ranks speak to each other or to their libraries.
-std::map<std::string, std::string> KeyEnvironment(const place::Environment& env);
+std::map<std::string, std::string> KeyEnvironment(const Environment& env);
 
 }  // namespace lockstep::preflight

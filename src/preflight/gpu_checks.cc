@@ -16,7 +16,7 @@
 namespace lockstep::preflight {
 namespace {
 
-using place::GpuState;
+using hardware::GpuState;
 
 constexpr uint64_t kForeignMemory = 1ull << 30;  // more than this of a GPU in other hands leaves too little
 
@@ -287,13 +287,13 @@ Outcome CheckGpuProcesses(const Scene& scene) {
   if (auto none = NoGpus(scene)) return *none;
   Outcome outcome;
   struct Found {
-    place::GpuProcess process;
+    hardware::GpuProcess process;
     std::vector<int> gpus;
     uint64_t memory = 0;
   };
   std::map<int64_t, Found> by_pid;
   for (const GpuState& gpu : scene.visible) {
-    for (const place::GpuProcess& process : gpu.processes) {
+    for (const hardware::GpuProcess& process : gpu.processes) {
       if (process.pid == getpid()) continue;
       Found& found = by_pid[process.pid];
       found.process = process;
@@ -366,7 +366,7 @@ Outcome CheckGpuLinks(const Scene& scene) {
 }
 
 Outcome CheckDriver(const Scene& scene) {
-  const place::Hardware& here = scene.here;
+  const hardware::Hardware& here = scene.here;
   Outcome outcome;
   const auto trouble = std::find_if(here.notes.begin(), here.notes.end(), [](const std::string& note) {
     // Error 9 is a library without a driver: whether that is wrong, the cards on the bus tell.

@@ -6,7 +6,7 @@
 
 namespace lockstep::preflight {
 
-std::vector<const place::Interface*> NamedInterfaces(const place::Hardware& here, const std::string& list) {
+std::vector<const hardware::Interface*> NamedInterfaces(const hardware::Hardware& here, const std::string& list) {
   std::string rest = list;
   bool exclude = false, exact = false;
   if (rest.starts_with("^")) {
@@ -21,8 +21,8 @@ std::vector<const place::Interface*> NamedInterfaces(const place::Hardware& here
   for (const std::string& word : Split(rest, ',')) {
     if (const std::string name(Trim(word)); !name.empty()) words.push_back(name);
   }
-  std::vector<const place::Interface*> found;
-  for (const place::Interface& interface : here.interfaces) {
+  std::vector<const hardware::Interface*> found;
+  for (const hardware::Interface& interface : here.interfaces) {
     const bool named = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
       return exact ? interface.name == word : interface.name.starts_with(word);
     });
@@ -31,7 +31,7 @@ std::vector<const place::Interface*> NamedInterfaces(const place::Hardware& here
   return found;
 }
 
-std::string AddressOf(const place::Interface& interface) {
+std::string AddressOf(const hardware::Interface& interface) {
   std::string v6;
   for (const std::string& text : interface.addresses) {
     const std::string address = text.substr(0, text.find('/'));
@@ -41,8 +41,8 @@ std::string AddressOf(const place::Interface& interface) {
   return v6;
 }
 
-const place::Interface* InterfaceWith(const place::Hardware& here, const std::string& address) {
-  for (const place::Interface& interface : here.interfaces) {
+const hardware::Interface* InterfaceWith(const hardware::Hardware& here, const std::string& address) {
+  for (const hardware::Interface& interface : here.interfaces) {
     for (const std::string& text : interface.addresses) {
       if (text.substr(0, text.find('/')) == address) return &interface;
     }

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "place/python_packages.h"
+#include "hardware/python_packages.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -25,8 +25,8 @@ constexpr char kQuestion[] =
 }  // namespace
 
 void ReadTorchVersion(const std::string& text, Python* python) {
-  python->torch_version = place::PythonText(text, "__version__");
-  python->torch_cuda = place::PythonText(text, "cuda");
+  python->torch_version = hardware::PythonText(text, "__version__");
+  python->torch_cuda = hardware::PythonText(text, "cuda");
 }
 
 InterpreterQuestion::InterpreterQuestion(const std::string& interpreter, const std::vector<std::string>& env,

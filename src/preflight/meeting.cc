@@ -63,11 +63,11 @@ std::string SourceTowards(const std::string& peer) {
 }
 
 // The interface the user chose for collectives, when it means one here.
-const place::Interface* Chosen(const Scene& scene) {
+const hardware::Interface* Chosen(const Scene& scene) {
   for (const char* variable : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
     auto value = scene.env.find(variable);
     if (value == scene.env.end() || value->second.empty()) continue;
-    for (const place::Interface* interface : NamedInterfaces(scene.here, value->second)) {
+    for (const hardware::Interface* interface : NamedInterfaces(scene.here, value->second)) {
       if (interface->up && !interface->loopback && !AddressOf(*interface).empty()) return interface;
     }
   }
@@ -84,7 +84,7 @@ int LiveMtu(const std::string& name) {
 }
 
 void Describe(const Scene& scene, const std::string& towards, Network* net) {
-  const place::Interface* interface = Chosen(scene);
+  const hardware::Interface* interface = Chosen(scene);
   net->address = interface != nullptr ? AddressOf(*interface) : SourceTowards(towards);
   if (interface == nullptr) interface = InterfaceWith(scene.here, net->address);
   if (interface != nullptr) {
@@ -92,7 +92,7 @@ void Describe(const Scene& scene, const std::string& towards, Network* net) {
     net->mtu = interface->loopback ? 0 : LiveMtu(interface->name);
     net->gbit = interface->loopback ? 0 : interface->gbit.value_or(0);
   }
-  for (const place::Interface& one : scene.here.interfaces) {
+  for (const hardware::Interface& one : scene.here.interfaces) {
     for (const std::string& text : one.addresses) {
       if (!one.loopback && !text.starts_with("fe80")) net->addresses.push_back(text.substr(0, text.find('/')));
     }

@@ -16,7 +16,7 @@
 namespace lockstep::preflight {
 namespace {
 
-using place::IbPort;
+using hardware::IbPort;
 
 constexpr double kSlow = 10;   // Gbit/s: below this gradients wait for the wire
 constexpr int kMinMtu = 1280;  // what IPv6 demands
@@ -24,7 +24,7 @@ constexpr int kUsualMtu = 1500;
 
 std::string Label(const IbPort& port) { return fmt::format("{} port {}", port.device, port.port); }
 
-std::string Value(const place::Environment& env, const char* name) {
+std::string Value(const Environment& env, const char* name) {
   auto found = env.find(name);
   return found == env.end() ? "" : found->second;
 }
@@ -73,9 +73,9 @@ bool TuneChooses(const Scene& scene) {
   return false;
 }
 
-std::vector<std::string> Names(const place::Hardware& here) {
+std::vector<std::string> Names(const hardware::Hardware& here) {
   std::vector<std::string> names;
-  for (const place::Interface& interface : here.interfaces) {
+  for (const hardware::Interface& interface : here.interfaces) {
     if (!interface.loopback) names.push_back(interface.name);
   }
   return names;
@@ -89,7 +89,7 @@ void CheckNamedToGloo(const Scene& scene, Outcome* outcome) {
   for (const std::string& name : Split(value, ',')) {
     const auto& all = scene.here.interfaces;
     const auto found =
-        std::find_if(all.begin(), all.end(), [&](const place::Interface& one) { return one.name == name; });
+        std::find_if(all.begin(), all.end(), [&](const hardware::Interface& one) { return one.name == name; });
     if (found == all.end()) {
       outcome->Fail(fmt::format("{}={}: there is no interface '{}' on this node (there are: {})", variable, value, name,
                                 fmt::join(Names(scene.here), ", ")),
@@ -114,7 +114,7 @@ void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
                   "unset it, or name one of these; `lockstep tune` says which");
     return;
   }
-  for (const place::Interface* interface : named) {
+  for (const hardware::Interface* interface : named) {
     if (interface->loopback && scene.nnodes > 1) {
       outcome->Fail(fmt::format("{}={}: loopback does not reach other nodes", variable, value),
                     "unset it, or name the interface that does");
@@ -230,8 +230,8 @@ Outcome CheckInterface(const Scene& scene) {
                  "correct --master-addr, or give the name to DNS or /etc/hosts");
     return outcome;
   }
-  const place::Interface* interface = InterfaceWith(scene.here, scene.master_address);
-  if (interface == nullptr) interface = place::RouteTo(scene.here, scene.master_address);
+  const hardware::Interface* interface = InterfaceWith(scene.here, scene.master_address);
+  if (interface == nullptr) interface = hardware::RouteTo(scene.here, scene.master_address);
   if (interface == nullptr) {
     outcome.Fail(fmt::format("no route to the master {} ({})", scene.master, scene.master_address),
                  "bring the interface of that network up, or give --master-addr an address all nodes share");

@@ -13,9 +13,9 @@
 #include "base/process.h"
 #include "base/sockets.h"
 #include "base/version.h"
+#include "hardware/gpus.h"
 #include "launch/seat.h"
 #include "launch/worker_env.h"
-#include "place/gpus.h"
 #include "place/machine.h"
 #include "preflight/interfaces.h"
 #include "preflight/interpreter.h"
@@ -127,7 +127,7 @@ Facts MakeFacts(const Scene& scene, std::vector<CheckResult> checks, std::map<st
   facts.host = HostName();
   facts.boot_id = BootId();
   facts.checks = std::move(checks);
-  for (const place::GpuState& gpu : scene.visible) {
+  for (const hardware::GpuState& gpu : scene.visible) {
     facts.gpus.emplace_back(gpu.uuid, gpu.name);
     if (facts.fabric.empty()) facts.fabric = gpu.fabric_cluster;
   }
@@ -164,24 +164,24 @@ int Report::exit_code() const {
   return state() == State::kFail ? kExitEnvironment : kExitOk;
 }
 
-Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, place::Hardware here, Python python) {
+Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here, Python python) {
   const place::Placement& placement = plan.placement;
   Scene scene;
   scene.env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
-  std::vector<place::Gpu> cards;
-  for (const place::GpuState& gpu : here.gpus) {
+  std::vector<hardware::Gpu> cards;
+  for (const hardware::GpuState& gpu : here.gpus) {
     if (gpu.error.empty()) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci, gpu.name});
   }
-  const place::Visible visible = place::CountVisible(scene.env, cards);
+  const hardware::Visible visible = hardware::CountVisible(scene.env, cards);
   scene.visible_because = visible.because;
   if (visible.because.empty()) {
     // CUDA does not see one that is lost.
-    for (const place::GpuState& gpu : here.gpus) {
+    for (const hardware::GpuState& gpu : here.gpus) {
       if (gpu.error.empty()) scene.visible.push_back(gpu);
     }
   } else {
     for (const std::string& pci : visible.pci) {
-      for (const place::GpuState& gpu : here.gpus) {
+      for (const hardware::GpuState& gpu : here.gpus) {
         if (!pci.empty() && gpu.pci == pci && gpu.error.empty()) scene.visible.push_back(gpu);
       }
     }
@@ -221,7 +221,7 @@ Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, place::H
 Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events) {
   const TimePoint start = Now();
   Report report;
-  const place::Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
+  const Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<std::string> complete;
   for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
 
@@ -232,19 +232,19 @@ Report Run(const launch::LaunchPlan& plan, const Options& options, const launch:
   const std::string program = ProgramFile(plan);
   InterpreterQuestion question(asked && plan.program_error.ok() ? plan.program.interpreter : "", complete,
                                plan.program.workdir, program.substr(0, program.rfind('/') + 1));
-  place::HardwareOptions scan;
+  hardware::HardwareOptions scan;
   scan.env = env;
   scan.interpreter = plan.program.interpreter;
-  Later<place::Hardware> hardware([scan] { return place::ScanHardware(scan); });
+  Later<hardware::Hardware> hardware([scan] { return hardware::ScanHardware(scan); });
   const bool several = (ProcessLevel(plan) ? plan.placement.world_size : plan.placement.nnodes).value_or(1) > 1;
   std::optional<Later<std::map<std::string, Tree>>> trees;
   if (several) trees.emplace([plan, options] { return MakeTrees(plan, options); });
 
   Python python = question.Answer(Now() + kPythonLimit);
-  std::optional<place::Hardware> here = hardware.Wait(kScanLimit);
+  std::optional<hardware::Hardware> here = hardware.Wait(kScanLimit);
   const bool scanned = here.has_value();
   auto scene = std::make_shared<const Scene>(
-      MakeScene(plan, options, scanned ? std::move(*here) : place::Hardware{}, std::move(python)));
+      MakeScene(plan, options, scanned ? std::move(*here) : hardware::Hardware{}, std::move(python)));
   std::vector<CheckResult> checks = RunChecks(scene, options.selection, kCheckLimit);
   if (!scanned) {
     Outcome outcome;

@@ -47,6 +47,6 @@ struct Report {
 Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events);
 
 // What the checks of one node look at, from what was read of it.
-Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, place::Hardware here, Python python);
+Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here, Python python);
 
 }  // namespace lockstep::preflight

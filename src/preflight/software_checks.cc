@@ -3,8 +3,8 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "lint/lint.h"
 #include "preflight/rows.h"
-#include "tune/lint.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -27,14 +27,14 @@ bool WantsTorch(const std::string& program) {
   return false;
 }
 
-std::optional<tune::KnownLibrary> Known(const std::optional<place::Library>& library) {
+std::optional<lint::KnownLibrary> Known(const std::optional<hardware::Library>& library) {
   if (!library) return std::nullopt;
-  auto known = tune::ReadKnownLibrary(library->path, library->version);
+  auto known = lint::ReadKnownLibrary(library->path, library->version);
   if (!known.ok()) return std::nullopt;
   return std::move(*known);
 }
 
-bool Sets(const place::Environment& env, const std::string& prefix) {
+bool Sets(const Environment& env, const std::string& prefix) {
   const auto first = env.lower_bound(prefix);
   return first != env.end() && first->first.starts_with(prefix);
 }
@@ -91,7 +91,7 @@ Outcome CheckNccl(const Scene& scene) {
                  "it may be built in; else install nvidia-nccl for this CUDA, or correct LD_LIBRARY_PATH");
     return outcome;
   }
-  const place::Library& nccl = *scene.here.nccl;
+  const hardware::Library& nccl = *scene.here.nccl;
   outcome.note = fmt::format("{} ({})", nccl.version.empty() ? "unknown version" : nccl.version, nccl.found_by);
   if (nccl.found_by == "LD_PRELOAD" || nccl.found_by == "LD_LIBRARY_PATH") {
     outcome.Warn(fmt::format("{} names {} {} instead of PyTorch's own NCCL", nccl.found_by, nccl.path, nccl.version),
@@ -101,19 +101,19 @@ Outcome CheckNccl(const Scene& scene) {
 }
 
 Outcome CheckEnvironment(const Scene& scene) {
-  tune::LintContext context;
+  lint::LintContext context;
   context.hardware = scene.here;
   // The libraries are large: they are read only when there is a name to look up.
   if (Sets(scene.env, "NCCL_")) context.nccl = Known(scene.here.nccl);
   if (Sets(scene.env, "TORCH_") || Sets(scene.env, "PYTORCH_")) context.torch = Known(scene.here.torch);
   Outcome outcome;
   int notes = 0;
-  for (const tune::Finding& finding : tune::LintEnvironment(scene.env, context)) {
+  for (const lint::Finding& finding : lint::LintEnvironment(scene.env, context)) {
     const std::string text = fmt::format("{}: {}", finding.variable, finding.what);
     const std::string remedy = finding.fix.empty() ? finding.why : finding.fix;
-    if (finding.severity == tune::Severity::kNote) {
+    if (finding.severity == lint::Severity::kNote) {
       ++notes;
-    } else if (finding.severity == tune::Severity::kError) {
+    } else if (finding.severity == lint::Severity::kError) {
       outcome.Fail(text, remedy);
     } else {
       outcome.Warn(text, remedy);

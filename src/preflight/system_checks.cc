@@ -34,8 +34,8 @@ bool MayLockAnyway(const std::string& root) {
   return (std::strtoull(text->c_str() + at + 7, nullptr, 16) >> 14 & 1) != 0;
 }
 
-const place::Filesystem* FindFilesystem(const Scene& scene, const std::string& path) {
-  for (const place::Filesystem& filesystem : scene.here.filesystems) {
+const hardware::Filesystem* FindFilesystem(const Scene& scene, const std::string& path) {
+  for (const hardware::Filesystem& filesystem : scene.here.filesystems) {
     if (filesystem.path == path) return &filesystem;
   }
   return nullptr;
@@ -44,8 +44,8 @@ const place::Filesystem* FindFilesystem(const Scene& scene, const std::string& p
 }  // namespace
 
 Outcome CheckMemlock(const Scene& scene) {
-  const bool rdma =
-      std::any_of(scene.here.ib.begin(), scene.here.ib.end(), [](const place::IbPort& port) { return port.active(); });
+  const bool rdma = std::any_of(scene.here.ib.begin(), scene.here.ib.end(),
+                                [](const hardware::IbPort& port) { return port.active(); });
   if (!rdma) return Outcome::Skip("no active RDMA port");
   const auto& limit = scene.here.limits.memlock;
   if (!limit) return Outcome::Skip("the limit could not be read");
@@ -65,7 +65,7 @@ Outcome CheckMemlock(const Scene& scene) {
 }
 
 Outcome CheckNofile(const Scene& scene) {
-  const place::Limits& limits = scene.here.limits;
+  const hardware::Limits& limits = scene.here.limits;
   if (!limits.nofile) return Outcome::Skip("the limit could not be read");
   Outcome outcome;
   outcome.note = Limit(*limits.nofile);
@@ -87,7 +87,7 @@ Outcome CheckNofile(const Scene& scene) {
 }
 
 Outcome CheckPids(const Scene& scene) {
-  const place::Limits& limits = scene.here.limits;
+  const hardware::Limits& limits = scene.here.limits;
   Outcome outcome;
   const std::string remedy =
       "raise the control group's pids.max (docker --pids-limit, kubelet podPidsLimit, slurm's cgroup.conf)";
@@ -117,7 +117,7 @@ Outcome CheckPids(const Scene& scene) {
 }
 
 Outcome CheckMemory(const Scene& scene) {
-  const place::Hardware& here = scene.here;
+  const hardware::Hardware& here = scene.here;
   Outcome outcome;
   std::optional<uint64_t> left = here.memory_available;
   std::string where = "on this machine";
@@ -148,7 +148,7 @@ Outcome CheckMemory(const Scene& scene) {
 }
 
 Outcome CheckShm(const Scene& scene) {
-  const place::Filesystem* shm = FindFilesystem(scene, "/dev/shm");
+  const hardware::Filesystem* shm = FindFilesystem(scene, "/dev/shm");
   Outcome outcome;
   const std::string remedy = fmt::format(
       "docker: --ipc=host or --shm-size={}g; Kubernetes: an emptyDir of medium Memory on /dev/shm; else: mount -o "
@@ -174,7 +174,7 @@ Outcome CheckShm(const Scene& scene) {
 }
 
 Outcome CheckClock(const Scene& scene) {
-  const place::Hardware& here = scene.here;
+  const hardware::Hardware& here = scene.here;
   if (!here.clock_synchronised) return Outcome::Skip("the kernel does not say");
   if (*here.clock_synchronised) {
     return Outcome::Ok(here.clock_error ? fmt::format("within {:.0f} ms", *here.clock_error * 1000) : "synchronised");

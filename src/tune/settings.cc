@@ -78,10 +78,10 @@ void DeriveEvidence(Draft* draft) {
                "are the default of NCCL groups");
 }
 
-Settings Derive(const place::Hardware& here, const JobShape& job, const place::Environment& user) {
+Settings Derive(const hardware::Hardware& here, const JobShape& job, const Environment& user) {
   Draft draft{here, job, user, {}};
   if (job.nnodes > 1) {
-    const place::Interface* route = DeriveInterfaces(&draft);
+    const hardware::Interface* route = DeriveInterfaces(&draft);
     if (job.gpus) DeriveData(route, &draft);
   } else {
     draft.Leave("NCCL_SOCKET_IFNAME, NCCL_IB_*, NCCL_NET_*",
@@ -101,8 +101,8 @@ Settings Derive(const place::Hardware& here, const JobShape& job, const place::E
   return std::move(draft.out);
 }
 
-place::Environment ConfFileSettings(const place::Environment& env, const std::string& root) {
-  place::Environment out;
+Environment ConfFileSettings(const Environment& env, const std::string& root) {
+  Environment out;
   const auto read = [&](const std::string& path) {
     const auto text = ReadFile(path, 1 << 20);
     if (!text.ok()) return;

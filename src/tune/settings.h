@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "place/hardware.h"
+#include "hardware/hardware.h"
 
 namespace lockstep::tune {
 
@@ -51,18 +51,18 @@ struct Settings {
   std::vector<std::string> warnings;  // what the hardware says that no setting mends: "3 of 8 HCA ports are down"
 };
 
-Settings Derive(const place::Hardware& here, const JobShape& job, const place::Environment& user);
+Settings Derive(const hardware::Hardware& here, const JobShape& job, const Environment& user);
 
 // RDMA ports that are not active and look as if they should be: not the second port of a card where no card uses it,
 // and where cards sit beside the GPUs only those.
-std::vector<const place::IbPort*> MissedPorts(const place::Hardware& here);
+std::vector<const hardware::IbPort*> MissedPorts(const hardware::Hardware& here);
 
 // The RDMA ports that are to carry the data: the fastest kind, without storage's.
-std::vector<const place::IbPort*> DataPorts(const place::Hardware& here);
+std::vector<const hardware::IbPort*> DataPorts(const hardware::Hardware& here);
 
 // The variables NCCL takes from ~/.nccl.conf (or NCCL_CONF_FILE) and /etc/nccl.conf: somebody's settings as much as the
 // environment is, which wins over them. `root` is "" but in tests.
-place::Environment ConfFileSettings(const place::Environment& env, const std::string& root = "");
+Environment ConfFileSettings(const Environment& env, const std::string& root = "");
 
 // {2, 21} of "2.21.5"; nothing when it does not begin with two numbers.
 std::optional<std::pair<int, int>> MajorMinor(const std::string& version);

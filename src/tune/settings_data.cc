@@ -12,8 +12,8 @@
 namespace lockstep::tune {
 namespace {
 
-using place::Gid;
-using place::IbPort;
+using hardware::Gid;
+using hardware::IbPort;
 
 // Ports that belong together: one kind of link at one speed.
 struct Rail {
@@ -44,23 +44,23 @@ bool IsEfa(const IbPort& port) { return port.driver == "efa" || port.device.star
 bool OutOfReach(const IbPort& port) { return port.active() && port.verbs.empty() && !port.driver.empty(); }
 
 // Below one root port with a GPU, and so meant for it.
-bool BesideAGpu(const IbPort& port, const place::Hardware& here) {
-  return std::any_of(here.gpus.begin(), here.gpus.end(), [&](const place::GpuState& gpu) {
-    return place::PciDistance(gpu.pci_path, port.pci_path).has_value();
+bool BesideAGpu(const IbPort& port, const hardware::Hardware& here) {
+  return std::any_of(here.gpus.begin(), here.gpus.end(), [&](const hardware::GpuState& gpu) {
+    return hardware::PciDistance(gpu.pci_path, port.pci_path).has_value();
   });
 }
 
 // Ports of the fastest rail that sit beside no GPU are storage's or the front end's where the others are a full set,
 // one beside every GPU, and they the few: they become a rail of their own. Otherwise the far ones may be meant to help,
 // or belong to GPUs that are not seen here.
-void SetAside(const place::Hardware& here, std::vector<Rail>* rails) {
+void SetAside(const hardware::Hardware& here, std::vector<Rail>* rails) {
   if (rails->empty()) return;
   Rail near = rails->front(), far = rails->front();
   std::erase_if(near.ports, [&](const IbPort* port) { return !BesideAGpu(*port, here); });
   std::erase_if(far.ports, [&](const IbPort* port) { return BesideAGpu(*port, here); });
-  const auto served = [&](const place::GpuState& gpu) {
+  const auto served = [&](const hardware::GpuState& gpu) {
     return std::any_of(near.ports.begin(), near.ports.end(), [&](const IbPort* port) {
-      return place::PciDistance(gpu.pci_path, port->pci_path).has_value();
+      return hardware::PciDistance(gpu.pci_path, port->pci_path).has_value();
     });
   };
   const bool full_set =
@@ -71,7 +71,7 @@ void SetAside(const place::Hardware& here, std::vector<Rail>* rails) {
 }
 
 // Fastest first; of equal ones the larger.
-std::vector<Rail> Rails(const place::Hardware& here) {
+std::vector<Rail> Rails(const hardware::Hardware& here) {
   std::map<std::pair<bool, double>, Rail> rails;
   for (const IbPort& port : here.ib) {
     if (!port.active() || OutOfReach(port) || IsEfa(port)) continue;
@@ -127,9 +127,9 @@ void WarnAboutPorts(Draft* draft) {
 
 // GPUs of several nodes on one NVLink fabric reach each other through it only with an IMEX channel.
 void WarnAboutFabric(Draft* draft) {
-  const place::Hardware& here = draft->here;
+  const hardware::Hardware& here = draft->here;
   const bool fabric = std::any_of(here.gpus.begin(), here.gpus.end(),
-                                  [](const place::GpuState& gpu) { return !gpu.fabric_cluster.empty(); });
+                                  [](const hardware::GpuState& gpu) { return !gpu.fabric_cluster.empty(); });
   if (fabric && !here.imex_channel) {
     draft->Warn(
         "the GPUs belong to an NVLink fabric of several nodes, but there is no IMEX channel here: NCCL will use the "
@@ -138,7 +138,7 @@ void WarnAboutFabric(Draft* draft) {
 }
 
 void WarnAboutRdma(Draft* draft) {
-  const place::Hardware& here = draft->here;
+  const hardware::Hardware& here = draft->here;
   if (here.limits.memlock && *here.limits.memlock < (64ull << 20)) {
     draft->Warn(
         fmt::format("the limit of locked memory is {} KiB: RDMA cannot register its buffers (ulimit -l unlimited)",
@@ -156,7 +156,7 @@ void WarnAboutRdma(Draft* draft) {
 }
 
 // Exact names, and the port where one device has active ports of other rails too.
-std::string HcaList(const Rail& rail, const place::Hardware& here) {
+std::string HcaList(const Rail& rail, const hardware::Hardware& here) {
   std::vector<std::string> names;
   for (const IbPort* port : rail.ports) {
     const bool split = std::any_of(here.ib.begin(), here.ib.end(), [&](const IbPort& other) {
@@ -315,14 +315,14 @@ void DeriveGid(const Rail& rail, Draft* draft) {
 }
 
 // NCCL spreads TCP over all interfaces it is left; naming the one of the route leaves faster cards idle.
-void WarnAboutIdleCards(const place::Interface& route, Draft* draft) {
+void WarnAboutIdleCards(const hardware::Interface& route, Draft* draft) {
   const bool named = std::any_of(draft->out.set.begin(), draft->out.set.end(),
                                  [](const Setting& s) { return s.name == "NCCL_SOCKET_IFNAME" && !s.user_value; });
   if (!named) return;
   const double least = std::max(route.gbit.value_or(0), 25.0);
   std::vector<std::string> idle, all;
   double gbit = 0;
-  for (const place::Interface& one : draft->here.interfaces) {
+  for (const hardware::Interface& one : draft->here.interfaces) {
     const bool real = one.up && !one.is_virtual && !one.loopback && one.master.empty() && !one.addresses.empty();
     if (!real || one.name == route.name || one.gbit.value_or(0) < least) continue;
     if (std::find(route.lower.begin(), route.lower.end(), one.name) != route.lower.end()) continue;
@@ -339,7 +339,7 @@ void WarnAboutIdleCards(const place::Interface& route, Draft* draft) {
       route.name, Join(idle, ", "), gbit, idle.size() == 1 ? "is" : "are", Join(all, ","), route.name));
 }
 
-void DeriveTcp(const place::Interface* route, Draft* draft) {
+void DeriveTcp(const hardware::Interface* route, Draft* draft) {
   draft->Leave("NCCL_IB_DISABLE", "without an active RDMA port NCCL uses TCP by itself");
   if (route == nullptr) return;
   WarnAboutIdleCards(*route, draft);
@@ -365,7 +365,7 @@ std::string Plugin(const Draft& draft) {
 
 }  // namespace
 
-std::vector<const IbPort*> DataPorts(const place::Hardware& here) {
+std::vector<const IbPort*> DataPorts(const hardware::Hardware& here) {
   const std::vector<Rail> rails = Rails(here);
   if (!rails.empty()) return rails[0].ports;
   std::vector<const IbPort*> out;
@@ -375,7 +375,7 @@ std::vector<const IbPort*> DataPorts(const place::Hardware& here) {
   return out;
 }
 
-std::vector<const IbPort*> MissedPorts(const place::Hardware& here) {
+std::vector<const IbPort*> MissedPorts(const hardware::Hardware& here) {
   std::map<std::string, int> active_on;
   int most = 0;
   bool beside = false;
@@ -396,7 +396,7 @@ std::vector<const IbPort*> MissedPorts(const place::Hardware& here) {
   return out;
 }
 
-void DeriveData(const place::Interface* route, Draft* draft) {
+void DeriveData(const hardware::Interface* route, Draft* draft) {
   WarnAboutFabric(draft);
   draft->Leave("NCCL_CROSS_NIC",
                "2 (auto) fits every fabric but physically separate rails, which only its owner knows");

@@ -10,7 +10,7 @@
 namespace lockstep::tune {
 namespace {
 
-using place::Interface;
+using hardware::Interface;
 
 std::string WithoutPrefixLength(const std::string& address) { return address.substr(0, address.find('/')); }
 
@@ -18,7 +18,7 @@ bool IsIpv6(const std::string& address) { return address.find(':') != std::strin
 
 bool IsLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-const Interface* OwnerOf(const place::Hardware& here, const std::string& address) {
+const Interface* OwnerOf(const hardware::Hardware& here, const std::string& address) {
   for (const Interface& interface : here.interfaces) {
     for (const std::string& own : interface.addresses) {
       if (WithoutPrefixLength(own) == address) return &interface;
@@ -28,9 +28,9 @@ const Interface* OwnerOf(const place::Hardware& here, const std::string& address
 }
 
 // The peer may be this node itself (the master on node 0): then the interface that has the address.
-const Interface* InterfaceTo(const place::Hardware& here, const std::string& address) {
+const Interface* InterfaceTo(const hardware::Hardware& here, const std::string& address) {
   const Interface* own = OwnerOf(here, address);
-  return own != nullptr ? own : place::RouteTo(here, address);
+  return own != nullptr ? own : hardware::RouteTo(here, address);
 }
 
 // Naming an interface means one of its addresses: there must be one of the peer's family.
@@ -41,7 +41,7 @@ bool HasAddressFor(const Interface& interface, const std::string& peer) {
 
 // What NCCL would take by itself: `ib*`, else everything that runs but docker and lo. Which of several comes first
 // depends on the kernel's order, and over TCP it uses all of them.
-std::vector<const Interface*> NcclChoice(const place::Hardware& here) {
+std::vector<const Interface*> NcclChoice(const hardware::Hardware& here) {
   std::vector<const Interface*> ib, other;
   for (const Interface& interface : here.interfaces) {
     if (!interface.up || interface.addresses.empty()) continue;
@@ -52,7 +52,7 @@ std::vector<const Interface*> NcclChoice(const place::Hardware& here) {
 }
 
 // NCCL compares prefixes: eth1 would also take eth10, bond0 also bond0.100.
-std::string Exact(const place::Hardware& here, const std::string& name) {
+std::string Exact(const hardware::Hardware& here, const std::string& name) {
   const bool ambiguous = std::any_of(here.interfaces.begin(), here.interfaces.end(), [&](const Interface& other) {
     return other.name != name && other.name.starts_with(name);
   });
@@ -128,9 +128,9 @@ void DeriveGloo(const Interface& route, const std::string& why, Confidence confi
   }
 }
 
-const Interface* DefaultRoute(const place::Hardware& here) {
-  const place::Route* best = nullptr;
-  for (const place::Route& route : here.routes) {
+const Interface* DefaultRoute(const hardware::Hardware& here) {
+  const hardware::Route* best = nullptr;
+  for (const hardware::Route& route : here.routes) {
     if ((route.destination == "default" || route.destination == "::/0") &&
         (best == nullptr || route.metric < best->metric))
       best = &route;
@@ -145,7 +145,7 @@ const Interface* DefaultRoute(const place::Hardware& here) {
 }  // namespace
 
 const Interface* DeriveInterfaces(Draft* draft) {
-  const place::Hardware& here = draft->here;
+  const hardware::Hardware& here = draft->here;
   std::vector<const Interface*> found;
   std::vector<std::string> reached;
   for (const std::string& peer : draft->job.peers) {

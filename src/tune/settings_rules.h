@@ -11,9 +11,9 @@
 namespace lockstep::tune {
 
 struct Draft {
-  const place::Hardware& here;
+  const hardware::Hardware& here;
   const JobShape& job;
-  const place::Environment& user;
+  const Environment& user;
   Settings out;
 
   bool UserHas(const std::string& name) const { return user.contains(name) && !user.at(name).empty(); }
@@ -24,9 +24,9 @@ struct Draft {
 };
 
 // The interface of the route to the peers; null: unknown.
-const place::Interface* DeriveInterfaces(Draft* draft);
+const hardware::Interface* DeriveInterfaces(Draft* draft);
 // What carries the data between nodes: RDMA, a vendor's plugin, or TCP over `route`.
-void DeriveData(const place::Interface* route, Draft* draft);
+void DeriveData(const hardware::Interface* route, Draft* draft);
 // What makes a failure readable, and time-outs.
 void DeriveEvidence(Draft* draft);
 

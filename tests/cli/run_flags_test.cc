@@ -18,22 +18,21 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::Pair;
 
-Result<RunFlags> Parse(std::vector<std::string> args, const place::Environment& env = {},
-                       ParseMode mode = ParseMode::kRun) {
+Result<RunFlags> Parse(std::vector<std::string> args, const Environment& env = {}, ParseMode mode = ParseMode::kRun) {
   args.insert(args.begin(), "run");
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   return ParseRunFlags(static_cast<int>(argv.size()), argv.data(), env, mode);
 }
 
-launch::RunOptions Good(const std::vector<std::string>& args, const place::Environment& env = {}) {
+launch::RunOptions Good(const std::vector<std::string>& args, const Environment& env = {}) {
   Result<RunFlags> flags = Parse(args, env);
   EXPECT_TRUE(flags.ok()) << flags.status().ToString();
   return flags.ok() ? flags->options : launch::RunOptions{};
 }
 
 // "message | hint" of a command line that must be refused as a usage error.
-std::string Bad(const std::vector<std::string>& args, const place::Environment& env = {}) {
+std::string Bad(const std::vector<std::string>& args, const Environment& env = {}) {
   const Result<RunFlags> flags = Parse(args, env);
   EXPECT_FALSE(flags.ok()) << "accepted: " << testing::PrintToString(args);
   EXPECT_EQ(flags.status().code(), Code::kUsage);
@@ -235,10 +234,10 @@ TEST(RunFlags, WhatCannotBeServedIsRefusedWithTheReason) {
 }
 
 TEST(RunFlags, VariablesOfTorchrunAreDefaultsThatTheCommandLineOverrides) {
-  const place::Environment env = {{"PET_NNODES", "2"},       {"PET_NPROC_PER_NODE", "8"},  {"PET_NODE_RANK", "1"},
-                                  {"PET_MASTER_ADDR", "m0"}, {"PET_MASTER_PORT", "23456"}, {"PET_MAX_RESTARTS", "3"},
-                                  {"PET_TEE", "3"},          {"PET_MODULE", "1"},          {"PET_STANDALONE", "0"},
-                                  {"PET_LOG_DIR", "/logs"},  {"PET_RDZV_ID", "job7"},      {"PET_ROLE", ""}};
+  const Environment env = {{"PET_NNODES", "2"},       {"PET_NPROC_PER_NODE", "8"},  {"PET_NODE_RANK", "1"},
+                           {"PET_MASTER_ADDR", "m0"}, {"PET_MASTER_PORT", "23456"}, {"PET_MAX_RESTARTS", "3"},
+                           {"PET_TEE", "3"},          {"PET_MODULE", "1"},          {"PET_STANDALONE", "0"},
+                           {"PET_LOG_DIR", "/logs"},  {"PET_RDZV_ID", "job7"},      {"PET_ROLE", ""}};
   const auto o = Good({"--nproc-per-node", "4", "pkg.train"}, env);
   EXPECT_EQ(o.place.nnodes, 2);
   EXPECT_EQ(o.place.nproc_per_node, "4");

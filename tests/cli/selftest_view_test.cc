@@ -21,16 +21,16 @@ Stage Of(const char* backend, int ranks, int nnodes) {
   return stage;
 }
 
-place::Hardware Node() {
-  place::Hardware here;
-  place::Interface eth;
+hardware::Hardware Node() {
+  hardware::Hardware here;
+  hardware::Interface eth;
   eth.name = "eth0";
   eth.up = true;
   eth.gbit = 10;
   eth.addresses = {"10.0.0.5/16"};
   here.interfaces = {eth};
   here.routes = {{"10.0.0.0/16", "", "eth0", "", 0}};
-  place::GpuState gpu;
+  hardware::GpuState gpu;
   gpu.name = "NVIDIA H200";
   gpu.compute_capability = "9.0";
   gpu.nvlinks_active = 18;
@@ -39,7 +39,7 @@ place::Hardware Node() {
 }
 
 TEST(SelftestView, TheWireBetweenGpusOfOneNodeIsNvlinkElsePcie) {
-  place::Hardware here = Node();
+  hardware::Hardware here = Node();
   ASSERT_TRUE(LimitOf(here, Of("nccl", 2, 1), "").has_value());
   EXPECT_DOUBLE_EQ(LimitOf(here, Of("nccl", 2, 1), "")->gbytes, 450);
   here.gpus[0].nvlinks_active.reset();
@@ -52,9 +52,9 @@ TEST(SelftestView, TheWireBetweenGpusOfOneNodeIsNvlinkElsePcie) {
 }
 
 TEST(SelftestView, TheWireBetweenNodesIsRdmaForNcclAndTheRouteForGloo) {
-  place::Hardware here = Node();
+  hardware::Hardware here = Node();
   for (int i = 0; i < 8; ++i) {
-    place::IbPort port;
+    hardware::IbPort port;
     port.device = "mlx5_" + std::to_string(i);
     port.state = "ACTIVE";
     port.gbit = 400;

@@ -91,7 +91,7 @@ TEST(TorchrunLines, EveryKnownCommandLineMeansWhatTorchrunMakesOfIt) {
     for (const json& arg : line["argv"]) args.push_back(arg);
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
-    const place::Environment env = line.value("variables", place::Environment{});
+    const Environment env = line.value("variables", Environment{});
     const auto flags = ParseRunFlags(static_cast<int>(argv.size()), argv.data(), env, ParseMode::kRun);
     ASSERT_TRUE(flags.ok()) << flags.status().ToString();
     EXPECT_EQ(InTorchrunsWords(flags->options), Normal(line["expect"]));

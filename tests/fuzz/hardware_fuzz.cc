@@ -10,11 +10,11 @@
 
 #include "base/files.h"
 #include "base/text.h"
-#include "place/elf_file.h"
-#include "place/hardware.h"
-#include "place/hardware_parts.h"
-#include "place/library_strings.h"
-#include "place/loader_cache.h"
+#include "hardware/elf_file.h"
+#include "hardware/hardware.h"
+#include "hardware/hardware_parts.h"
+#include "hardware/library_strings.h"
+#include "hardware/loader_cache.h"
 
 using namespace lockstep;
 using namespace lockstep::place;

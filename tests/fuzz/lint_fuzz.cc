@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tune/lint.h"
-#include "tune/rules.h"
-#include "tune/variables.h"
+#include "lint/lint.h"
+#include "lint/rules.h"
+#include "lint/variables.h"
 
 using namespace lockstep::tune;
 

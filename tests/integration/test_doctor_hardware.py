@@ -11,7 +11,7 @@ TREES = harness.ROOT / "tests" / "place" / "trees"
 
 
 def unpack(name, root):
-    """The machines of tests/place/trees, as tests/place/tree.h reads them."""
+    """The machines of tests/hardware/trees, as tests/hardware/tree.h reads them."""
     for line in (TREES / f"{name}.tree").read_text().splitlines():
         if not line or line.startswith("#"):
             continue

@@ -63,7 +63,7 @@ class ActivationTest : public testing::Test {
   }
 
   std::optional<TempDir> dir_;
-  place::Environment env_;
+  Environment env_;
 };
 
 TEST_F(ActivationTest, ACondaEnvironmentIsFoundByNameUnderTheRootOfCondaExe) {

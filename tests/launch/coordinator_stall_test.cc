@@ -1,6 +1,6 @@
 // Stalls and stacks of all nodes, and what a diagnosis decides.
 #include "coordinator_fixture.h"
-#include "diagnose/movement.h"
+#include "hang/movement.h"
 
 namespace lockstep::launch {
 namespace {
@@ -10,17 +10,17 @@ using CoordinatorStall = CoordinatorTest;
 
 // A rank that waits in a barrier, or one that sleeps, as an agent would report it.
 Json StacksOf(int rank, bool waits) {
-  diagnose::ProcessStacks process;
+  hang::ProcessStacks process;
   process.rank = rank;
   process.pid = 100 + rank;
-  diagnose::ThreadStack thread;
+  hang::ThreadStack thread;
   thread.main = true;
   thread.state = 'S';
   thread.python = {{"<module>", "/h/train.py", waits ? 8 : 7}};
   if (waits) thread.python.insert(thread.python.begin(), {"barrier", "/v/torch/distributed/distributed_c10d.py", 1});
   if (!waits) thread.syscall = "clock_nanosleep";
   process.threads = {thread};
-  return diagnose::ToJson(process);
+  return hang::ToJson(process);
 }
 
 Json Stacks(const Json& question, Json process) {
@@ -89,7 +89,7 @@ TEST_F(CoordinatorStall, AQuestionForStacksChangesNothing) {
       coordinator_->Inspect(false, false, [&](const Json& answer) {
         EXPECT_THAT(answer["hang"]["summary"].get<std::string>(), HasSubstr("rank 0 sleeps"));
         ASSERT_EQ(answer["prints"].size(), 1u) << "for comparing two looks";
-        EXPECT_NE(diagnose::PrintFromJson(answer["prints"][0]).frames, 0u);
+        EXPECT_NE(hang::PrintFromJson(answer["prints"][0]).frames, 0u);
         EXPECT_EQ(answer["folder"], "");
         answered = true;
         coordinator_->FromLocalAgent(Exit(0, 0));

@@ -10,7 +10,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-FanOut Plan(const place::Environment& env, const place::Placement& placement) {
+FanOut Plan(const Environment& env, const place::Placement& placement) {
   RunOptions options;
   options.argv = {"--max-restarts", "2", "train.py", "--lr", "1"};
   LaunchPlan plan(options, env);

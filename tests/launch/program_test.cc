@@ -61,7 +61,7 @@ class ProgramTest : public testing::Test {
   }
 
   std::optional<TempDir> dir_;
-  place::Environment env_;
+  Environment env_;
   RunOptions options_;
 };
 

@@ -30,11 +30,11 @@ WorkerIdentity Rank5() {
           .log_dir_of_node = "/runs/x/logs"};
 }
 
-place::Environment Make(const place::Environment& base, const RunOptions& options = {}, const EnvChanges& program = {},
-                        const RankSettings& settings = {.threads = 3}, const WorkerIdentity& who = Rank5()) {
+Environment Make(const Environment& base, const RunOptions& options = {}, const EnvChanges& program = {},
+                 const RankSettings& settings = {.threads = 3}, const WorkerIdentity& who = Rank5()) {
   const auto made = WorkerEnvironment(who, base, options, program, settings);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
-  place::Environment env;
+  Environment env;
   if (!made.ok()) return env;
   EXPECT_TRUE(std::is_sorted(made->begin(), made->end()));
   for (const std::string& entry : *made) env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
@@ -235,7 +235,7 @@ TEST(WorkerEnv, TheStrongerLayerWinsEverywhere) {
   };
   for (const Precedence& test : cases) {
     SCOPED_TRACE(fmt::format("{}: {}", test.name, test.why));
-    place::Environment base;
+    Environment base;
     EnvChanges program;
     RunOptions options;
     if (test.base) base[test.name] = *test.base;
@@ -243,7 +243,7 @@ TEST(WorkerEnv, TheStrongerLayerWinsEverywhere) {
     options.gpus = test.gpus;
     options.debug = test.debug;
     if (test.user) options.env = {{test.name, *test.user}};
-    const auto found = [&](const place::Environment& env) {
+    const auto found = [&](const Environment& env) {
       const auto it = env.find(test.name);
       return it == env.end() ? no : std::optional<std::string>(it->second);
     };

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/env_file.h"
 #include "paths.h"
 #include "place/describe.h"
-#include "place/env_file.h"
 #include "place/machine.h"
 #include "place/placement.h"
 #include "place/platforms.h"

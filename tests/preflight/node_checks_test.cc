@@ -112,7 +112,7 @@ TEST(RdmaPorts, DownOneWarnsAllDownFails) {
   scene.env["NCCL_IB_HCA"] = "mlx4";
   ExpectProblem(CheckIbPorts(scene), State::kFail, "names no device");
   scene.env.clear();
-  for (place::IbPort& port : scene.here.ib) port.state = "DOWN";
+  for (hardware::IbPort& port : scene.here.ib) port.state = "DOWN";
   ExpectProblem(CheckIbPorts(scene), State::kFail, "no RDMA port is active");
   scene.nnodes = 1;
   ExpectProblem(CheckIbPorts(scene), State::kWarn, "no RDMA port is active");
@@ -124,7 +124,7 @@ TEST(RdmaPorts, DownOneWarnsAllDownFails) {
 TEST(RdmaPorts, WhatIsUnusedByDesignIsNotComplainedAbout) {
   Scene scene = HealthyScene();
   scene.nnodes = 2;
-  place::IbPort second = scene.here.ib[0];  // the other port of a card, where no card uses it
+  hardware::IbPort second = scene.here.ib[0];  // the other port of a card, where no card uses it
   second.port = 2;
   second.state = "DOWN";
   scene.here.ib.push_back(second);
@@ -141,7 +141,7 @@ TEST(RdmaPorts, WhatIsUnusedByDesignIsNotComplainedAbout) {
 TEST(RdmaPorts, APodNeedsOnlyOneItCanOpen) {
   Scene scene = HealthyScene();
   scene.nnodes = 2;
-  for (place::IbPort& port : scene.here.ib) port.verbs.clear();
+  for (hardware::IbPort& port : scene.here.ib) port.verbs.clear();
   ExpectProblem(CheckIbPorts(scene), State::kWarn, "mlx5_0 port 1, mlx5_1 port 1");
   EXPECT_EQ(CheckIbPorts(scene).problems.size(), 1u);
   scene.here.ib[5].verbs = "/dev/infiniband/uverbs5";
@@ -164,9 +164,9 @@ TEST(RdmaPorts, WithoutSubnetManagerOrWithMixedRates) {
 }
 
 TEST(InterfaceLists, MeanWhatNcclMakesOfThem) {
-  place::Hardware here;
+  hardware::Hardware here;
   for (const char* name : {"lo", "eth0", "eth10", "docker0"}) {
-    place::Interface interface;
+    hardware::Interface interface;
     interface.name = name;
     interface.up = true;
     interface.loopback = interface.name == "lo";
@@ -174,7 +174,7 @@ TEST(InterfaceLists, MeanWhatNcclMakesOfThem) {
   }
   const auto names = [&](const std::string& list) {
     std::vector<std::string> found;
-    for (const place::Interface* interface : NamedInterfaces(here, list)) found.push_back(interface->name);
+    for (const hardware::Interface* interface : NamedInterfaces(here, list)) found.push_back(interface->name);
     return found;
   };
   EXPECT_THAT(names("eth"), ElementsAre("eth0", "eth10"));

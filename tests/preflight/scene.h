@@ -8,8 +8,8 @@
 
 namespace lockstep::preflight {
 
-inline place::GpuState HealthyGpu(int index) {
-  place::GpuState gpu;
+inline hardware::GpuState HealthyGpu(int index) {
+  hardware::GpuState gpu;
   gpu.index = index;
   gpu.name = "NVIDIA H800";
   gpu.uuid = fmt::format("GPU-{:04}", index);
@@ -26,8 +26,8 @@ inline place::GpuState HealthyGpu(int index) {
   return gpu;
 }
 
-inline place::IbPort HealthyPort(int index) {
-  place::IbPort port;
+inline hardware::IbPort HealthyPort(int index) {
+  hardware::IbPort port;
   port.device = fmt::format("mlx5_{}", index);
   port.state = "ACTIVE";
   port.phys_state = "LinkUp";
@@ -42,7 +42,7 @@ inline place::IbPort HealthyPort(int index) {
 inline Scene HealthyScene(int gpus = 8) {
   Scene scene;
   scene.nproc = gpus;
-  place::Hardware& here = scene.here;
+  hardware::Hardware& here = scene.here;
   here.host = "gpu-1";
   here.driver = here.driver_library = "550.90.07";
   here.cuda = "12.4";
@@ -52,11 +52,11 @@ inline Scene HealthyScene(int gpus = 8) {
     here.ib.push_back(HealthyPort(i));
   }
   scene.visible = here.gpus;
-  place::Interface loopback;
+  hardware::Interface loopback;
   loopback.name = "lo";
   loopback.loopback = loopback.up = true;
   loopback.addresses = {"127.0.0.1/8"};
-  place::Interface ethernet;
+  hardware::Interface ethernet;
   ethernet.name = "eth0";
   ethernet.up = true;
   ethernet.mtu = 1500;
@@ -68,13 +68,13 @@ inline Scene HealthyScene(int gpus = 8) {
   here.limits.nofile = here.limits.nofile_hard = 1 << 20;
   here.limits.pids_max = UINT64_MAX;
   here.memory_total = here.memory_available = 1ull << 40;
-  place::Filesystem shm;
+  hardware::Filesystem shm;
   shm.path = "/dev/shm";
   shm.total = shm.free = 64ull << 30;
   here.filesystems = {shm};
   here.clock_synchronised = true;
   scene.python = {"/venv/bin/python", "", "3.11.2", "/venv/lib/torch/__init__.py", "2.5.1", "12.4"};
-  here.nccl = place::Library{"/venv/lib/libnccl.so.2", "2.21.5", "rpath of libtorch_cuda.so", "12.4"};
+  here.nccl = hardware::Library{"/venv/lib/libnccl.so.2", "2.21.5", "rpath of libtorch_cuda.so", "12.4"};
   return scene;
 }
 

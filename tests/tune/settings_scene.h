@@ -7,11 +7,11 @@
 
 namespace lockstep::tune {
 
-using place::Gid;
-using place::GpuState;
-using place::Hardware;
-using place::IbPort;
-using place::Interface;
+using hardware::Gid;
+using hardware::GpuState;
+using hardware::Hardware;
+using hardware::IbPort;
+using hardware::Interface;
 
 inline Interface Link(const std::string& name, const std::string& address, double gbit = 10, bool up = true) {
   Interface out;
@@ -46,8 +46,8 @@ inline Hardware Node() {
   here.cpus = 64;
   here.interfaces = {Link("lo", "127.0.0.1/8"), Link("eth0", "10.0.0.5/16")};
   here.routes = {{"default", "10.0.0.1", "eth0", "", 100}, {"10.0.0.0/16", "", "eth0", "10.0.0.5", 100}};
-  here.nccl = place::Library{"/x/libnccl.so.2", "2.27.5", "system"};
-  here.torch = place::Library{"/x/libtorch.so", "2.12.0", "system"};
+  here.nccl = hardware::Library{"/x/libnccl.so.2", "2.27.5", "system"};
+  here.torch = hardware::Library{"/x/libtorch.so", "2.12.0", "system"};
   here.peermem = "nvidia_peermem";
   return here;
 }

@@ -256,8 +256,8 @@ TEST(Tune, ConfFilesOfNcclCountAsTheUsersSettings) {
   std::filesystem::create_directories(root + "/home/a");
   std::ofstream(root + "/etc/nccl.conf") << "# site\nNCCL_SOCKET_IFNAME=bond0\r\nNCCL_DEBUG=WARN\n";
   std::ofstream(root + "/home/a/.nccl.conf") << "NCCL_DEBUG=INFO\nnonsense\n";
-  const place::Environment found = ConfFileSettings({{"HOME", "/home/a"}}, root);
-  EXPECT_EQ(found, (place::Environment{{"NCCL_SOCKET_IFNAME", "bond0"}, {"NCCL_DEBUG", "INFO"}}));
+  const Environment found = ConfFileSettings({{"HOME", "/home/a"}}, root);
+  EXPECT_EQ(found, (Environment{{"NCCL_SOCKET_IFNAME", "bond0"}, {"NCCL_DEBUG", "INFO"}}));
   std::filesystem::remove_all(root);
 }
 

@@ -1,23 +1,23 @@
-// The settings of real machines: their /proc and /sys as recorded in tests/place/trees.
+// The settings of real machines: their /proc and /sys as recorded in tests/hardware/trees.
 #include <gtest/gtest.h>
 
-#include "place/tree.h"
+#include "hardware/tree.h"
 #include "tune/settings.h"
 
 namespace lockstep::tune {
 namespace {
 
-place::Hardware Scan(const std::string& name, int gpus = 8) {
-  const place::Tree machine = place::Tree::Unpack(name);
-  place::Hardware here = place::ScanHardware({.root = machine.root(), .gpus = false});
+hardware::Hardware Scan(const std::string& name, int gpus = 8) {
+  const hardware::Tree machine = hardware::Tree::Unpack(name);
+  hardware::Hardware here = hardware::ScanHardware({.root = machine.root(), .gpus = false});
   if (here.gpus.empty()) here.gpus.resize(static_cast<size_t>(gpus));
-  here.nccl = place::Library{"/x/libnccl.so.2", "2.27.5", "system", ""};
+  here.nccl = hardware::Library{"/x/libnccl.so.2", "2.27.5", "system", ""};
   here.limits.memlock = UINT64_MAX;
   here.peermem = "nvidia_peermem";
   return here;
 }
 
-Settings For(const place::Hardware& here, const std::string& peer) {
+Settings For(const hardware::Hardware& here, const std::string& peer) {
   JobShape job;
   job.nnodes = 2;
   job.nproc_per_node = 8;
@@ -58,24 +58,24 @@ TEST(TuneTrees, PortsThatAreDownOrWaitForTheSubnetManager) {
 }
 
 TEST(TuneTrees, TheStoragePortOfAnH800WithPortsDownIsKnownByItsPlace) {
-  place::Hardware here = Scan("h800-down-ports");
+  hardware::Hardware here = Scan("h800-down-ports");
   // A GPU on the switch of each compute port, as in that machine.
   here.gpus.clear();
-  for (const place::IbPort& port : here.ib) {
+  for (const hardware::IbPort& port : here.ib) {
     if (port.device == "mlx5_4") continue;
-    place::GpuState& gpu = here.gpus.emplace_back();
+    hardware::GpuState& gpu = here.gpus.emplace_back();
     gpu.pci_path = port.pci_path.substr(0, port.pci_path.rfind('/')) + "/0000:ff:00.0";
   }
   const std::string hcas = Value(For(here, "10.20.0.7"), "NCCL_IB_HCA");
   EXPECT_EQ(hcas, "=mlx5_0,mlx5_1,mlx5_5,mlx5_6,mlx5_8");
-  for (place::GpuState& gpu : here.gpus) gpu.pci_path.clear();
+  for (hardware::GpuState& gpu : here.gpus) gpu.pci_path.clear();
   EXPECT_EQ(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA"), hcas) << "and by its model";
-  for (place::IbPort& port : here.ib) port.model = "MT4129";
+  for (hardware::IbPort& port : here.ib) port.model = "MT4129";
   EXPECT_NE(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA").find("(likely)"), std::string::npos) << "without both";
 }
 
 TEST(TuneTrees, RoceWithMixedGids) {
-  place::Hardware here = Scan("roce-mixed-gids", 4);
+  hardware::Hardware here = Scan("roce-mixed-gids", 4);
   Settings settings = For(here, "10.1.0.9");
   EXPECT_EQ(Value(settings, "NCCL_IB_GID_INDEX"), "(none)") << "NCCL 2.27 finds it itself";
   EXPECT_EQ(Value(settings, "NCCL_SOCKET_IFNAME"), "ens1np0");
@@ -84,9 +84,9 @@ TEST(TuneTrees, RoceWithMixedGids) {
   // Whatever the table of this machine says: an index is set only when it is RoCE v2 over IPv4 on every port.
   const std::string value = Value(settings, "NCCL_IB_GID_INDEX");
   bool everywhere = value != "(none)";
-  for (const place::IbPort& port : here.ib) {
+  for (const hardware::IbPort& port : here.ib) {
     bool good = false;
-    for (const place::Gid& gid : port.gids) {
+    for (const hardware::Gid& gid : port.gids) {
       good = good || (std::to_string(gid.index) == value && gid.type == "RoCE v2" && gid.ipv4);
     }
     everywhere = everywhere && good;
@@ -107,7 +107,7 @@ TEST(TuneTrees, ABondWithVlans) {
 }
 
 TEST(TuneTrees, APodThatSeesRdmaPortsItCannotOpen) {
-  const place::Hardware here = Scan("pod-without-rdma");
+  const hardware::Hardware here = Scan("pod-without-rdma");
   const Settings settings = For(here, "10.244.3.8");
   EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "(none)");
   if (!here.ib.empty()) EXPECT_NE(Warnings(settings).find("/dev/infiniband"), std::string::npos) << Warnings(settings);

@@ -11,7 +11,7 @@
 #include "base/own_program.h"
 #include "base/status.h"
 #include "cli/train/commands.h"
-#include "place/cpu_share.h"
+#include "hardware/cpu_share.h"
 #include "recipes/registry.h"
 
 namespace {
@@ -48,7 +48,7 @@ void Help(std::FILE* to) {
 // LibTorch's OpenMP runtime reads the environment while it is loaded, before main(). `lockstep` sets it for its ranks;
 // started by another launcher, the program sets it and executes itself once more: same process, same arguments.
 void StartAgainWithSleepingThreads(char** argv) {
-  if (!lockstep::place::LetWaitingThreadsSleep()) return;
+  if (!lockstep::hardware::LetWaitingThreadsSleep()) return;
   execv(lockstep::OwnExecutable("/proc/self/exe").c_str(), argv);
   execv("/proc/self/exe", argv);  // the file was replaced meanwhile
   fmt::print(stderr, "lockstep-train: cannot start again with OMP_WAIT_POLICY=PASSIVE: {}; threads will spin\n",

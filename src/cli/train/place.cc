@@ -1,12 +1,13 @@
 #include "cli/train/place.h"
 
+#include "base/environment.h"
 #include "place/machine.h"
 #include "place/placement.h"
 
 namespace lockstep::cli {
 
 Result<comm::Identity> FindIdentity() {
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   const auto said = [&](const char* name) {
     const auto it = env.find(name);
     return it != env.end() && !it->second.empty();

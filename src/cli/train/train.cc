@@ -22,7 +22,7 @@
 #include "engine/ranks.h"
 #include "engine/stop.h"
 #include "engine/trainer.h"
-#include "place/cpu_share.h"
+#include "hardware/cpu_share.h"
 #include "record/run_dir.h"
 
 namespace lockstep::cli {
@@ -75,23 +75,23 @@ int Refuse(const Status& status, bool say) { return Fail(status, say, /*refused=
 // The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
 // `threads`: what is this rank's part of the CPUs.
 Status MeetOver(const Status& mine, const comm::Identity& who, int* threads) {
-  std::vector<place::CpuRights> rights = {place::ReadCpuRights()};
+  std::vector<hardware::CpuRights> rights = {hardware::ReadCpuRights()};
   if (who.size > 1) {
     comm::Options options;
     options.group = "start";
     auto all = comm::Communicator::Connect(who, options);
     if (!all.ok()) return mine.ok() ? all.status() : mine;
     LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**all, mine));
-    const auto texts = (*all)->Gather(place::ToText(rights.front()));
+    const auto texts = (*all)->Gather(hardware::ToText(rights.front()));
     if (!texts.ok()) return texts.status();
     rights.clear();
     for (const std::string& text : *texts) {
-      Result<place::CpuRights> one = place::CpuRightsFromText(text);
+      Result<hardware::CpuRights> one = hardware::CpuRightsFromText(text);
       if (!one.ok()) return one.status();
       rights.push_back(std::move(*one));
     }
   }
-  *threads = place::FairThreads(rights, static_cast<size_t>(who.rank));
+  *threads = hardware::FairThreads(rights, static_cast<size_t>(who.rank));
   return mine;
 }
 

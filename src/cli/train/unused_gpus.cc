@@ -4,8 +4,9 @@
 
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "engine/devices.h"
-#include "place/gpus.h"
+#include "hardware/gpus.h"
 #include "place/machine.h"
 
 #ifdef LOCKSTEP_CUDA
@@ -36,9 +37,10 @@ Reason WhyNot() {
 }  // namespace
 
 std::string UnusedGpus() {
-  const place::Environment env = place::CurrentEnvironment();
+  const Environment env = CurrentEnvironment();
   const char* library = std::getenv("LOCKSTEP_NVML");
-  const int count = place::CountVisible(env, place::FindGpus(env, library == nullptr ? "" : library, "").gpus).count;
+  const int count =
+      hardware::CountVisible(env, hardware::FindGpus(env, library == nullptr ? "" : library, "").gpus).count;
   if (count == 0) return "";
   const Reason reason = WhyNot();
   return fmt::format("GPUs        {} on this machine, not used: {}\n  do: {}; train.device: cpu leaves this line out",
