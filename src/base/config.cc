@@ -10,6 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -84,8 +85,10 @@ WholeError ToWhole(std::string_view text, WholeNumber* whole) {
   if (shift < 0) return WholeError::kFraction;
   if (static_cast<long>(digits.size()) + shift > 20) return WholeError::kTooLarge;
   digits.append(static_cast<size_t>(shift), '0');
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), whole->magnitude);
-  return error == std::errc() ? WholeError::kNone : WholeError::kTooLarge;
+  const auto magnitude = ParseDigits<decltype(whole->magnitude)>(digits);
+  if (!magnitude) return WholeError::kTooLarge;
+  whole->magnitude = *magnitude;
+  return WholeError::kNone;
 }
 
 std::string Limits(const ConfigRule& rule, const std::function<std::string(double)>& show) {

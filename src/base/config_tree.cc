@@ -13,6 +13,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -280,10 +281,9 @@ std::optional<std::vector<PathStep>> ParsePath(std::string_view path) {
     while (!rest.empty()) {
       size_t close = rest.find(']');
       if (rest.front() != '[' || close == std::string_view::npos) return std::nullopt;
-      size_t index = 0;
-      auto [end, error] = std::from_chars(rest.data() + 1, rest.data() + close, index);
-      if (error != std::errc() || end != rest.data() + close) return std::nullopt;
-      steps.push_back({"", index});
+      const std::optional<size_t> index = ParseDigits<size_t>(rest.substr(1, close - 1));
+      if (!index) return std::nullopt;
+      steps.push_back({"", *index});
       rest.remove_prefix(close + 1);
     }
   }

@@ -16,6 +16,7 @@
 #include <map>
 
 #include "base/clock.h"
+#include "base/digits.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -120,9 +121,10 @@ std::string SignalName(int signal) {
 }
 
 int SignalNumber(const std::string& name) {
-  char* end = nullptr;
-  const long number = std::strtol(name.c_str(), &end, 10);
-  if (!name.empty() && *end == '\0') return number > 0 && number < NSIG ? static_cast<int>(number) : 0;
+  if (IsDigits(name)) {
+    const int number = ParseDigits(name).value_or(0);
+    return number < NSIG ? number : 0;
+  }
   const std::string bare = name.rfind("SIG", 0) == 0 ? name.substr(3) : name;
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* abbreviation = sigabbrev_np(signal);
@@ -204,11 +206,11 @@ std::vector<pid_t> Descendants(pid_t root) {
   DIR* proc = opendir("/proc");
   if (proc == nullptr) return {};
   while (dirent* entry = readdir(proc)) {
-    const pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
-    if (pid <= 0) continue;
-    const auto fields = StatFields(pid);
+    const std::optional<pid_t> pid = ParseDigits<pid_t>(entry->d_name);
+    if (!pid) continue;
+    const auto fields = StatFields(*pid);
     if (fields.size() < 2 || fields[0] == "Z" || fields[0] == "X") continue;
-    children[static_cast<pid_t>(std::atoi(fields[1].c_str()))].push_back(pid);
+    children[ParseDigits<pid_t>(fields[1]).value_or(0)].push_back(*pid);
   }
   closedir(proc);
   std::vector<pid_t> found{root};
@@ -245,7 +247,7 @@ std::vector<pid_t> KillDescendants(double seconds) {
 
 uint64_t ProcessStartTime(pid_t pid) {
   const auto fields = StatFields(pid);
-  return fields.size() > 19 ? std::strtoull(fields[19].c_str(), nullptr, 10) : 0;
+  return fields.size() > 19 ? ParseDigits<uint64_t>(fields[19]).value_or(0) : 0;
 }
 
 char ProcessState(pid_t pid) {

@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/digits.h"
+
 namespace lockstep {
 namespace {
 
@@ -93,12 +95,11 @@ Result<HostPort> ParseHostPort(const std::string& text) {
   }
   if (result.host.empty()) return Status(Code::kUsage, "'" + text + "': expected host[:port], found no host");
   if (!port.empty()) {
-    char* end = nullptr;
-    const long value = std::strtol(port.c_str(), &end, 10);
-    if (*end != '\0' || value < 0 || value > 65535 || port.size() > 5) {
+    const std::optional<int> value = ParseDigits(port);
+    if (!value || *value > 65535) {
       return Status(Code::kUsage, "'" + text + "': expected a port from 0 to 65535, found '" + port + "'");
     }
-    result.port = static_cast<int>(value);
+    result.port = *value;
   }
   return result;
 }

@@ -24,9 +24,7 @@ Status Wrong(const std::string& expected, const std::string& found, std::string 
 std::optional<long> Number(std::string_view text) {
   text = Trim(text);
   if (text.starts_with('+')) text.remove_prefix(1);
-  if (!text.starts_with('-')) return ParseDigits<long>(text);
-  const std::optional<long> value = ParseDigits<long>(text.substr(1));
-  return value ? std::optional<long>(-*value) : std::nullopt;
+  return ParseInteger<long>(text);
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <set>
 
 #include "base/columns.h"
+#include "base/digits.h"
 #include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -37,13 +37,12 @@ Result<std::set<int>> ParseRanks(const std::vector<std::string>& texts) {
   std::set<int> ranks;
   for (const std::string& text : texts) {
     for (const std::string& part : Split(text, ',')) {
-      int rank = -1;
-      auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), rank);
-      if (error != std::errc() || end != part.data() + part.size() || rank < 0) {
+      const std::optional<int> rank = ParseDigits(part);
+      if (!rank) {
         return Status(Code::kUsage,
                       fmt::format("--rank: expected a rank or a list such as 0,3, found '{}'", Printable(text)));
       }
-      ranks.insert(rank);
+      ranks.insert(*rank);
     }
   }
   return ranks;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/arguments.h"
+#include "base/digits.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "cli/flag_engine.h"
@@ -73,8 +74,8 @@ Status CheckSizes(const launch::RunOptions& options, bool any_master_port) {
                   "give the same port on every node, for example 29500");
   }
   const std::string& nproc = place.nproc_per_node.value_or("");
-  if (!nproc.empty() && std::isdigit(static_cast<unsigned char>(nproc[0]))) {
-    const long ranks = std::stol(nproc) * nnodes;
+  if (const std::optional<long> per_node = ParseDigits<long>(nproc)) {
+    const long ranks = *per_node * nnodes;
     if (ranks > kMaxRanks) {
       return Status(Code::kUsage,
                     fmt::format("--nnodes {} times --nproc-per-node {}: expected at most {} ranks, found {}", nnodes,
@@ -84,7 +85,7 @@ Status CheckSizes(const launch::RunOptions& options, bool any_master_port) {
     const bool decides =
         !options.gpus.empty() && launch::RankEnvironment({}, {}, options).at("CUDA_VISIBLE_DEVICES") == options.gpus;
     const size_t gpus = decides ? Split(options.gpus, ',').size() : 0;
-    if (options.virtual_local_rank && gpus > 0 && std::stoul(nproc) > gpus) {
+    if (options.virtual_local_rank && gpus > 0 && static_cast<size_t>(*per_node) > gpus) {
       return Status(Code::kUsage,
                     fmt::format("--virtual-local-rank gives each rank a GPU of its own: expected at most {} with "
                                 "--gpus {}, found {}",
@@ -139,7 +140,9 @@ Status Settle(ParseMode mode, const Environment& env, Draft* draft) {
 
   for (const char* key : {"timeout", "join_timeout"}) {
     const auto found = options.rdzv_conf.find(key);
-    if (found != options.rdzv_conf.end()) options.join_timeout = std::chrono::seconds(std::stol(found->second));
+    if (found == options.rdzv_conf.end()) continue;
+    const Result<long> seconds = ParseCount(found->second, "seconds", 1, INT_MAX / 1000);
+    if (seconds.ok()) options.join_timeout = std::chrono::seconds(*seconds);  // else refused where it was read
   }
   if (draft->join_timeout) options.join_timeout = *draft->join_timeout;
 

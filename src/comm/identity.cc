@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/digits.h"
 #include "comm/communicator.h"
 
 namespace lockstep::comm {
@@ -16,13 +17,12 @@ Status ReadNumber(const char* name, int low, int high, bool required, int* value
     return Status(Code::kUsage, fmt::format("environment: {} is not set, though RANK or WORLD_SIZE is", name),
                   "start the ranks with lockstep run, torchrun, srun or mpirun, or unset RANK and WORLD_SIZE");
   }
-  char* end = nullptr;
-  const long number = std::strtol(text, &end, 10);
-  if (*end != '\0' || number < low || number > high) {
+  const std::optional<int> number = ParseDigits(text);
+  if (!number || *number < low || *number > high) {
     return Status(Code::kUsage,
                   fmt::format("environment: {}={}: expected a number from {} to {}", name, text, low, high));
   }
-  *value = static_cast<int>(number);
+  *value = *number;
   return {};
 }
 

@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <charconv>
-
+#include "base/digits.h"
 #include "base/text.h"
 #include "data/file_source.h"
 #include "data/listing.h"
@@ -34,8 +33,9 @@ class Fields {
   bool Next(size_t* count) {
     std::string_view text;
     if (!Next(&text)) return false;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *count);
-    return error == std::errc() && end == text.data() + text.size() && !text.empty() && *count <= rest_.size();
+    const std::optional<size_t> number = ParseDigits<size_t>(text);
+    *count = number.value_or(0);
+    return number && *count <= rest_.size();
   }
   bool done() const { return rest_.empty(); }
 

@@ -1,11 +1,11 @@
 #include "diagnose/origin.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "base/digits.h"
 #include "record/time_stamp.h"
 
 namespace lockstep::diagnose {
@@ -17,10 +17,10 @@ bool IsHost(char c) { return IsWord(c) || c == '-' || c == '.'; }
 
 // A number at `at`, moved behind it.
 std::optional<int> Number(std::string_view text, size_t& at) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
-  if (error != std::errc() || value < 0 || value > 9'999'999) return std::nullopt;
-  at = static_cast<size_t>(end - text.data());
+  std::string_view rest = text.substr(std::min(at, text.size()));
+  const std::optional<int> value = TakeDigits(&rest);
+  if (!value || *value > 9'999'999) return std::nullopt;
+  at = text.size() - rest.size();
   return value;
 }
 

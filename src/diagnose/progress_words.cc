@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/digits.h"
 #include "record/progress.h"
 
 namespace lockstep::diagnose {
@@ -35,7 +36,7 @@ std::optional<uint64_t> EpochPosition(std::string_view line) {
   if (!(paired && RE2::PartialMatch(piece, pair, &epoch, &step)) && !RE2::PartialMatch(piece, pattern, &epoch, &step)) {
     return std::nullopt;
   }
-  return std::strtoull(epoch.c_str(), nullptr, 10) * 1'000'000'000 + std::strtoull(step.c_str(), nullptr, 10);
+  return LeadingDigits<uint64_t>(epoch).value_or(0) * 1'000'000'000 + LeadingDigits<uint64_t>(step).value_or(0);
 }
 
 }  // namespace lockstep::diagnose

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <re2/re2.h>
 
-#include <charconv>
 #include <csignal>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "record/time_stamp.h"
 
@@ -157,12 +157,11 @@ const char* SignalMeaning(int signal) {
 std::vector<int> ReadRanges(std::string_view text) {
   std::vector<int> numbers;
   for (const std::string& part : Split(text, ',')) {
-    int from = 0, to = 0;
-    auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), from);
-    if (error != std::errc()) continue;
-    to = from;
-    if (end != part.data() + part.size() && *end == '-') std::from_chars(end + 1, part.data() + part.size(), to);
-    for (int i = from; i <= to && i >= 0 && numbers.size() < 4096; ++i) numbers.push_back(i);
+    std::string_view rest = part;
+    const std::optional<int> from = TakeDigits(&rest);
+    if (!from) continue;
+    const int to = rest.starts_with('-') ? LeadingDigits(rest.substr(1)).value_or(*from) : *from;
+    for (int i = *from; i <= to && i >= 0 && numbers.size() < 4096; ++i) numbers.push_back(i);
   }
   return numbers;
 }
@@ -210,7 +209,7 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
   std::string local_flag;
   if (RE2::PartialMatch(Piece(text), deepspeed, &local_flag, &number)) {
     RankEnd end;
-    if (!local_flag.empty()) std::from_chars(local_flag.data(), local_flag.data() + local_flag.size(), end.local_rank);
+    end.local_rank = LeadingDigits(local_flag).value_or(end.local_rank);
     SetCode(&end, number);
     end.time = time;
     end.text = text;
@@ -225,12 +224,10 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
     } else if (word == "host") {
       pending_.node = value;
     } else if (word == "rank") {
-      std::from_chars(value.data(), value.data() + value.size(), pending_.rank);
-      if (!local_text.empty())
-        std::from_chars(local_text.data(), local_text.data() + local_text.size(), pending_.local_rank);
+      pending_.rank = LeadingDigits(value).value_or(pending_.rank);
+      pending_.local_rank = LeadingDigits(local_text).value_or(pending_.local_rank);
     } else if (pending_.rank >= 0) {
-      std::from_chars(value.data(), value.data() + value.size(), number);
-      SetCode(&pending_, number);
+      SetCode(&pending_, ParseInteger(value).value_or(number));
       pending_.first = root_;
       pending_.text = Trim(text);
       ends.push_back(pending_);
@@ -285,10 +282,8 @@ std::vector<RankEnd> RankEndReader::Feed(std::string_view text, double time) {
   if (RE2::PartialMatch(Piece(text), spawn_exit, &number, &code, &signal)) {
     RankEnd end;
     end.rank = number;
-    int parsed = 0;
     if (!code.empty()) {
-      std::from_chars(code.data(), code.data() + code.size(), parsed);
-      SetCode(&end, parsed);
+      SetCode(&end, ParseDigits(code).value_or(0));
     } else {
       end.signal = SignalOfText(signal);
     }

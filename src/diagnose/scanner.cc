@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "diagnose/exceptions.h"
 #include "diagnose/progress_words.h"
@@ -435,8 +436,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
     if (finding.id.starts_with("xid")) ApplyXidTable(line.origin.text, &finding);
     if (finding.id == "jax-task-gone" && match.groups.size() > 1) {
       // Said by those who miss it.
-      const std::string& task = match.groups[1];
-      std::from_chars(task.data(), task.data() + task.size(), finding.rank);
+      finding.rank = LeadingDigits(match.groups[1]).value_or(finding.rank);
     }
     if (ended && finding.rank < 0) {
       finding.rank = told.rank;

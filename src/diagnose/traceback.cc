@@ -1,7 +1,6 @@
 #include "diagnose/traceback.h"
 
-#include <charconv>
-
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep::diagnose {
@@ -21,11 +20,7 @@ size_t Indent(std::string_view text) {
   return at;
 }
 
-int Integer(std::string_view text) {
-  int value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
+int Integer(std::string_view text) { return LeadingDigits(text).value_or(0); }
 
 // "module.Class" or "module.Class: message"; not a sentence, a path or "key: value" in small letters.
 bool ReadType(std::string_view text, std::string* type, std::string* message) {

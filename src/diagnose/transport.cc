@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep::diagnose {
@@ -21,7 +22,7 @@ bool After(std::string_view text, std::string_view mark, std::string_view* rest)
   return true;
 }
 
-int Number(std::string_view text) { return std::atoi(std::string(text.substr(0, 12)).c_str()); }
+int Number(std::string_view text) { return LeadingDigits(Trim(text)).value_or(0); }
 
 std::string Word(std::string_view text) { return std::string(text.substr(0, text.find_first_of(" \t\r"))); }
 

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/pickle.h"
@@ -145,7 +146,7 @@ std::string AskRas(const std::string& address) {
   const std::string where = !address.empty() ? address : variable != nullptr ? variable : "";
   if (const size_t colon = where.rfind(':'); colon != std::string::npos) {
     host = where.substr(0, colon);
-    port = std::atoi(where.c_str() + colon + 1);
+    port = ParseDigits(std::string_view(where).substr(colon + 1)).value_or(port);
   }
   const TimePoint until = Now() + kRasAnswer;
   auto fd = Connect(host, port, std::min(until, Now() + Millis(300)));

@@ -21,6 +21,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -78,7 +79,7 @@ std::string SyscallName(const std::string& line) {
 #else
   static const std::map<int, const char*> kNames = {};
 #endif
-  const int number = std::atoi(line.c_str());
+  const int number = LeadingDigits(line).value_or(0);
   const auto it = kNames.find(number);
   return it != kNames.end() ? it->second : fmt::format("system call {}", number);
 }
@@ -99,7 +100,7 @@ ThreadStack ReadThread(pid_t pid, pid_t tid) {
   const std::string status = ReadSmall(folder + "status");
   static constexpr std::string_view kSwitches = "\nvoluntary_ctxt_switches:";
   if (const size_t at = status.find(kSwitches); at != std::string::npos) {
-    thread.switches = std::atoll(status.c_str() + at + kSwitches.size());
+    thread.switches = LeadingDigits<int64_t>(Trim(std::string_view(status).substr(at + kSwitches.size()))).value_or(0);
   }
   std::istringstream lines(ReadSmall(folder + "stack"));  // root only
   for (std::string line; std::getline(lines, line) && thread.kernel.size() < 24;) {
@@ -115,8 +116,7 @@ std::vector<pid_t> Numbers(const std::string& folder) {
   while (dir) {
     const dirent* entry = readdir(dir.get());
     if (entry == nullptr) break;
-    const pid_t number = static_cast<pid_t>(std::atol(entry->d_name));
-    if (number > 0) found.push_back(number);
+    if (const auto number = ParseDigits<pid_t>(entry->d_name)) found.push_back(*number);
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 
+#include "base/digits.h"
 #include "base/fd.h"
 
 namespace lockstep::hang {
@@ -148,12 +149,13 @@ uint64_t FindSymbol(pid_t pid, const Mapping& mapping, const char* wanted) {
 
 // The version is in the name of the interpreter; of one that is called "python" only, in those of its modules.
 int MinorOf(pid_t pid, const std::string& path) {
+  const auto minor = [](std::string_view text, size_t at) { return LeadingDigits(text.substr(at)).value_or(0); };
   const std::string name = path.substr(path.rfind('/') + 1);
-  if (const size_t at = name.find("python3."); at != std::string::npos) return std::atoi(name.c_str() + at + 8);
+  if (const size_t at = name.find("python3."); at != std::string::npos) return minor(name, at + 8);
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string line; std::getline(maps, line);) {
-    if (const size_t at = line.find(".cpython-3"); at != std::string::npos) return std::atoi(line.c_str() + at + 10);
-    if (const size_t at = line.find("/lib/python3."); at != std::string::npos) return std::atoi(line.c_str() + at + 13);
+    if (const size_t at = line.find(".cpython-3"); at != std::string::npos) return minor(line, at + 10);
+    if (const size_t at = line.find("/lib/python3."); at != std::string::npos) return minor(line, at + 13);
   }
   return -1;
 }

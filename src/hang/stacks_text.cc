@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "hang/stacks.h"
 
@@ -25,7 +26,7 @@ std::vector<std::string_view> Lines(std::string_view text) {
   return lines;
 }
 
-int ToInt(std::string_view text) { return std::atoi(std::string(text.substr(0, 12)).c_str()); }
+int ToInt(std::string_view text) { return LeadingDigits(Trim(text)).value_or(0); }
 
 std::string Text(const json& object, const char* key) {
   const auto it = object.find(key);

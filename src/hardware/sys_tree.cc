@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -130,9 +131,10 @@ std::string SysTree::LinkName(const std::string& path) const {
 std::optional<int64_t> ToNumber(std::string_view text) {
   text = Trim(text);
   const bool hex = text.starts_with("0x") || text.starts_with("0X");
-  if (hex) text.remove_prefix(2);
+  if (!hex) return ParseInteger<int64_t>(text);
+  text.remove_prefix(2);
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, hex ? 16 : 10);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }

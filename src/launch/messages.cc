@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep::launch {
@@ -172,10 +173,9 @@ class Reader {
       if (!json.is_object()) return wrong();
       for (const auto& [key, text] : json.items()) {
         const std::string inner = path + "." + key;
-        char* end = nullptr;
-        const long number = std::strtol(key.c_str(), &end, 10);
-        if (key.empty() || *end != '\0') return Wrong(inner, "the number of a rank as its key", Found(Json(key)));
-        Read(inner, text, value[static_cast<int>(number)], {});
+        const std::optional<int> number = ParseDigits(key);
+        if (!number) return Wrong(inner, "the number of a rank as its key", Found(Json(key)));
+        Read(inner, text, value[*number], {});
       }
     } else if constexpr (kOptional<T>) {
       if (json.is_null()) return value.reset();
@@ -266,12 +266,13 @@ Result<M> Parse(const Json& json, const std::string& peer) {
                 "run the same build of lockstep on every node: compare `lockstep --version`");
 }
 
-#define LOCKSTEP_MESSAGES(X)                                                                                           \
-  X(Challenge)                                                                                                         \
-  X(Hello)                                                                                                             \
-  X(Welcome)                                                                                                           \
-  X(Refuse) X(Ping) X(Waiting) X(Go) X(Stop) X(StacksQuestion) X(Finish) X(Started) X(StartFailed) X(Progress) X(Comm) \
-      X(Pulse) X(Stacks) X(Exit) X(Stopped) X(StopRequest) X(Seated) X(ClockQuestion) X(Round) X(Over) X(Document)     \
+#define LOCKSTEP_MESSAGES(X)                                                                                          \
+  X(Challenge)                                                                                                        \
+  X(Hello)                                                                                                            \
+  X(Welcome)                                                                                                          \
+  X(Refuse)                                                                                                           \
+  X(Ping) X(Waiting) X(Go) X(Stop) X(StacksQuestion) X(Finish) X(Started) X(StartFailed) X(Progress) X(Comm) X(Pulse) \
+      X(Stacks) X(Exit) X(Stopped) X(StopRequest) X(Seated) X(ClockQuestion) X(Round) X(Over) X(Document)             \
           X(ClockAnswer) X(Inspect)
 
 #define LOCKSTEP_DEFINE(T)           \

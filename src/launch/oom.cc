@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/units.h"
 
@@ -93,9 +94,7 @@ std::string OomWatch::Evidence(pid_t pid) const {
   if (kills > kills_before_) {
     std::string limit = ReadText(cgroup_ + (v2_ ? "/memory.max" : "/memory.limit_in_bytes"));
     while (!limit.empty() && limit.back() == '\n') limit.pop_back();
-    char* end = nullptr;
-    const uint64_t bytes = std::strtoull(limit.c_str(), &end, 10);
-    if (!limit.empty() && *end == '\0') limit = FormatSize(bytes);
+    if (const auto bytes = ParseDigits<uint64_t>(limit)) limit = FormatSize(*bytes);
     words += fmt::format(
         "{}out of memory: the kernel killed {} process(es) of this memory cgroup since the start "
         "(oom_kill {} -> {}, limit {})",

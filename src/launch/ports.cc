@@ -15,6 +15,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/process.h"
 
@@ -113,9 +114,10 @@ std::string PortOwner(int port) {
   std::string owner;
   while (const dirent* entry = ::readdir(proc)) {
     const std::string pid = entry->d_name;
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::optional<pid_t> number = ParseDigits<pid_t>(pid);
+    if (!number) continue;
     if (!HoldsAny(pid, inodes)) continue;
-    const std::string command = ProcessCommand(static_cast<pid_t>(std::stol(pid)));
+    const std::string command = ProcessCommand(*number);
     owner = command.empty() ? "pid " + pid : fmt::format("pid {} ({})", pid, command);
     break;
   }

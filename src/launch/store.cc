@@ -41,7 +41,8 @@ std::string Bytes(T value) {
   return bytes;
 }
 
-// A counter is kept as decimal text; read as PyTorch does (std::stoll): what follows the digits does not matter.
+// A counter is kept as decimal text; read as PyTorch does (std::stoll): blanks and a sign before the digits are fine,
+// and what follows them does not matter.
 Result<int64_t> Counter(const std::string& key, const std::string& text) {
   errno = 0;
   char* end = nullptr;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -43,7 +44,7 @@ int RankOf(pid_t pid) {
   const Result<std::string> environment = ReadFile(fmt::format("/proc/{}/environ", pid), 4 << 20);
   if (!environment.ok()) return -1;
   for (const std::string& entry : Split(*environment, '\0')) {
-    if (entry.starts_with("RANK=")) return std::atoi(entry.c_str() + 5);
+    if (entry.starts_with("RANK=")) return ParseDigits(std::string_view(entry).substr(5)).value_or(-1);
   }
   return -1;
 }

@@ -1,10 +1,10 @@
 #include "launch/torch_version.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "base/files.h"
 #include "hardware/python_packages.h"
+#include "tune/settings.h"
 
 namespace lockstep::launch {
 namespace {
@@ -12,11 +12,7 @@ namespace {
 std::optional<std::pair<int, int>> ReadVersion(const std::filesystem::path& packages) {
   auto text = ReadFile((packages / "torch" / "version.py").string(), 64 << 10);
   if (!text.ok()) return std::nullopt;
-  const std::string version = hardware::PythonText(*text, "__version__");
-  int major = 0;
-  int minor = 0;
-  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2) return std::nullopt;
-  return std::pair{major, minor};
+  return tune::MajorMinor(hardware::PythonText(*text, "__version__"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/digits.h"
 #include "base/fd.h"
 
 namespace lockstep::launch {
@@ -22,10 +23,7 @@ constexpr int kSettle = 2;                 // polls after the last one: connecti
 int RankOf(const std::string& name) {
   constexpr std::string_view kStem = "nccl-rank-";
   if (!name.starts_with(kStem)) return -1;
-  const char* digits = name.c_str() + kStem.size();
-  char* end = nullptr;
-  const long rank = std::strtol(digits, &end, 10);
-  return end == digits ? -1 : static_cast<int>(rank);
+  return LeadingDigits(std::string_view(name).substr(kStem.size())).value_or(-1);
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -19,13 +19,11 @@ constexpr size_t kMaxSysFile = 64 << 10;
 Result<int> ReadNumber(const std::string& path) {
   const Result<std::string> text = ReadFile(path, kMaxSysFile);
   if (!text.ok()) return text.status();
-  const std::string_view word = Trim(*text);
-  int value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) {
+  const std::optional<int> value = ParseInteger(Trim(*text));
+  if (!value) {
     return Status(Code::kEnvironment, fmt::format("{}: expected a number, found '{}'", path, Printable(*text)));
   }
-  return value;
+  return *value;
 }
 
 Result<CpuSet> ReadCpuList(const std::string& path) {
@@ -117,8 +115,9 @@ std::vector<Home> Homes(const Topology& topology, int ranks, const std::vector<i
 Result<CpuSet> ParseCpuList(const std::string& text) {
   std::set<int> cpus;
   const auto number = [](std::string_view word, int* value) {
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
-    return error == std::errc() && end == word.data() + word.size() && *value >= 0 && *value < (1 << 20);
+    const std::optional<int> read = ParseDigits(word);
+    *value = read.value_or(0);
+    return read && *read < (1 << 20);
   };
   if (Trim(text).empty()) return CpuSet{};
   for (const std::string& part : Split(text, ',')) {
@@ -171,13 +170,12 @@ Result<Topology> ReadTopology(const std::string& sys, const CpuSet& allowed, con
   const Result<std::vector<std::string>> entries = ListDir(sys + "/devices/system/node");
   if (entries.ok()) {
     for (const std::string& entry : *entries) {
-      int node = 0;
       if (!entry.starts_with("node")) continue;
-      const auto [end, error] = std::from_chars(entry.data() + 4, entry.data() + entry.size(), node);
-      if (error != std::errc() || end != entry.data() + entry.size()) continue;
+      const std::optional<int> node = ParseDigits(std::string_view(entry).substr(4));
+      if (!node) continue;
       const Result<CpuSet> cpus = ReadCpuList(fmt::format("{}/devices/system/node/{}/cpulist", sys, entry));
       if (!cpus.ok()) return cpus.status();
-      for (int cpu : *cpus) node_of[cpu] = node;
+      for (int cpu : *cpus) node_of[cpu] = *node;
     }
   }
   for (int id : allowed) {

@@ -180,6 +180,7 @@ bool NotInteger(const Fact& fact, const Unit& unit, const LintContext& context, 
   if (fact.value.find_first_of("$`{") != std::string::npos || Placeholder(fact.value)) return false;
   const std::string value(Trim(fact.value));
   char* end = nullptr;
+  // As NCCL and PyTorch read it: any base, signs and blanks.
   const long long number = std::strtoll(value.c_str(), &end, 0);
   if (end != nullptr && *end == '\0' && end != value.c_str()) return false;
   words["taken"] = row->owner == "nccl" ? fmt::format("NCCL takes it as {}", number) : "it is no number";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "lint/checks.h"
 
@@ -75,7 +76,7 @@ bool PcieOnly(const Fact& fact, const Unit& unit, const LintContext& context, Wo
 
 bool Hopper(const Fact&, const Unit&, const LintContext& context, Words& words) {
   for (const hardware::GpuState& gpu : context.hardware->gpus) {
-    if (std::atoi(gpu.compute_capability.c_str()) >= 9 && gpu.nvlinks_active.value_or(0) > 0) {
+    if (LeadingDigits(gpu.compute_capability).value_or(0) >= 9 && gpu.nvlinks_active.value_or(0) > 0) {
       words["detail"] = gpu.name;
       return true;
     }

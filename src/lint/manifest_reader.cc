@@ -1,9 +1,9 @@
 // Kubernetes manifests: the variables and commands of every container, and what a job over several nodes lacks.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <set>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "lint/readers.h"
 #include "lint/yaml_text.h"
@@ -13,12 +13,6 @@ namespace {
 
 constexpr int kMostNodes = 50000;  // of a tree whose aliases may make it endless
 constexpr int kDeepest = 64;
-
-int Number(const std::string& text, int fallback) {
-  int number = fallback;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : fallback;
-}
 
 // What one pod asks for.
 struct Pod {
@@ -227,7 +221,7 @@ class ManifestReader {
         const size_t slash = key.find('/');
         const bool gpu = (slash != std::string::npos && key.find("gpu", slash) != std::string::npos) ||
                          key.rfind("nvidia.com/mig", 0) == 0;
-        if (gpu) pod.gpus = std::max(pod.gpus, Number(Scalar(pair.second), 1));
+        if (gpu) pod.gpus = std::max(pod.gpus, ParseDigits(Scalar(pair.second)).value_or(1));
         pod.efa = pod.efa || key.find("efa") != std::string::npos;
         for (const char* word :
              {"rdma", "hca", "roce", "efa", "infiniband", "hostdev", "mlnx", "sriov", "netdevice", "/ib"}) {
@@ -280,7 +274,7 @@ class ManifestReader {
     if (policy != "Never" && policy != "OnFailure") {
       Add(unit, "k8s-job-restart-policy", pod.spec, policy.empty() ? "is missing" : "is " + policy);
     }
-    const int parallelism = Number(Scalar(Child(spec, "parallelism")), 1);
+    const int parallelism = ParseDigits(Scalar(Child(spec, "parallelism"))).value_or(1);
     if (parallelism <= 1 || pod.gpus == 0) return;
     const YAML::Node at = Child(spec, "parallelism");
     const std::string nodes = fmt::format("{} pods", parallelism);
@@ -288,7 +282,7 @@ class ManifestReader {
     const std::string completions = Scalar(Child(spec, "completions"));
     if (completions.empty()) {
       Add(unit, "k8s-job-completions", at, "completions is missing");
-    } else if (Number(completions, parallelism) != parallelism) {
+    } else if (ParseDigits(completions).value_or(parallelism) != parallelism) {
       Add(unit, "k8s-job-completions", Child(spec, "completions"),
           fmt::format("completions is {} and parallelism {}", completions, parallelism));
     }

@@ -2,21 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "lint/readers.h"
 
 namespace lockstep::lint {
 namespace {
-
-std::optional<int> Number(std::string_view text) {
-  int number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
 
 const Fact* Directive(const Unit& unit, const std::string& name) {
   const Fact* found = nullptr;
@@ -28,7 +22,7 @@ const Fact* Directive(const Unit& unit, const std::string& name) {
 
 std::optional<int> DirectiveNumber(const Unit& unit, const std::string& name) {
   const Fact* fact = Directive(unit, name);
-  return fact == nullptr ? std::nullopt : Number(fact->value);
+  return fact == nullptr ? std::nullopt : ParseDigits(fact->value);
 }
 
 // GPUs of a node: --gres=gpu:a100:4, --gpus-per-node=a100:4.
@@ -38,7 +32,7 @@ std::optional<int> GpusPerNode(const Unit& unit) {
     if (fact == nullptr) continue;
     for (const std::string& part : Split(fact->value, ',')) {
       if (std::string_view(name) == "--gres" && part.rfind("gpu", 0) != 0) continue;
-      return Number(part.substr(part.rfind(':') == std::string::npos ? 0 : part.rfind(':') + 1));
+      return ParseDigits(part.substr(part.rfind(':') == std::string::npos ? 0 : part.rfind(':') + 1));
     }
   }
   return std::nullopt;
@@ -47,7 +41,7 @@ std::optional<int> GpusPerNode(const Unit& unit) {
 std::optional<int> FlagNumber(const Invocation& program, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const Flag* flag = FindFlag(program, name);
-    if (flag != nullptr) return Number(flag->value.value);
+    if (flag != nullptr) return ParseDigits(flag->value.value);
   }
   return std::nullopt;
 }
@@ -203,11 +197,11 @@ class Shapes {
     std::string rest = text;
     const size_t dash = text.find('-');
     if (dash != std::string::npos) {
-      days = Number(text.substr(0, dash)).value_or(0);
+      days = ParseDigits(text.substr(0, dash)).value_or(0);
       rest = text.substr(dash + 1);
     }
     std::vector<double> parts;
-    for (const std::string& part : Split(rest, ':')) parts.push_back(Number(part).value_or(0));
+    for (const std::string& part : Split(rest, ':')) parts.push_back(ParseDigits(part).value_or(0));
     double hours = days * 24;
     if (dash != std::string::npos || parts.size() == 3) {
       hours += parts[0] + (parts.size() > 1 ? parts[1] / 60 : 0);

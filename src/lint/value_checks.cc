@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "lint/checks.h"
 
@@ -100,7 +101,8 @@ bool BadAddress(const Fact& fact, const Unit&, const LintContext&, Words& words)
     words["detail"] = "the port belongs into MASTER_PORT";
   } else if (Dotted(value)) {
     for (const std::string& part : Split(value, '.')) {
-      if (part.size() > 3 || std::stoi(part) > 255) words["detail"] = fmt::format("{} is no part of an address", part);
+      if (part.size() > 3 || ParseDigits(part).value_or(256) > 255)
+        words["detail"] = fmt::format("{} is no part of an address", part);
     }
     return words.count("detail") != 0 && !words["detail"].empty();
   } else {

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep::lint {
@@ -193,9 +194,7 @@ int CompareVersions(std::string_view a, std::string_view b) {
   auto parts = [](std::string_view text) {
     std::vector<int> numbers;
     for (const std::string& part : Split(text, '.')) {
-      int number = 0;
-      std::from_chars(part.data(), part.data() + part.size(), number);
-      numbers.push_back(number);
+      numbers.push_back(LeadingDigits(part).value_or(0));
     }
     numbers.resize(4);
     return numbers;

@@ -8,11 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+
+#include "base/digits.h"
 
 namespace lockstep::logs {
 namespace {
@@ -58,10 +59,8 @@ void LogFile::RemoveBeyondKeep() const {
   while (const dirent* entry = ::readdir(dir)) {
     std::string_view name = entry->d_name;
     if (!name.starts_with(stem)) continue;
-    std::string_view digits = name.substr(stem.size());
-    int n = 0;
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    if (error != std::errc() || end != digits.data() + digits.size() || n <= rotation_.keep) continue;
+    const std::optional<int> number = ParseDigits(name.substr(stem.size()));
+    if (!number || *number <= rotation_.keep) continue;
     ::unlink((folder + "/" + entry->d_name).c_str());
   }
   ::closedir(dir);

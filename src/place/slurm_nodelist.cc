@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
+
+#include "base/digits.h"
 
 namespace lockstep::place {
 namespace {
@@ -13,19 +14,12 @@ Status Malformed(std::string_view list, size_t at, std::string_view what) {
   return Status(Code::kUsage, fmt::format("node list '{}': {} at character {}", list, what, at + 1));
 }
 
-std::optional<uint64_t> Digits(std::string_view text) {
-  uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // "0-3", "7" or "09-11" inside brackets; padding follows the width of the first number, as SLURM writes it.
 Status ExpandRange(std::string_view list, size_t at, std::string_view range, std::vector<std::string>* out) {
   size_t dash = range.find('-');
   std::string_view low_text = range.substr(0, dash);
   std::string_view high_text = dash == std::string_view::npos ? low_text : range.substr(dash + 1);
-  std::optional<uint64_t> low = Digits(low_text), high = Digits(high_text);
+  std::optional<uint64_t> low = ParseDigits<uint64_t>(low_text), high = ParseDigits<uint64_t>(high_text);
   if (!low || !high) return Malformed(list, at, fmt::format("'{}' is not a number or a range of numbers", range));
   if (*high < *low) return Malformed(list, at, fmt::format("range '{}' runs backwards", range));
   if (*high - *low >= kMaxListedNodes || out->size() + (*high - *low) >= kMaxListedNodes)
@@ -92,12 +86,12 @@ Result<std::vector<int>> ExpandTaskCounts(std::string_view list) {
     size_t to = std::min(list.find(',', from), list.size());
     std::string_view item = list.substr(from, to - from);
     size_t paren = item.find('(');
-    std::optional<uint64_t> count = Digits(item.substr(0, paren));
+    std::optional<uint64_t> count = ParseDigits<uint64_t>(item.substr(0, paren));
     std::optional<uint64_t> times = 1;
     if (paren != std::string_view::npos) {
       std::string_view repeat = item.substr(paren);
       if (repeat.size() < 4 || repeat[1] != 'x' || repeat.back() != ')') return malformed(item);
-      times = Digits(repeat.substr(2, repeat.size() - 3));
+      times = ParseDigits<uint64_t>(repeat.substr(2, repeat.size() - 3));
     }
     if (!count || !times || *count == 0 || *times == 0) return malformed(item);
     if (*count > kMaxListedNodes || *times > kMaxListedNodes || counts.size() + *times > kMaxListedNodes)

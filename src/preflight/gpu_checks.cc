@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -106,7 +107,7 @@ std::string LeftOver(int64_t pid, const std::string& root) {
 
 bool Ours(int64_t pid, const std::string& root) {
   const std::string uid = ReadWord(fmt::format("{}/proc/{}/status", root, pid), "Uid:", '\n');
-  return !uid.empty() && (getuid() == 0 || std::atoi(uid.c_str()) == static_cast<int>(getuid()));
+  return !uid.empty() && (getuid() == 0 || LeadingDigits<uid_t>(uid) == getuid());
 }
 
 std::string Version(const std::vector<int>& parts) { return fmt::format("{}", fmt::join(parts, ".")); }
@@ -114,8 +115,9 @@ std::string Version(const std::vector<int>& parts) { return fmt::format("{}", fm
 std::vector<int> Parts(const std::string& version) {
   std::vector<int> parts;
   for (const std::string& part : Split(version, '.')) {
-    if (part.empty() || !std::isdigit(static_cast<unsigned char>(part[0]))) break;
-    parts.push_back(std::atoi(part.c_str()));
+    const std::optional<int> number = LeadingDigits(part);
+    if (!number) break;
+    parts.push_back(*number);
   }
   return parts;
 }

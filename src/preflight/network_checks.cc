@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/digits.h"
 #include "base/sockets.h"
 #include "base/text.h"
 #include "launch/ports.h"
@@ -46,7 +47,7 @@ bool Selected(const IbPort& port, std::string list) {
     const size_t colon = entry.find(':');
     const std::string name = entry.substr(0, colon);
     if (name.empty()) continue;
-    if (colon != std::string::npos && std::atoi(entry.c_str() + colon + 1) != port.port) continue;
+    if (colon != std::string::npos && ParseDigits(entry.substr(colon + 1)) != port.port) continue;
     named = named || (exact ? port.device == name : port.device.starts_with(name));
   }
   return named != exclude;

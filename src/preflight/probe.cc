@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/digits.h"
 #include "base/sockets.h"
 #include "preflight/probe_wire.h"
 
@@ -128,8 +129,8 @@ void ReceivePackets(Packets& packets, const std::string& secret) {
     const ssize_t got = recv(packets.fd.get(), packet, sizeof packet, 0);
     if (got < 0) return;  // also an ICMP error of an earlier packet; the next round asks again
     if (got != kPacketHeader || std::string_view(packet, secret.size()) != secret) continue;
-    const auto index = static_cast<size_t>(std::atoi(std::string(packet + 32, 4).c_str()));
-    if (index < packets.sizes.size()) packets.sizes[index].second = true;
+    const auto index = ParseDigits<size_t>(std::string_view(packet + 32, 4));
+    if (index && *index < packets.sizes.size()) packets.sizes[*index].second = true;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <list>
 
+#include "base/digits.h"
 #include "base/sockets.h"
 #include "launch/auth.h"
 #include "launch/ports.h"
@@ -56,7 +57,7 @@ void AnswerPackets(int fd, const std::string& secret) {
 // Counts what comes, tells it, and streams back. Holds up the others: rates are measured one pair at a time.
 void ServeStream(const Client& client) {
   const TimePoint deadline = Now() + kStreamLimit;
-  const Millis time(std::atoi(client.header.c_str() + 33));
+  const Millis time(LeadingDigits(std::string_view(client.header).substr(33)).value_or(0));
   const double bits = CountStream(client.fd.get(), deadline);
   const std::string told = StreamResult(bits);
   if (!SendAll(client.fd.get(), told.data(), told.size(), deadline).ok()) return;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +14,7 @@
 
 #include "base/checksum.h"
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/json.h"
 #include "record/checkpoint_plan.h"
 
@@ -145,11 +145,8 @@ std::string CheckpointName(uint64_t step) { return fmt::format("step-{}", step);
 std::optional<uint64_t> CheckpointStep(std::string_view name) {
   if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
-  uint64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   if (name.size() > 1 && name[0] == '0') return std::nullopt;
-  return step;
+  return ParseDigits<uint64_t>(name);
 }
 
 Status CheckState(const nlohmann::json& state) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string>
+
+#include "base/digits.h"
 
 namespace lockstep::record {
 namespace {
@@ -39,10 +40,9 @@ void SkipSpaces(std::string_view text, size_t& at) {
 }
 
 std::optional<uint64_t> ReadInteger(std::string_view text, size_t& at) {
-  uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data() + at) return std::nullopt;
-  at = static_cast<size_t>(end - text.data());
+  std::string_view rest = text.substr(at);
+  const std::optional<uint64_t> value = TakeDigits<uint64_t>(&rest);
+  at = text.size() - rest.size();
   return value;
 }
 

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "record/run_dir.h"
@@ -34,10 +34,7 @@ std::optional<int> Numbered(std::string_view text, std::string_view prefix, std:
   if (text.substr(0, prefix.size()) != prefix || text.substr(text.size() - suffix.size()) != suffix)
     return std::nullopt;
   std::string_view digits = text.substr(prefix.size(), text.size() - prefix.size() - suffix.size());
-  int value = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
-  return value;
+  return ParseDigits(digits);
 }
 
 std::optional<json> ReadObject(const std::string& path) {

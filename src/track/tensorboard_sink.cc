@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/process.h"
@@ -231,9 +231,8 @@ Result<std::unique_ptr<Sink>> OpenTensorBoardSink(const std::string& dir, int at
     if (name.find("tfevents") == std::string::npos) continue;
     resumed = true;
     if (!name.starts_with(kFilePrefix)) continue;
-    int64_t taken = 0;
-    auto [end, error] = std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), taken);
-    if (error == std::errc() && taken < 9'999'999'999) seconds = std::max(seconds, taken + 1);
+    const auto taken = LeadingDigits<int64_t>(std::string_view(name).substr(kFilePrefix.size()));
+    if (taken && *taken < 9'999'999'999) seconds = std::max(seconds, *taken + 1);
   }
   const std::string path =
       fmt::format("{}/{}{:010d}.{}.{}.{}", dir, kFilePrefix, seconds, HostName(), ::getpid(), attempt);

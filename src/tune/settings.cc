@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "tune/settings_rules.h"
@@ -124,13 +125,12 @@ Environment ConfFileSettings(const Environment& env, const std::string& root) {
 }
 
 std::optional<std::pair<int, int>> MajorMinor(const std::string& version) {
-  char* end = nullptr;
-  const long major = std::strtol(version.c_str(), &end, 10);
-  if (end == version.c_str() || *end != '.') return std::nullopt;
-  const char* rest = end + 1;
-  const long minor = std::strtol(rest, &end, 10);
-  if (end == rest) return std::nullopt;
-  return std::pair{static_cast<int>(major), static_cast<int>(minor)};
+  std::string_view rest = version;
+  const std::optional<int> major = TakeDigits(&rest);
+  if (!major || !rest.starts_with('.')) return std::nullopt;
+  const std::optional<int> minor = LeadingDigits(rest.substr(1));
+  if (!minor) return std::nullopt;
+  return std::pair{*major, *minor};
 }
 
 }  // namespace lockstep::tune

@@ -1,8 +1,8 @@
 #include "watch/log_progress.h"
 
 #include <cctype>
-#include <charconv>
 
+#include "base/digits.h"
 #include "record/time_stamp.h"
 
 namespace lockstep::watch {
@@ -30,14 +30,6 @@ constexpr Prefix kPrefixes[] = {
     {"", "", ": "},             // srun -l
 };
 
-std::optional<int> Number(std::string_view* text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  text->remove_prefix(static_cast<size_t>(end - text->data()));
-  return value;
-}
-
 // A stamp among the first words: "2026-01-01 10:00:00,123 INFO ...", "[2026-01-01 10:00:00] ...", "I0101 10:00:00.1
 // ...".
 std::optional<double> StampOf(std::string_view line) {
@@ -64,10 +56,10 @@ std::optional<int> CutRankPrefix(std::string_view* line) {
   for (const Prefix& prefix : kPrefixes) {
     std::string_view rest = start;
     if (!Cut(&rest, prefix.before)) continue;
-    std::optional<int> rank = Number(&rest);
+    std::optional<int> rank = TakeDigits(&rest);
     if (!rank) continue;
     if (!prefix.between.empty()) {
-      if (!Cut(&rest, prefix.between) || !(rank = Number(&rest))) continue;
+      if (!Cut(&rest, prefix.between) || !(rank = TakeDigits(&rest))) continue;
     }
     if (!Cut(&rest, prefix.after)) continue;
     *line = rest;

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/config_tree.h"
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -114,10 +114,9 @@ class RunWatch final : public Watch {
         std::string_view digits = name;
         if (!digits.starts_with("rank-") || !digits.ends_with(".jsonl")) continue;
         digits = digits.substr(5, digits.size() - 11);
-        int rank = -1;
-        auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-        if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) continue;
-        files_.try_emplace(rank, view_.path + "/metrics/" + name);
+        const std::optional<int> rank = ParseDigits(digits);
+        if (!rank) continue;
+        files_.try_emplace(*rank, view_.path + "/metrics/" + name);
       }
     }
     view_.bad_lines = 0;
@@ -227,10 +226,8 @@ class RunWatch final : public Watch {
       Result<ConfigTree> config = ConfigTree::Load(view_.path + "/config.yaml");
       const ConfigNode* train = config.ok() ? config->root().Find("train") : nullptr;
       const ConfigNode* steps = train != nullptr ? train->Find("steps") : nullptr;
-      uint64_t value = 0;
-      if (steps != nullptr && steps->kind == ConfigNode::Kind::kScalar) {
-        std::from_chars(steps->text.data(), steps->text.data() + steps->text.size(), value);
-      }
+      const bool scalar = steps != nullptr && steps->kind == ConfigNode::Kind::kScalar;
+      const uint64_t value = scalar ? LeadingDigits<uint64_t>(steps->text).value_or(0) : 0;
       if (value > 0) view_.total = value;
       if (value == 0) {
         if (const std::optional<json> about = record::ReadRunJson(view_.path)) {

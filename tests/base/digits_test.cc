@@ -23,5 +23,28 @@ TEST(Digits, NothingButDigitsThatFit) {
   EXPECT_EQ(ParseDigits<long>("2147483648"), 2147483648);
 }
 
+TEST(Digits, ThoseATextBeginsWithAreTakenAndTheRestIsLeft) {
+  const struct {
+    std::string_view text;
+    std::optional<int> number;
+    std::string_view rest;
+  } cases[] = {
+      {"12.4", 12, ".4"}, {"7", 7, ""},     {"x1", {}, "x1"},
+      {"", {}, ""},       {"-3", {}, "-3"}, {"99999999999,", {}, "99999999999,"},
+  };
+  for (const auto& test : cases) {
+    std::string_view rest = test.text;
+    EXPECT_EQ(TakeDigits(&rest), test.number) << test.text;
+    EXPECT_EQ(rest, test.rest) << test.text;
+    EXPECT_EQ(LeadingDigits(test.text), test.number) << test.text;
+  }
+}
+
+TEST(Digits, AnIntegerMayHaveOneMinus) {
+  EXPECT_EQ(ParseInteger("-9"), -9);
+  EXPECT_EQ(ParseInteger("9"), 9);
+  for (const char* text : {"", "-", "--9", "+9", "- 9", "9-"}) EXPECT_FALSE(ParseInteger(text)) << text;
+}
+
 }  // namespace
 }  // namespace lockstep
