@@ -14,7 +14,7 @@
 #include "base/sockets.h"
 #include "base/version.h"
 #include "launch/coordinator.h"
-#include "launch/link.h"
+#include "launch/rendezvous_client.h"
 
 using namespace lockstep;          // NOLINT(google-build-using-namespace): a program of one file
 using namespace lockstep::launch;  // NOLINT(google-build-using-namespace)
@@ -23,18 +23,18 @@ namespace {
 
 constexpr char kToken[] = "a job token of a sensible length";
 
-Member Seat(int index, int count) {
-  Member member;
-  member.index = index;
-  member.count = count;
-  member.nproc = 8;
-  member.host = fmt::format("node-{}", index);
-  member.boot_id = "bench";
-  member.version = ThisBuild().version;
-  member.job = "bench";
-  member.pid = 1000 + index;
-  member.command = {"train.py", "--config", "big.yaml"};
-  return member;
+Participant Slot(int index, int count) {
+  Participant participant;
+  participant.index = index;
+  participant.count = count;
+  participant.nproc = 8;
+  participant.host = fmt::format("node-{}", index);
+  participant.boot_id = "bench";
+  participant.version = ThisBuild().version;
+  participant.job = "bench";
+  participant.pid = 1000 + index;
+  participant.command = {"train.py", "--config", "big.yaml"};
+  return participant;
 }
 
 int Serve(UniqueFd listener, int count) {
@@ -43,9 +43,9 @@ int Serve(UniqueFd listener, int count) {
   options.token = kToken;
   options.master_addr = "127.0.0.1";
   options.pick_port = []() -> Result<int> { return 29500; };
-  Coordinator coordinator(
-      loop, options, Seat(0, count),
-      {[](const std::string&) {}, [](const std::string&) {}, [](const char*, const Json&) {}, [](const Outcome&) {}});
+  Coordinator coordinator(loop, options, Slot(0, count),
+                          {[](const std::string&) {}, [](const std::string&) {}, [](const char*, const Json&) {},
+                           [](const RunOutcome&) {}});
   coordinator.Serve(std::move(listener));
   coordinator.Start([](const Json&) {});
   loop.Run();  // until the parent kills it
@@ -73,30 +73,29 @@ int main(int argc, char** argv) {
   Loop loop;
   int started = 0;
   std::string trouble;
-  std::vector<std::unique_ptr<Link>> links;
+  std::vector<std::unique_ptr<RendezvousClient>> joining;
   for (int i = 1; i <= clients; ++i) {
-    LinkOptions options;
+    RendezvousClientOptions options;
     options.host = "127.0.0.1";
     options.port = port;
     options.token = kToken;
-    links.push_back(std::make_unique<Link>(loop, options, Seat(i, clients + 1),
-                                           Link::Events{[&](const Json& message) {
-                                                          if (GetString(message, "type") == "go" &&
-                                                              ++started == clients)
-                                                            loop.Quit();
-                                                        },
-                                                        [&](const Status& status) {
-                                                          trouble = status.message();
-                                                          loop.Quit();
-                                                        },
-                                                        [&](const std::string& why) {
-                                                          trouble = why;
-                                                          loop.Quit();
-                                                        },
-                                                        [](const std::string&) {}, [](const std::string&) {}}));
+    joining.push_back(std::make_unique<RendezvousClient>(
+        loop, options, Slot(i, clients + 1),
+        RendezvousClient::Events{[&](const Json& message) {
+                                   if (GetString(message, "type") == "go" && ++started == clients) loop.Quit();
+                                 },
+                                 [&](const Status& status) {
+                                   trouble = status.message();
+                                   loop.Quit();
+                                 },
+                                 [&](const std::string& why) {
+                                   trouble = why;
+                                   loop.Quit();
+                                 },
+                                 [](const std::string&) {}, [](const std::string&) {}}));
   }
   const TimePoint start = Now();
-  for (auto& link : links) link->Start();
+  for (auto& client : joining) client->Start();
   loop.After(Millis(60000), [&] { loop.Quit(); });
   loop.Run();
   const double seconds = SecondsSince(start);

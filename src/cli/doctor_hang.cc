@@ -274,7 +274,7 @@ int DoctorHangMain(int argc, char** argv) {
     }
     if (!as_json) {
       const record::RunSummary run = record::Summarise(*path);
-      fmt::print("run '{}' is not running ({}{}{}); its ranks stood so {}:\n", Printable(run.name),
+      fmt::print("run '{}' is not running ({}{}{}); stacks of its ranks, taken {}:\n", Printable(run.name),
                  record::ToString(run.state), run.reason.empty() ? "" : ": ", Printable(run.reason, 300),
                  WhenText(GetNumber(kept->document, "t")));
     }

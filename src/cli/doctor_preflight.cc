@@ -59,8 +59,9 @@ std::string Help() {
       "usage: lockstep doctor preflight [options] [flags of run] [PROGRAM ...]\n\n"
       "Is everything in place? Examines this node and, started on every node of a job the way the job would be, all "
       "of\n"
-      "them together: they meet on the job's own master address and port. Every failed check says what to do.\n"
-      "Exit code: 0 fine (warnings allowed), 3 a check failed, 4 the nodes did not come together.\n\noptions:\n";
+      "them together: their rendezvous is at the job's own master address and port. Every failed check says what to "
+      "do.\n"
+      "Exit code: 0 fine (warnings allowed), 3 a check failed, 4 the rendezvous failed.\n\noptions:\n";
   for (const Own& own : kOwn) {
     text += fmt::format("  {:<28} {}\n",
                         fmt::format("{}{}{}", own.name, own.value ? " " : "", own.value ? own.value : ""), own.help);
@@ -201,7 +202,7 @@ int DoctorPreflightMain(int argc, char** argv) {
   const std::vector<std::string> configs = preflight::ConfigArguments(plan);
   options.configs.insert(options.configs.end(), configs.begin(), configs.end());
   preflight::Progress progress;
-  preflight::Report report = preflight::Run(plan, options, progress.Events());
+  preflight::PreflightReport report = preflight::Run(plan, options, progress.Events());
   progress.Clear();
   if (plan.options.json) {
     fmt::print("{}\n", Document(report).dump(2, ' ', false, preflight::Json::error_handler_t::replace));

@@ -61,10 +61,10 @@ Status SetStallTimeout(const std::string& text, Draft* draft) {
 
 Status SetBackend(const std::string& text, Draft* draft) {
   if (text.starts_with("etcd")) {
-    return Status(
-        Code::kUsage,
-        fmt::format("{} is not supported: the launchers meet by themselves and need no store", Printable(text)),
-        "drop it and give --rdzv-endpoint HOST:PORT of node 0, or --master-addr and --master-port");
+    return Status(Code::kUsage,
+                  fmt::format("{} is not supported: the launchers have a rendezvous of their own and need no store",
+                              Printable(text)),
+                  "drop it and give --rdzv-endpoint HOST:PORT of node 0, or --master-addr and --master-port");
   }
   LOCKSTEP_RETURN_IF_ERROR(Choose(text, {"static", "c10d"}));
   draft->flags.options.place.rdzv_backend = text;
@@ -86,7 +86,7 @@ Status SetRendezvousConf(const std::string& text, Draft* draft) {
               .Context("is_host"));
     } else if (key == "store_type") {
       LOCKSTEP_RETURN_IF_ERROR(
-          Choose(value, {"tcp"}).Context("store_type").WithHint("launchers meet over TCP; drop it"));
+          Choose(value, {"tcp"}).Context("store_type").WithHint("the rendezvous is over TCP; drop it"));
     } else if (std::find(no_effect.begin(), no_effect.end(), key) != no_effect.end()) {
       draft->flags.warnings.push_back(fmt::format("--rdzv-conf {} has no effect here", key));
     } else {

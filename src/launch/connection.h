@@ -1,5 +1,5 @@
 // One TCP connection between launchers on an event loop: framing, buffered sending, closing, and the liveness of the
-// peer's machine. Owned by a coordinator or a link; lives on the loop's thread. The callbacks may destroy nothing of
+// peer's machine. Owned by a coordinator or a client; lives on the loop's thread. The callbacks may destroy nothing of
 // the connection; they post.
 #pragma once
 

@@ -16,12 +16,12 @@ namespace {
 constexpr Millis kTick{1000};
 constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
-constexpr Millis kPatience{2000};     // a gang that meets within this time needs no words
+constexpr Millis kPatience{2000};     // a rendezvous complete within this time is not worth a line
 constexpr Millis kUnreachable{2000};  // a node silent for so long is not waited for by who wants to stop
 
 }  // namespace
 
-Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events)
+Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Participant self, Events events)
     : loop_(loop),
       options_(std::move(options)),
       self_(std::move(self)),
@@ -38,26 +38,26 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::Serve(UniqueFd listener) {
-  Reception::Events events;
-  events.admit = [this](const Member& member) { return Admit(member); };
-  events.seated = [this](Member member, std::unique_ptr<Connection> connection) {
-    TakeSeat(std::move(member), std::move(connection));
+  RendezvousServer::Events events;
+  events.admit = [this](const Participant& participant) { return Admit(participant); };
+  events.joined = [this](Participant participant, std::unique_ptr<Connection> connection) {
+    AddParticipant(std::move(participant), std::move(connection));
   };
-  events.refused = [this](const std::string& who, const Member* member, const Status& why) {
-    OnRefused(who, member, why);
+  events.refused = [this](const std::string& who, const Participant* participant, const Status& why) {
+    OnRefused(who, participant, why);
   };
-  reception_ = std::make_unique<Reception>(loop_, options_.token, self_.version, std::move(events));
-  reception_->Serve(std::move(listener));
+  server_ = std::make_unique<RendezvousServer>(loop_, options_.token, self_.version, std::move(events));
+  server_->Serve(std::move(listener));
 }
 
 void Coordinator::Start(std::function<void(Json)> deliver) {
   deliver_ = std::move(deliver);
-  Seat seat;
-  seat.member = self_;
-  seats_[0] = std::move(seat);
-  gather_start_ = last_tick_ = Now();
+  Slot slot;
+  slot.participant = self_;
+  slots_[0] = std::move(slot);
+  rendezvous_start_ = last_tick_ = Now();
   if (self_.count > 1) Tick();
-  CheckGathered();
+  CheckComplete();
 }
 
 void Coordinator::FromLocalAgent(const Json& message) { OnMessage(0, message); }
@@ -69,7 +69,7 @@ void Coordinator::Go() {
   if (options_.pick_port) {
     auto picked = options_.pick_port();
     if (!picked.ok()) {
-      Outcome outcome(End::kRendezvous, picked.status().message(), picked.status().hint());
+      RunOutcome outcome(End::kRendezvous, picked.status().message(), picked.status().hint());
       outcome.exit_code = ExitCode(picked.status());
       return Finish(std::move(outcome));
     }
@@ -96,30 +96,30 @@ void Coordinator::Go() {
                                      {"agent_store", options_.agent_store}});
   // Node 0 may know itself as loopback only; where another node came from tells it the way out.
   const auto other =
-      std::find_if(seats_.begin(), seats_.end(), [](const auto& entry) { return entry.second.connection != nullptr; });
-  const std::string peer = other == seats_.end() ? "" : other->second.connection->peer();
-  for (auto& [index, seat] : seats_) {
-    seat.started = seat.stopped = false;
+      std::find_if(slots_.begin(), slots_.end(), [](const auto& entry) { return entry.second.connection != nullptr; });
+  const std::string peer = other == slots_.end() ? "" : other->second.connection->peer();
+  for (auto& [index, slot] : slots_) {
+    slot.started = slot.stopped = false;
     message::Go go;
     go.attempt = attempt_;
     go.restarts = policy_.used();
     go.max_restarts = policy_.budget();
     go.run_name = options_.run_name;
     go.run_id = options_.run_id;
-    go.node = seat.node;
+    go.node = slot.node;
     go.nnodes = nnodes();
-    go.rank_base = seat.rank_base;
-    go.local_rank = seat.local_rank;
-    go.local_world = seat.local_world;
-    go.host_base = seat.host_base;
-    go.host_ranks = seat.host_ranks;
+    go.rank_base = slot.rank_base;
+    go.local_rank = slot.local_rank;
+    go.local_world = slot.local_world;
+    go.host_base = slot.host_base;
+    go.host_ranks = slot.host_ranks;
     go.world = world_;
     go.master_addr = options_.master_addr;
     go.master_port = port;
     go.agent_store = options_.agent_store;
-    go.peer = seat.connection ? "" : peer;
+    go.peer = slot.connection ? "" : peer;
     go.pulse = StallJudge::PulseInterval(options_.stall);
-    Send(seat, ToJson(go));
+    Send(slot, ToJson(go));
   }
   if (timer_ == 0) Tick();
 }
@@ -132,14 +132,14 @@ void Coordinator::OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict
 }
 
 void Coordinator::OnMessage(int index, const Json& message) {
-  auto it = seats_.find(index);
-  if (it == seats_.end()) return;
-  Seat& seat = it->second;
-  seat.last_heard = Now();
+  auto it = slots_.find(index);
+  if (it == slots_.end()) return;
+  Slot& slot = it->second;
+  slot.last_heard = Now();
   if (state_ == State::kFinished) return;
-  Receiver on(message, seat.connection ? fmt::format("{} at {}", seat.member.Who(), seat.connection->peer())
-                                       : seat.member.Who());
-  on.Case<message::Started>([&](const auto&) { seat.started = ran_ = true; });
+  Receiver on(message, slot.connection ? fmt::format("{} at {}", slot.participant.Who(), slot.connection->peer())
+                                       : slot.participant.Who());
+  on.Case<message::Started>([&](const auto&) { slot.started = ran_ = true; });
   on.Case<message::Progress>([&](const message::Progress& progress) {
     if (std::exchange(progressed_, true)) return;
     events_.record("first_progress", {{"attempt", attempt_}, {"rank", progress.rank}});
@@ -149,51 +149,51 @@ void Coordinator::OnMessage(int index, const Json& message) {
     if (pulse.attempt == attempt_) judge_.Feed(pulse.ranks, Now());
   });
   on.Case<message::Stacks>([&](const message::Stacks& stacks) { OnStacks(index, stacks); });
-  on.Case<message::Exit>([&](const message::Exit& exit) { OnExit(seat, exit.end); });
-  on.Case<message::Stopped>([&](const message::Stopped& stopped) { OnStopped(seat, stopped); });
-  on.Case<message::StartFailed>([&](const message::StartFailed& failed) { OnStartFailed(seat, failed); });
-  on.Case<message::StopRequest>([&](const message::StopRequest& request) { OnStopRequest(seat, request); });
-  if (!on.status().ok()) OnMalformed(index, seat, on.status());
+  on.Case<message::Exit>([&](const message::Exit& exit) { OnExit(slot, exit.end); });
+  on.Case<message::Stopped>([&](const message::Stopped& stopped) { OnStopped(slot, stopped); });
+  on.Case<message::StartFailed>([&](const message::StartFailed& failed) { OnStartFailed(slot, failed); });
+  on.Case<message::StopRequest>([&](const message::StopRequest& request) { OnStopRequest(slot, request); });
+  if (!on.status().ok()) OnMalformed(index, slot, on.status());
 }
 
 // A launcher whose words cannot be read is of no use to the job, like one that has left.
-void Coordinator::OnMalformed(int index, Seat& seat, const Status& why) {
-  if (!seat.connection) {
+void Coordinator::OnMalformed(int index, Slot& slot, const Status& why) {
+  if (!slot.connection) {
     events_.say(why.ToString());
     return BeginStop(SIGTERM, "a message of this launcher could not be read");
   }
-  seat.connection->Close();
+  slot.connection->Close();
   OnClosed(index, why.message());
 }
 
-void Coordinator::OnStartFailed(Seat& seat, const message::StartFailed& failed) {
+void Coordinator::OnStartFailed(Slot& slot, const message::StartFailed& failed) {
   if (start_failure_.ok()) {
-    start_failure_ = Status(Code::kEnvironment, fmt::format("{}: {}", seat.member.Who(), failed.why), failed.hint);
+    start_failure_ = Status(Code::kEnvironment, fmt::format("{}: {}", slot.participant.Who(), failed.why), failed.hint);
   }
   BeginStop(SIGTERM, "a node could not start its ranks");
 }
 
-void Coordinator::OnStopRequest(Seat& seat, const message::StopRequest& request) {
+void Coordinator::OnStopRequest(Slot& slot, const message::StopRequest& request) {
   if (stop_signal_ == 0) {
     stop_signal_ = request.signal;
-    stop_why_ = fmt::format("{} at {}", SignalName(request.signal), seat.member.Who());
-    events_.record("signal", {{"signal", request.signal}, {"by", seat.member.Who()}});
-    if (seat.connection) events_.say(fmt::format("{}: stopping the job", stop_why_));
+    stop_why_ = fmt::format("{} at {}", SignalName(request.signal), slot.participant.Who());
+    events_.record("signal", {{"signal", request.signal}, {"by", slot.participant.Who()}});
+    if (slot.connection) events_.say(fmt::format("{}: stopping the job", stop_why_));
   }
   if (request.now) options_.grace = Millis(0);
   if (state_ == State::kRunning || state_ == State::kStopping) {
     BeginStop(request.signal, stop_why_);
     return GiveUpOnUnreachable();
   }
-  Finish(Outcome::StoppedBy(stop_signal_, "stopped by " + stop_why_));
+  Finish(RunOutcome::StoppedBy(stop_signal_, "stopped by " + stop_why_));
 }
 
-void Coordinator::OnExit(Seat& seat, const RankEnd& end) {
+void Coordinator::OnExit(Slot& slot, const RankEnd& end) {
   RankExit exit;
   static_cast<RankEnd&>(exit) = end;
   ran_ = true;
-  exit.node = seat.node;
-  exit.host = seat.member.host;
+  exit.node = slot.node;
+  exit.host = slot.participant.host;
   exit.time = UnixSeconds();
   exit.told = exit.after_stop;
   exit.after_stop = exit.told || state_ == State::kStopping;
@@ -221,21 +221,21 @@ void Coordinator::OnExit(Seat& seat, const RankEnd& end) {
 }
 
 // A node's ranks are all gone. It brings what only it knows: last log lines, error files, the kernel's word.
-void Coordinator::OnStopped(Seat& seat, const message::Stopped& stopped) {
+void Coordinator::OnStopped(Slot& slot, const message::Stopped& stopped) {
   for (const message::RankDetail& detail : stopped.details) {
     if (!detail.excerpt.text.empty()) excerpts_[detail.rank] = detail.excerpt;
     for (RankExit& exit : exits_) {
       if (exit.rank == detail.rank) static_cast<RankFindings&>(exit) = detail.findings;
     }
   }
-  if (!stopped.stuck.empty()) events_.say(fmt::format("warning: {}: {}", seat.member.Who(), stopped.stuck));
-  TellLeftRunning(seat, stopped.left);
-  seat.stopped = true;
+  if (!stopped.stuck.empty()) events_.say(fmt::format("warning: {}: {}", slot.participant.Who(), stopped.stuck));
+  TellLeftRunning(slot, stopped.left);
+  slot.stopped = true;
   CheckStopped();
 }
 
 // Processes that outlived ranks that succeeded: their owner may have counted on them.
-void Coordinator::TellLeftRunning(const Seat& seat, const std::vector<message::LeftProcess>& left) {
+void Coordinator::TellLeftRunning(const Slot& slot, const std::vector<message::LeftProcess>& left) {
   if (left.empty()) return;
   Json rows = Json::array();
   std::map<int, std::vector<std::string>> by_rank;
@@ -247,11 +247,11 @@ void Coordinator::TellLeftRunning(const Seat& seat, const std::vector<message::L
     const size_t count = processes.size();
     if (count > 4) processes.resize(4);
     events_.say(fmt::format("{} succeeded and left {} running, which {} ended: {}{}",
-                            rank < 0 ? fmt::format("a rank of node {}", seat.node) : fmt::format("rank {}", rank),
+                            rank < 0 ? fmt::format("a rank of node {}", slot.node) : fmt::format("rank {}", rank),
                             Count(static_cast<int64_t>(count), "process", "processes"), count == 1 ? "was" : "were",
                             fmt::join(processes, ", "), count > 4 ? fmt::format(" and {} more", count - 4) : ""));
   }
-  events_.record("left_running", {{"attempt", attempt_}, {"node", seat.node}, {"processes", std::move(rows)}});
+  events_.record("left_running", {{"attempt", attempt_}, {"node", slot.node}, {"processes", std::move(rows)}});
 }
 
 void Coordinator::BeginStop(int signal, const std::string& why) {
@@ -268,24 +268,25 @@ void Coordinator::BeginStop(int signal, const std::string& why) {
 }
 
 void Coordinator::OnClosed(int index, const std::string& why) {
-  loop_.Post([this, index, why] { MemberLost(index, why); });
+  loop_.Post([this, index, why] { ParticipantLost(index, why); });
 }
 
-void Coordinator::MemberLost(int index, const std::string& why) {
-  auto it = seats_.find(index);
-  if (it == seats_.end()) return;
-  const std::string who = it->second.member.Who();
-  const std::string host = it->second.member.host;
-  const bool over = it->second.stopped && state_ != State::kGathering;
+void Coordinator::ParticipantLost(int index, const std::string& why) {
+  auto it = slots_.find(index);
+  if (it == slots_.end()) return;
+  const std::string who = it->second.participant.Who();
+  const std::string host = it->second.participant.host;
+  const bool over = it->second.stopped && state_ != State::kRendezvous;
   if (it->second.connection) {
     it->second.connection->Close();
     graveyard_.push_back(std::move(it->second.connection));
   }
-  seats_.erase(it);
-  refusals_.Forget(host);  // who was refused for its seat may have it now
+  slots_.erase(it);
+  refusals_.Forget(host);  // whoever was refused because the node was taken may join now
   if (state_ == State::kFinished) return;
-  events_.record("node_lost", {{"attempt", attempt_}, {SeatWord(self_.level), index}, {"who", who}, {"why", why}});
-  if (state_ == State::kGathering || state_ == State::kBackingOff) {
+  events_.record("node_lost",
+                 {{"attempt", attempt_}, {ParticipantWord(self_.level), index}, {"who", who}, {"why", why}});
+  if (state_ == State::kRendezvous || state_ == State::kBackingOff) {
     events_.say(fmt::format("{} left before the start: {}", who, why));
     return;
   }
@@ -310,27 +311,27 @@ void Coordinator::MemberLost(int index, const std::string& why) {
 void Coordinator::GiveUpOnUnreachable() {
   if (stop_signal_ == 0 || state_ != State::kStopping) return;
   std::vector<std::pair<int, Millis>> silent;
-  for (auto& [index, seat] : seats_) {
-    if (seat.stopped || !seat.connection) continue;
-    const Millis silence = seat.connection->Silence();
+  for (auto& [index, slot] : slots_) {
+    if (slot.stopped || !slot.connection) continue;
+    const Millis silence = slot.connection->Silence();
     if (silence >= kUnreachable) silent.emplace_back(index, silence);
   }
   for (const auto& [index, silence] : silent) {
-    MemberLost(index, fmt::format("its machine has acknowledged nothing for {:.0f} s", silence.count() / 1000.0));
+    ParticipantLost(index, fmt::format("its machine has acknowledged nothing for {:.0f} s", silence.count() / 1000.0));
   }
 }
 
 void Coordinator::CheckStopped() {
   if ((state_ != State::kStopping && state_ != State::kRunning) || deciding_) return;
-  for (const auto& [index, seat] : seats_) {
-    if (!seat.stopped) return;
+  for (const auto& [index, slot] : slots_) {
+    if (!slot.stopped) return;
   }
   Decide();
 }
 
 // ---- ending -------------------------------------------------------------------------------------------------------
 
-void Coordinator::Finish(Outcome outcome) {
+void Coordinator::Finish(RunOutcome outcome) {
   if (state_ == State::kFinished) return;
   state_ = State::kFinished;
   events_.status("");
@@ -350,23 +351,23 @@ void Coordinator::Finish(Outcome outcome) {
   message::Finish finish{outcome.exit_code, outcome.reason, outcome.hint, !outcome.started, std::nullopt};
   if (outcome.end == End::kFailed && !outcome.failures.empty()) finish.failure = outcome.failures.front();
   bool remote = false;
-  for (auto& [index, seat] : seats_) {
-    if (!seat.connection) continue;
-    if (seat.connection->Silence() >= kUnreachable) {
-      seat.connection->Close();
+  for (auto& [index, slot] : slots_) {
+    if (!slot.connection) continue;
+    if (slot.connection->Silence() >= kUnreachable) {
+      slot.connection->Close();
       continue;
     }
     remote = true;
-    Send(seat, ToJson(finish));
-    seat.connection->CloseAfterFlush(kGoodbye);
+    Send(slot, ToJson(finish));
+    slot.connection->CloseAfterFlush(kGoodbye);
   }
   if (!remote) return events_.finished(outcome);
   WaitForGoodbyes(outcome, Now() + kGoodbye);
 }
 
-// Agents close when they have read their last message; wait for that, not longer than a goodbye takes.
-void Coordinator::WaitForGoodbyes(const Outcome& outcome, TimePoint until) {
-  const bool open = std::any_of(seats_.begin(), seats_.end(), [](const auto& entry) {
+// Agents close when they have read their last message; wait for that, but not for long.
+void Coordinator::WaitForGoodbyes(const RunOutcome& outcome, TimePoint until) {
+  const bool open = std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
     return entry.second.connection && entry.second.connection->open();
   });
   if (!open || Now() >= until) return events_.finished(outcome);
@@ -382,79 +383,82 @@ void Coordinator::Tick() {
   const Millis own_delay = late > Millis(500) ? late : Millis(0);
   last_tick_ = now;
   graveyard_.clear();
-  if (reception_) reception_->Expire();
+  if (server_) server_->Expire();
   if (state_ == State::kFinished) return;
   std::vector<std::pair<int, std::string>> lost;
-  for (auto& [index, seat] : seats_) {
-    if (!seat.connection) continue;
-    const Millis silence = seat.connection->Silence(own_delay);
-    seat.connection->Ping();
+  for (auto& [index, slot] : slots_) {
+    if (!slot.connection) continue;
+    const Millis silence = slot.connection->Silence(own_delay);
+    slot.connection->Ping();
     if (silence >= options_.node_timeout) {
-      lost.emplace_back(index, fmt::format("no sign of life from its machine for {:.0f} s (--node-timeout)",
+      lost.emplace_back(index, fmt::format("its machine has acknowledged nothing for {:.0f} s (--node-timeout)",
                                            silence.count() / 1000.0));
-    } else if (silence >= options_.suspect_after && !seat.suspected) {
-      seat.suspected = true;
+    } else if (silence >= options_.suspect_after && !slot.suspected) {
+      slot.suspected = true;
       events_.say(fmt::format("suspecting {}: its machine has acknowledged nothing for {:.0f} s; lost at {:.0f} s",
-                              seat.member.Who(), silence.count() / 1000.0, options_.node_timeout.count() / 1000.0));
+                              slot.participant.Who(), silence.count() / 1000.0,
+                              options_.node_timeout.count() / 1000.0));
       events_.record("node_suspected", {{"attempt", attempt_},
-                                        {SeatWord(self_.level), index},
-                                        {"who", seat.member.Who()},
+                                        {ParticipantWord(self_.level), index},
+                                        {"who", slot.participant.Who()},
                                         {"why", fmt::format("silent for {:.1f} s", silence.count() / 1000.0)}});
-    } else if (silence < kTick && seat.suspected) {
-      seat.suspected = false;
-      events_.say(fmt::format("{} is back", seat.member.Who()));
+    } else if (silence < kTick && slot.suspected) {
+      slot.suspected = false;
+      events_.say(fmt::format("{} is back", slot.participant.Who()));
     }
-    if (own_delay > Millis(0)) seat.last_heard += own_delay;
-    const bool quiet = silence < kTick && now - seat.last_heard > 2 * options_.suspect_after;
-    if (quiet != seat.quiet) {
-      seat.quiet = quiet;
+    if (own_delay > Millis(0)) slot.last_heard += own_delay;
+    const bool quiet = silence < kTick && now - slot.last_heard > 2 * options_.suspect_after;
+    if (quiet != slot.quiet) {
+      slot.quiet = quiet;
       events_.say(quiet ? fmt::format("{}: its machine answers but the launcher has not run for {:.0f} s (starved or "
                                       "stopped); not counted as lost",
-                                      seat.member.Who(), std::chrono::duration<double>(now - seat.last_heard).count())
-                        : fmt::format("{} runs again", seat.member.Who()));
+                                      slot.participant.Who(),
+                                      std::chrono::duration<double>(now - slot.last_heard).count())
+                        : fmt::format("{} runs again", slot.participant.Who()));
     }
   }
-  for (const auto& [index, why] : lost) MemberLost(index, why);
+  for (const auto& [index, why] : lost) ParticipantLost(index, why);
   GiveUpOnUnreachable();
-  if (state_ == State::kGathering) {
-    const int missing = self_.count - static_cast<int>(seats_.size());
+  if (state_ == State::kRendezvous) {
+    const int missing = self_.count - static_cast<int>(slots_.size());
     if (refusals_.Hopeless(missing, options_.refused_patience)) {
-      const Status end = refusals_.End(self_, seats_.size(), MissingText());
-      return Finish(Outcome(End::kRendezvous, end.message(), end.hint()));
+      const Status end = refusals_.End(self_, slots_.size(), MissingText());
+      return Finish(RunOutcome(End::kRendezvous, end.message(), end.hint()));
     }
-    if (now - gather_start_ >= options_.join_timeout) {
-      Outcome outcome(End::kRendezvous,
-                      fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
-                                  SeatWord(self_.level), options_.join_timeout.count() / 1000.0, MissingText()),
-                      "check that the command runs there, that it reaches this machine, and that both use the same "
-                      "master address and port");
+    if (now - rendezvous_start_ >= options_.join_timeout) {
+      RunOutcome outcome(
+          End::kRendezvous,
+          fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", slots_.size(), self_.count,
+                      ParticipantWord(self_.level), options_.join_timeout.count() / 1000.0, MissingText()),
+          "check that the command runs there, that it reaches this machine, and that both use the same "
+          "master address and port");
       if (!lost_.empty()) outcome.exit_code = kExitNodeLost;
       return Finish(std::move(outcome));
     }
-    if (now - gather_start_ >= kPatience) TellWaiting();
+    if (now - rendezvous_start_ >= kPatience) TellWaiting();
   }
   CheckStall();
   CheckInspection();
   if (state_ == State::kStopping && now - stop_sent_ > options_.grace + kStopMargin) {
     std::vector<int> silent;
-    for (const auto& [index, seat] : seats_) {
-      if (!seat.stopped && seat.connection) silent.push_back(index);
+    for (const auto& [index, slot] : slots_) {
+      if (!slot.stopped && slot.connection) silent.push_back(index);
     }
-    for (int index : silent) MemberLost(index, "it did not report the end of its ranks");
+    for (int index : silent) ParticipantLost(index, "it did not report the end of its ranks");
   }
 }
 
-void Coordinator::Send(Seat& seat, const Json& message) {
-  if (seat.connection) {
-    seat.connection->Send(message);
+void Coordinator::Send(Slot& slot, const Json& message) {
+  if (slot.connection) {
+    slot.connection->Send(message);
   } else {
     loop_.Post([this, message] { deliver_(message); });
   }
 }
 
 void Coordinator::Broadcast(const Json& message) {
-  for (auto& [index, seat] : seats_) {
-    if (!seat.stopped) Send(seat, message);
+  for (auto& [index, slot] : slots_) {
+    if (!slot.stopped) Send(slot, message);
   }
 }
 

@@ -3,7 +3,7 @@
 // thread. Agents talk to it in messages (docs/formats/rendezvous.md): remote ones over TCP, the local one by direct
 // calls.
 //
-// Life of a job:  gathering -> running -> stopping -> [backing off -> gathering] -> finished
+// Life of a job:  rendezvous -> running -> stopping -> [backing off -> rendezvous] -> finished
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@
 #include "base/loop.h"
 #include "diagnose/diagnosis.h"
 #include "hang/hang.h"
+#include "launch/admission.h"
 #include "launch/connection.h"
-#include "launch/member.h"
 #include "launch/messages.h"
-#include "launch/outcome.h"
-#include "launch/reception.h"
+#include "launch/participant.h"
+#include "launch/rendezvous_server.h"
 #include "launch/restart.h"
-#include "launch/seat.h"
+#include "launch/run_outcome.h"
 #include "launch/stall.h"
 #include "launch/transports.h"
 #include "logs/log_excerpt.h"
@@ -32,7 +32,7 @@ namespace lockstep::launch {
 
 struct CoordinatorOptions {
   std::string token;
-  std::vector<std::string> hosts;  // by seat, where the platform tells; for naming the missing
+  std::vector<std::string> hosts;  // by participant, where the platform tells; for naming the missing
   Millis join_timeout{600000};
   Millis node_timeout{30000};
   Millis suspect_after{5000};
@@ -61,17 +61,17 @@ class Coordinator {
     std::function<void(const std::string&)> say;
     std::function<void(const std::string&)> status;  // a line that replaces the last; empty: none
     std::function<void(const char* type, Json fields)> record;
-    std::function<void(const Outcome&)> finished;  // once; every agent has been told
+    std::function<void(const RunOutcome&)> finished;  // once; every agent has been told
     // Keeps what an inspection found; returns the folder it lies in.
     std::function<std::string(const Json& hang, const std::vector<hang::ProcessStacks>& stacks)> keep;
   };
 
-  Coordinator(Loop& loop, CoordinatorOptions options, Member self, Events events);
+  Coordinator(Loop& loop, CoordinatorOptions options, Participant self, Events events);
   ~Coordinator();
 
-  // Accepts other launchers on this listening socket. Not needed for a job of one member.
+  // Accepts other launchers on this listening socket. Not needed for a job of one participant.
   void Serve(UniqueFd listener);
-  // The local agent takes its seat. `deliver` gets its messages, from the loop.
+  // The local agent joins. `deliver` gets its messages, from the loop.
   void Start(std::function<void(Json)> deliver);
   void FromLocalAgent(const Json& message);
 
@@ -83,10 +83,10 @@ class Coordinator {
   int nnodes() const { return nnodes_; }
 
  private:
-  enum class State { kGathering, kRunning, kStopping, kBackingOff, kFinished };
+  enum class State { kRendezvous, kRunning, kStopping, kBackingOff, kFinished };
 
-  struct Seat {
-    Member member;
+  struct Slot {
+    Participant participant;
     std::unique_ptr<Connection> connection;  // null: the local agent
     bool started = false;
     bool stopped = false;
@@ -100,40 +100,40 @@ class Coordinator {
     int host_base = 0, host_ranks = 0;
   };
 
-  Status Admit(const Member& member) const;
-  void OnRefused(const std::string& who, const Member* member, const Status& why);
-  void TakeSeat(Member member, std::unique_ptr<Connection> connection);
+  Status Admit(const Participant& participant) const;
+  void OnRefused(const std::string& who, const Participant* participant, const Status& why);
+  void AddParticipant(Participant participant, std::unique_ptr<Connection> connection);
   void OnMessage(int index, const Json& message);
   void OnClosed(int index, const std::string& why);
-  void OnStartFailed(Seat& seat, const message::StartFailed& failed);
-  void OnStopRequest(Seat& seat, const message::StopRequest& request);
-  void OnExit(Seat& seat, const RankEnd& end);
-  void OnStopped(Seat& seat, const message::Stopped& stopped);
-  void TellLeftRunning(const Seat& seat, const std::vector<message::LeftProcess>& left);
-  void OnMalformed(int index, Seat& seat, const Status& why);
+  void OnStartFailed(Slot& slot, const message::StartFailed& failed);
+  void OnStopRequest(Slot& slot, const message::StopRequest& request);
+  void OnExit(Slot& slot, const RankEnd& end);
+  void OnStopped(Slot& slot, const message::Stopped& stopped);
+  void TellLeftRunning(const Slot& slot, const std::vector<message::LeftProcess>& left);
+  void OnMalformed(int index, Slot& slot, const Status& why);
   void OnNetworkKnown(std::optional<TransportCensus::Verdict> verdict);
 
-  void CheckGathered();
-  Status AssignSeats();
+  void CheckComplete();
+  Status AssignRanks();
   void Go();
   void BeginStop(int signal, const std::string& why);
-  void MemberLost(int index, const std::string& why);
+  void ParticipantLost(int index, const std::string& why);
   void GiveUpOnUnreachable();
   void CheckStopped();
-  void Finish(Outcome outcome);
-  void WaitForGoodbyes(const Outcome& outcome, TimePoint until);
+  void Finish(RunOutcome outcome);
+  void WaitForGoodbyes(const RunOutcome& outcome, TimePoint until);
 
   // coordinator_decide.cc
   void Decide();
 
   // coordinator_diagnose.cc
   void WarmDiagnosis();
-  void Examine(Outcome outcome, const std::string& signature, bool final);
-  void Conclude(Outcome outcome, const std::string& signature, bool final,
+  void Examine(RunOutcome outcome, const std::string& signature, bool final);
+  void Conclude(RunOutcome outcome, const std::string& signature, bool final,
                 std::optional<diagnose::Diagnosis> diagnosis);
   diagnose::Diagnosis StallDiagnosis() const;
-  diagnose::Diagnosis LostDiagnosis(const Outcome& outcome) const;
-  std::optional<diagnose::Diagnosis> EngineDiagnosis(const Outcome& outcome) const;
+  diagnose::Diagnosis LostDiagnosis(const RunOutcome& outcome) const;
+  std::optional<diagnose::Diagnosis> EngineDiagnosis(const RunOutcome& outcome) const;
   std::string NodeName(int node) const;
 
   // coordinator_stall.cc
@@ -148,19 +148,19 @@ class Coordinator {
   void Tick();
   void TellWaiting();
   std::string MissingText() const;
-  void Send(Seat& seat, const Json& message);
+  void Send(Slot& slot, const Json& message);
   void Broadcast(const Json& message);
 
   Loop& loop_;
   CoordinatorOptions options_;
-  Member self_;
+  Participant self_;
   Events events_;
   std::function<void(Json)> deliver_;
-  std::unique_ptr<Reception> reception_;
-  std::map<int, Seat> seats_;
+  std::unique_ptr<RendezvousServer> server_;
+  std::map<int, Slot> slots_;
   Refusals refusals_;
-  State state_ = State::kGathering;
-  TimePoint gather_start_ = Now();
+  State state_ = State::kRendezvous;
+  TimePoint rendezvous_start_ = Now();
   TimePoint last_tick_ = Now();
   TimePoint last_told_{};
   std::string last_missing_;
@@ -175,9 +175,9 @@ class Coordinator {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted and outlives this
   int stop_signal_ = 0;                                         // a stop asked for from outside, 0: none
   std::string stop_why_;
-  std::string lost_;       // the first member lost in this attempt, unless the job was being stopped from outside
+  std::string lost_;       // the first participant lost in this attempt, unless the job was being stopped from outside
   std::string lost_host_;  // its machine
-  std::string unreached_;  // members that went away while it was
+  std::string unreached_;  // participants that went away while it was
   Status start_failure_;
   bool progressed_ = false;
   bool ran_ = false;  // ranks were started, in any attempt of this launch
@@ -191,7 +191,7 @@ class Coordinator {
     bool for_stall = false;
     bool keep = false;
     TimePoint until{};
-    std::set<int> missing;  // seats that have not answered
+    std::set<int> missing;  // participants that have not answered
     std::vector<hang::ProcessStacks> found;
     std::map<int, std::string> collectives;
     std::string ras;

@@ -11,7 +11,7 @@ void Coordinator::Decide() {
   OnNetworkKnown(transports_.Rest());
   Decision decision = DecideAttempt({exits_, world_, options_.engine, progressed_, stop_signal_, stop_why_, lost_,
                                      unreached_, stall_.has_value(), start_failure_});
-  Outcome& outcome = decision.outcome;
+  RunOutcome& outcome = decision.outcome;
   if (outcome.end == End::kStalled) {
     LookAgain();
     outcome.reason = fmt::format("{}: {}", stall_->why, stall_->verdict.summary);

@@ -50,7 +50,7 @@ void AddAlternative(const std::optional<Diagnosis>& found, Diagnosis* seen) {
 }
 
 // Who ended first need not be where it began: the headline and the diagnosis must name the same rank.
-void NameTheSameRank(const Diagnosis& diagnosis, int world, Outcome* outcome) {
+void NameTheSameRank(const Diagnosis& diagnosis, int world, RunOutcome* outcome) {
   std::vector<RankExit>& failures = outcome->failures;
   if (outcome->end != End::kFailed || diagnosis.verdict != diagnose::Verdict::kFailure || diagnosis.rank < 0) return;
   if (failures.empty() || failures.front().rank == diagnosis.rank) return;
@@ -84,16 +84,16 @@ std::string Coordinator::NodeName(int node) const {
   std::string host;
   int same = 0;
   std::set<int> nodes;
-  for (const auto& [index, seat] : seats_) {
-    if (seat.node == node) host = seat.member.host;
+  for (const auto& [index, slot] : slots_) {
+    if (slot.node == node) host = slot.participant.host;
   }
   if (host.empty()) {
     for (const RankExit& exit : exits_) {
       if (exit.node == node) host = exit.host;
     }
   }
-  for (const auto& [index, seat] : seats_) {
-    if (seat.member.host == host && nodes.insert(seat.node).second) ++same;
+  for (const auto& [index, slot] : slots_) {
+    if (slot.participant.host == host && nodes.insert(slot.node).second) ++same;
   }
   if (host.empty()) return fmt::format("node-{}", node);
   return same > 1 ? fmt::format("node-{} ({})", node, host) : host;
@@ -130,7 +130,7 @@ Diagnosis Coordinator::StallDiagnosis() const {
 }
 
 // Likewise: that the ranks of the other nodes were stopped follows from it.
-Diagnosis Coordinator::LostDiagnosis(const Outcome& outcome) const {
+Diagnosis Coordinator::LostDiagnosis(const RunOutcome& outcome) const {
   Diagnosis found;
   found.verdict = diagnose::Verdict::kFailure;
   found.signature = "node-lost";
@@ -153,7 +153,7 @@ void Coordinator::WarmDiagnosis() {
   }).detach();
 }
 
-void Coordinator::Examine(Outcome outcome, const std::string& signature, bool final) {
+void Coordinator::Examine(RunOutcome outcome, const std::string& signature, bool final) {
   deciding_ = true;
   if (!options_.diagnose) return Conclude(std::move(outcome), signature, final, std::nullopt);
   if (auto said = EngineDiagnosis(outcome)) return Conclude(std::move(outcome), signature, final, std::move(said));
@@ -190,7 +190,7 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
   }
   excerpts_.clear();
   struct Answer {
-    Outcome outcome;
+    RunOutcome outcome;
     std::string signature;
     bool final = false;
     bool given = false;
@@ -221,7 +221,7 @@ void Coordinator::Examine(Outcome outcome, const std::string& signature, bool fi
 }
 
 // Our own engine says in its error file what is wrong: nothing to search for.
-std::optional<Diagnosis> Coordinator::EngineDiagnosis(const Outcome& outcome) const {
+std::optional<Diagnosis> Coordinator::EngineDiagnosis(const RunOutcome& outcome) const {
   if (!options_.engine || outcome.failures.empty()) return std::nullopt;
   const RankExit& first = outcome.failures.front();
   if (first.error_message.empty() || !first.RefusedByEngine()) return std::nullopt;
@@ -238,7 +238,7 @@ std::optional<Diagnosis> Coordinator::EngineDiagnosis(const Outcome& outcome) co
   return found;
 }
 
-void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool final,
+void Coordinator::Conclude(RunOutcome outcome, const std::string& signature, bool final,
                            std::optional<Diagnosis> diagnosis) {
   deciding_ = false;
   if (state_ == State::kFinished) return;
@@ -287,13 +287,13 @@ void Coordinator::Conclude(Outcome outcome, const std::string& signature, bool f
   ++attempt_;
   loop_.After(verdict.pause, [this] {
     if (state_ != State::kBackingOff) return;
-    state_ = State::kGathering;  // a lost node's seat is free again
-    gather_start_ = Now();
+    state_ = State::kRendezvous;  // a lost node may be replaced
+    rendezvous_start_ = Now();
     refusals_.Clear();
-    if (static_cast<int>(seats_.size()) < self_.count) {
+    if (static_cast<int>(slots_.size()) < self_.count) {
       events_.say(fmt::format("waiting for a replacement of {}", MissingText()));
     }
-    CheckGathered();
+    CheckComplete();
   });
 }
 

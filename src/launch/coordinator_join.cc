@@ -1,4 +1,4 @@
-// The coordinator's first half: who may join, who is missing, which ranks each member gets.
+// The coordinator's first half: who may join, who is missing, which ranks each participant gets.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,8 +6,8 @@
 
 #include "base/sockets.h"
 #include "base/text.h"
+#include "launch/admission.h"
 #include "launch/coordinator.h"
-#include "launch/seat.h"
 
 namespace lockstep::launch {
 namespace {
@@ -31,107 +31,109 @@ bool OnThisHost(const Connection* connection) {
 
 }  // namespace
 
-Status Coordinator::Admit(const Member& member) const {
-  std::vector<const Member*> seated;
-  seated.reserve(seats_.size());
-  for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
-  LOCKSTEP_RETURN_IF_ERROR(launch::Admit(self_, seated, member));
-  if (state_ != State::kGathering) {
+Status Coordinator::Admit(const Participant& participant) const {
+  std::vector<const Participant*> joined;
+  joined.reserve(slots_.size());
+  for (const auto& [index, slot] : slots_) joined.push_back(&slot.participant);
+  LOCKSTEP_RETURN_IF_ERROR(launch::Admit(self_, joined, participant));
+  if (state_ != State::kRendezvous) {
     return Status(Code::kRendezvous,
                   fmt::format("the job of pid {} on {} is already running without pid {} on {}", self_.pid, self_.host,
-                              member.pid, member.host),
+                              participant.pid, participant.host),
                   "start all nodes together");
   }
   return {};
 }
 
-void Coordinator::OnRefused(const std::string& who, const Member* member, const Status& why) {
+void Coordinator::OnRefused(const std::string& who, const Participant* participant, const Status& why) {
   events_.say(fmt::format("refused {}: {}", who, why.message()));
   events_.record("refused", {{"who", who}, {"why", why.message()}});
-  if (member == nullptr || state_ != State::kGathering) return;
-  std::vector<const Member*> seated;
-  for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
-  refusals_.Add(self_, seated, *member, why);
+  if (participant == nullptr || state_ != State::kRendezvous) return;
+  std::vector<const Participant*> joined;
+  for (const auto& [index, slot] : slots_) joined.push_back(&slot.participant);
+  refusals_.Add(self_, joined, *participant, why);
 }
 
-void Coordinator::TakeSeat(Member member, std::unique_ptr<Connection> connection) {
-  if (member.index < 0) {
-    member.index = 1;
-    while (seats_.count(member.index) != 0) ++member.index;
+void Coordinator::AddParticipant(Participant participant, std::unique_ptr<Connection> connection) {
+  if (participant.index < 0) {
+    participant.index = 1;
+    while (slots_.count(participant.index) != 0) ++participant.index;
   }
-  const int index = member.index;
-  refusals_.Forget(member.host);
-  Seat seat;
-  seat.member = std::move(member);
-  // The stranger's callbacks become the member's: same connection, new owner.
-  seat.connection = std::move(connection);
-  seat.connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
+  const int index = participant.index;
+  refusals_.Forget(participant.host);
+  Slot slot;
+  slot.participant = std::move(participant);
+  // From here on the connection is the coordinator's, and so are its callbacks.
+  slot.connection = std::move(connection);
+  slot.connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
                                [this, index](const std::string& why) { OnClosed(index, why); }});
-  events_.record("node_joined", {{SeatWord(self_.level), index}, {"host", seat.member.host}, {"pid", seat.member.pid}});
-  if (seat.member.command != self_.command) {
-    events_.say(fmt::format("warning: {} was started with another command line: {}", seat.member.Who(),
-                            CommandDifference(self_.command, seat.member.command)));
+  events_.record(
+      "node_joined",
+      {{ParticipantWord(self_.level), index}, {"host", slot.participant.host}, {"pid", slot.participant.pid}});
+  if (slot.participant.command != self_.command) {
+    events_.say(fmt::format("warning: {} was started with another command line: {}", slot.participant.Who(),
+                            CommandDifference(self_.command, slot.participant.command)));
   }
-  seats_[index] = std::move(seat);
-  CheckGathered();
+  slots_[index] = std::move(slot);
+  CheckComplete();
 }
 
 std::string Coordinator::MissingText() const {
-  return MissingSeats(self_, [this](int index) { return seats_.count(index) != 0; }, options_.hosts);
+  return MissingParticipants(self_, [this](int index) { return slots_.count(index) != 0; }, options_.hosts);
 }
 
 void Coordinator::TellWaiting() {
   std::string missing = MissingText();
   if (const std::string refused = refusals_.Text(); !refused.empty()) missing += "; " + refused;
-  const auto left = options_.join_timeout - std::chrono::duration_cast<Millis>(Now() - gather_start_);
-  events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", seats_.size(), self_.count,
-                             SeatWord(self_.level), std::max<double>(0, left.count() / 1000.0), missing));
+  const auto left = options_.join_timeout - std::chrono::duration_cast<Millis>(Now() - rendezvous_start_);
+  events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", slots_.size(), self_.count,
+                             ParticipantWord(self_.level), std::max<double>(0, left.count() / 1000.0), missing));
   if (missing == last_missing_ && Now() - last_told_ < Millis(5000)) return;
   last_missing_ = missing;
   last_told_ = Now();
-  for (auto& [index, seat] : seats_) {
-    if (seat.connection) {
-      Send(seat, ToJson(message::Waiting{static_cast<int>(seats_.size()), self_.count, missing}));
+  for (auto& [index, slot] : slots_) {
+    if (slot.connection) {
+      Send(slot, ToJson(message::Waiting{static_cast<int>(slots_.size()), self_.count, missing}));
     }
   }
 }
 
-void Coordinator::CheckGathered() {
-  if (state_ != State::kGathering || static_cast<int>(seats_.size()) < self_.count) return;
-  const Status assigned = AssignSeats();
+void Coordinator::CheckComplete() {
+  if (state_ != State::kRendezvous || static_cast<int>(slots_.size()) < self_.count) return;
+  const Status assigned = AssignRanks();
   if (!assigned.ok()) {
-    return Finish(Outcome(End::kRendezvous, assigned.message(), assigned.hint()));
+    return Finish(RunOutcome(End::kRendezvous, assigned.message(), assigned.hint()));
   }
   events_.status("");
   Go();
 }
 
-// Global ranks in the order of node ranks. On process level every member brings its rank; its place on its node comes
-// from the platform or, failing that, from counting the members of each host.
-Status Coordinator::AssignSeats() {
+// Global ranks in the order of node ranks. On process level every participant brings its rank; its place on its node
+// comes from the platform or, failing that, from counting the participants of each host.
+Status Coordinator::AssignRanks() {
   if (self_.level == place::Level::kNode) {
     int base = 0;
     int here = 0;  // ranks on this host: of node 0 and of launchers that came over loopback
-    for (auto& [index, seat] : seats_) {
-      seat.node = index;
-      seat.rank_base = base;
-      seat.local_world = seat.host_ranks = seat.member.nproc;
-      seat.host_base = 0;
-      base += seat.member.nproc;
-      if (!OnThisHost(seat.connection.get())) continue;
-      seat.host_base = here;
-      here += seat.member.nproc;
+    for (auto& [index, slot] : slots_) {
+      slot.node = index;
+      slot.rank_base = base;
+      slot.local_world = slot.host_ranks = slot.participant.nproc;
+      slot.host_base = 0;
+      base += slot.participant.nproc;
+      if (!OnThisHost(slot.connection.get())) continue;
+      slot.host_base = here;
+      here += slot.participant.nproc;
     }
-    for (auto& [index, seat] : seats_) {
-      if (OnThisHost(seat.connection.get())) seat.host_ranks = here;
+    for (auto& [index, slot] : slots_) {
+      if (OnThisHost(slot.connection.get())) slot.host_ranks = here;
     }
     world_ = base;
     nnodes_ = self_.count;
-    for (auto& [index, seat] : seats_) {
-      if (seat.member.world > 0 && seat.member.world != world_) {
+    for (auto& [index, slot] : slots_) {
+      if (slot.participant.world > 0 && slot.participant.world != world_) {
         return Status(Code::kRendezvous,
                       fmt::format("the numbers of ranks do not add up: the nodes bring {}, {} expects {}",
-                                  Count(world_, "rank"), seat.member.Who(), seat.member.world),
+                                  Count(world_, "rank"), slot.participant.Who(), slot.participant.world),
                       "give every node the same --nproc-per-node, or correct what `lockstep explain` shows there");
       }
     }
@@ -141,23 +143,23 @@ Status Coordinator::AssignSeats() {
   nnodes_ = 1;
   std::map<std::pair<std::string, std::string>, std::vector<int>> by_host;
   std::vector<std::pair<std::string, std::string>> order;
-  for (auto& [index, seat] : seats_) {
-    const auto key = std::make_pair(seat.member.boot_id, seat.member.host);
+  for (auto& [index, slot] : slots_) {
+    const auto key = std::make_pair(slot.participant.boot_id, slot.participant.host);
     if (by_host[key].empty()) order.push_back(key);
     by_host[key].push_back(index);
   }
-  for (auto& [index, seat] : seats_) {
-    const auto key = std::make_pair(seat.member.boot_id, seat.member.host);
+  for (auto& [index, slot] : slots_) {
+    const auto key = std::make_pair(slot.participant.boot_id, slot.participant.host);
     const auto& peers = by_host[key];
-    const Member& m = seat.member;
-    seat.rank_base = index;
-    seat.local_world = m.local_world > 0 ? m.local_world : static_cast<int>(peers.size());
-    seat.local_rank = m.local_rank >= 0
+    const Participant& m = slot.participant;
+    slot.rank_base = index;
+    slot.local_world = m.local_world > 0 ? m.local_world : static_cast<int>(peers.size());
+    slot.local_rank = m.local_rank >= 0
                           ? m.local_rank
                           : static_cast<int>(std::find(peers.begin(), peers.end(), index) - peers.begin());
-    seat.node =
+    slot.node =
         m.node_rank >= 0 ? m.node_rank : static_cast<int>(std::find(order.begin(), order.end(), key) - order.begin());
-    nnodes_ = std::max(nnodes_, seat.node + 1);
+    nnodes_ = std::max(nnodes_, slot.node + 1);
   }
   return {};
 }

@@ -34,7 +34,7 @@ void Coordinator::CheckStall() {
   if (!verdict.stalled) {
     if (stall_told_) {
       stall_told_ = false;
-      events_.say("the job moves again");
+      events_.say("the job makes progress again");
       events_.record("stall_over", {{"attempt", attempt_}});
     }
     return;
@@ -65,10 +65,10 @@ void Coordinator::BeginInspection(bool pause) {
   inspection_.collectives.clear();
   inspection_.ras.clear();
   inspection_.missing.clear();
-  for (auto& [index, seat] : seats_) {
-    if (seat.stopped) continue;
+  for (auto& [index, slot] : slots_) {
+    if (slot.stopped) continue;
     inspection_.missing.insert(index);
-    Send(seat, ToJson(message::StacksQuestion{inspection_.id, pause, kLook}));
+    Send(slot, ToJson(message::StacksQuestion{inspection_.id, pause, kLook}));
   }
   CheckInspection();
 }
@@ -76,7 +76,7 @@ void Coordinator::BeginInspection(bool pause) {
 void Coordinator::OnStacks(int index, const message::Stacks& stacks) {
   if (!inspection_.running || stacks.id != inspection_.id) return;
   inspection_.missing.erase(index);
-  const std::string host = seats_.count(index) != 0 ? seats_[index].member.host : "";
+  const std::string host = slots_.count(index) != 0 ? slots_[index].participant.host : "";
   for (const Json& row : stacks.ranks) {
     hang::ProcessStacks process = hang::StacksFromJson(row);
     process.host = host;
@@ -90,7 +90,7 @@ void Coordinator::OnStacks(int index, const message::Stacks& stacks) {
 
 void Coordinator::CheckInspection() {
   if (!inspection_.running) return;
-  std::erase_if(inspection_.missing, [&](int index) { return seats_.count(index) == 0; });
+  std::erase_if(inspection_.missing, [&](int index) { return slots_.count(index) == 0; });
   if (state_ == State::kRunning && !inspection_.missing.empty() && Now() < inspection_.until) return;
   FinishInspection();
 }
@@ -127,7 +127,7 @@ void Coordinator::FinishInspection() {
   hang["collectives"] = Json::object();
   for (const auto& [rank, words] : facts.collective) hang["collectives"][std::to_string(rank)] = words;
   Json silent = Json::array();
-  for (int index : inspection_.missing) silent.push_back(seats_[index].member.Who());
+  for (int index : inspection_.missing) silent.push_back(slots_[index].participant.Who());
   hang["silent_nodes"] = silent;
   hang["usual_seconds"] = judge_.usual() ? Json(*judge_.usual()) : Json();
   const std::string folder = keep && events_.keep ? events_.keep(hang, inspection_.found) : "";

@@ -50,24 +50,24 @@ Tally TallyUp(const std::vector<RankExit>& exits, int stop_signal, bool stalled)
 using Next = Decision::Next;
 
 // The end of a job that was asked to stop, and in which nothing else happened.
-Outcome Stopped(const AttemptFacts& facts, const Tally& tally) {
+RunOutcome Stopped(const AttemptFacts& facts, const Tally& tally) {
   if (tally.finished && static_cast<int>(facts.exits.size()) == facts.world) {
-    return Outcome(End::kSucceeded, fmt::format("all ranks had succeeded before {}", facts.stop_why));
+    return RunOutcome(End::kSucceeded, fmt::format("all ranks had succeeded before {}", facts.stop_why));
   }
   if (tally.saved && facts.unreached.empty()) {
-    return Outcome(End::kSaved,
-                   fmt::format("stopped by {} with its state saved: start it again to resume", facts.stop_why));
+    return RunOutcome(End::kSaved,
+                      fmt::format("stopped by {} with its state saved: start it again to resume", facts.stop_why));
   }
   // Also where every rank ended with 0: a rank that was told to stop cannot say whether it was done.
-  return Outcome::StoppedBy(facts.stop_signal,
-                            fmt::format("stopped by {}{}", facts.stop_why,
-                                        facts.unreached.empty() ? "" : "; not seen to end: " + facts.unreached));
+  return RunOutcome::StoppedBy(facts.stop_signal,
+                               fmt::format("stopped by {}{}", facts.stop_why,
+                                           facts.unreached.empty() ? "" : "; not seen to end: " + facts.unreached));
 }
 
 Decision Failed(const AttemptFacts& facts, const Tally& tally) {
   const RankExit& first = tally.failures.front();
-  Decision decision{Outcome(End::kFailed, FailureReason(first, facts.world), first.error_hint), FailureSignature(first),
-                    Next::kJudge};
+  Decision decision{RunOutcome(End::kFailed, FailureReason(first, facts.world), first.error_hint),
+                    FailureSignature(first), Next::kJudge};
   decision.outcome.failures = tally.failures;
   if (facts.engine && first.RefusedByEngine()) {
     if (first.refused && !facts.progressed) decision.outcome.end = End::kEnvironment;
@@ -83,7 +83,7 @@ Decision Failed(const AttemptFacts& facts, const Tally& tally) {
 Decision DecideAttempt(const AttemptFacts& facts) {
   const Tally tally = TallyUp(facts.exits, facts.stop_signal, facts.stalled);
   if (!facts.start_failure.ok()) {
-    Outcome outcome(End::kEnvironment, facts.start_failure.message(), facts.start_failure.hint());
+    RunOutcome outcome(End::kEnvironment, facts.start_failure.message(), facts.start_failure.hint());
     outcome.failures = tally.failures;
     return {std::move(outcome), "", Next::kFinish};
   }
@@ -91,19 +91,19 @@ Decision DecideAttempt(const AttemptFacts& facts) {
     return {Stopped(facts, tally), "", Next::kFinish};
   }
   if (!facts.lost.empty()) {
-    Outcome outcome(End::kNodeLost, "lost " + facts.lost,
-                    "look at that machine: power, kernel log, network; the log of its launcher has more");
+    RunOutcome outcome(End::kNodeLost, "lost " + facts.lost,
+                       "look at that machine: power, kernel log, network; the log of its launcher has more");
     outcome.failures = tally.failures;
     return {std::move(outcome), "lost " + facts.lost, Next::kJudge};
   }
-  if (facts.stalled && !tally.real_failure) return {Outcome(End::kStalled), "", Next::kJudge};
+  if (facts.stalled && !tally.real_failure) return {RunOutcome(End::kStalled), "", Next::kJudge};
   if (tally.real_failure) return Failed(facts, tally);
   if (tally.saved) {
-    return {Outcome(End::kSaved, "stopped by its own request with its state saved: start it again to resume"), "",
+    return {RunOutcome(End::kSaved, "stopped by its own request with its state saved: start it again to resume"), "",
             Next::kFinish};
   }
-  return {Outcome(End::kSucceeded,
-                  facts.world == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", facts.world)),
+  return {RunOutcome(End::kSucceeded,
+                     facts.world == 1 ? "rank 0 succeeded" : fmt::format("all {} ranks succeeded", facts.world)),
           "", Next::kFinish};
 }
 

@@ -1,5 +1,5 @@
 // What the nodes' reports add up to when the ranks of an attempt are gone: how the attempt ended, with which exit code,
-// which rank failed first, and what is to be done next. Pure; the coordinator gathers the facts and acts, the restart
+// which rank failed first, and what is to be done next. Pure; the coordinator collects the facts and acts, the restart
 // policy (restart.h) decides about a further attempt.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "launch/outcome.h"
+#include "launch/run_outcome.h"
 
 namespace lockstep::launch {
 
@@ -30,7 +30,7 @@ struct Decision {
     kExplain,  // over too, after a diagnosis
     kJudge,    // the restart policy decides, after a diagnosis
   };
-  Outcome outcome;        // of kStalled: without the reason, which the stacks tell
+  RunOutcome outcome;     // of kStalled: without the reason, which the stacks tell
   std::string signature;  // what makes two failures the same, for the restart policy
   Next next = Next::kFinish;
 };

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "launch/outcome.h"
+#include "launch/run_outcome.h"
 
 namespace lockstep::launch {
 

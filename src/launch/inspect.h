@@ -1,6 +1,6 @@
-// A door of a running launcher for people on its machine: `lockstep doctor hang` asks here for the stacks of all ranks
-// on all nodes. An abstract unix socket named after the launcher's pid and start time, so nothing is left in any
-// folder; only the same user and root are answered. The server lives on the loop's thread, the question blocks its
+// A local socket of a running launcher for commands on its machine: `lockstep doctor hang` asks here for the stacks of
+// all ranks on all nodes. An abstract unix socket named after the launcher's pid and start time, so nothing is left in
+// any folder; only the same user and root are answered. The server lives on the loop's thread, the question blocks its
 // caller.
 #pragma once
 

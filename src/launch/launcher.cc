@@ -16,16 +16,16 @@
 #include "base/sockets.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "launch/admission.h"
 #include "launch/agent.h"
 #include "launch/coordinator.h"
 #include "launch/error_file.h"
 #include "launch/fanout.h"
 #include "launch/guardian.h"
 #include "launch/inspect.h"
-#include "launch/link.h"
 #include "launch/ports.h"
+#include "launch/rendezvous_client.h"
 #include "launch/report.h"
-#include "launch/seat.h"
 #include "launch/store_server.h"
 
 namespace lockstep::launch {
@@ -35,11 +35,11 @@ constexpr int kDefaultPort = 29500;
 constexpr Millis kLockHeartbeat{10000};
 constexpr int kPortTries = 16;
 
-// With hundreds of members or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours to
-// use. A rank has a connection to the store for each of its process groups and for PyTorch's watchdogs.
-void RaiseFileLimit(int members, int store_clients) {
+// With hundreds of participants or ranks the usual soft limit of 1,024 descriptors is too low; the hard limit is ours
+// to use. A rank has a connection to the store for each of its process groups and for PyTorch's watchdogs.
+void RaiseFileLimit(int participants, int store_clients) {
   rlimit limit{};
-  const auto wanted = static_cast<rlim_t>(members) * 2 + static_cast<rlim_t>(store_clients) * 16 + 512;
+  const auto wanted = static_cast<rlim_t>(participants) * 2 + static_cast<rlim_t>(store_clients) * 16 + 512;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
@@ -48,7 +48,7 @@ void RaiseFileLimit(int members, int store_clients) {
 class Launcher {
  public:
   Launcher(LaunchPlan plan, UniqueFd guardian)
-      : plan_(std::move(plan)), guardian_(std::move(guardian)), self_(DescribeMember(plan_)) {}
+      : plan_(std::move(plan)), guardian_(std::move(guardian)), self_(DescribeParticipant(plan_)) {}
 
   int Run();
 
@@ -62,7 +62,7 @@ class Launcher {
   void WatchSignals();
   void WatchControl();
   void OnSignal(int signal);
-  void OnFinished(const Outcome& outcome);
+  void OnFinished(const RunOutcome& outcome);
   std::string KeepHang(const Json& hang, const std::vector<hang::ProcessStacks>& stacks);
   void Exit(int code) {
     exit_code_ = code;
@@ -95,7 +95,7 @@ class Launcher {
 
   const LaunchPlan plan_;
   UniqueFd guardian_;
-  Member self_;
+  Participant self_;
   Loop loop_;
   UniqueFd signals_;
   UniqueFd listener_;
@@ -105,7 +105,7 @@ class Launcher {
   std::unique_ptr<StoreServer> store_;  // of this attempt
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<InspectServer> inspect_;
-  std::unique_ptr<Link> link_;
+  std::unique_ptr<RendezvousClient> client_;
   std::unique_ptr<Agent> agent_;
   bool hosts_ = false;
   double started_ = UnixSeconds();
@@ -121,7 +121,7 @@ void Launcher::TellParent(const std::string& reason, const RankExit* first) {
   if (!written.ok()) Say(fmt::format("warning: TORCHELASTIC_ERROR_FILE: {}", written.message()));
 }
 
-// Workers of one node meet on loopback; those of several where the platform or the user said.
+// MASTER_ADDR of the workers: loopback for one node; for several what the platform or the user said.
 std::string Launcher::worker_master() const {
   if (plan_.placement.master_addr && !plan_.placement.master_addr->empty()) return *plan_.placement.master_addr;
   if (self_.count == 1) return "127.0.0.1";
@@ -147,7 +147,7 @@ std::string Launcher::NameLine() const {
 }
 
 Status Launcher::Prepare() {
-  FindSeatByAddress(plan_, &self_, &listener_);
+  ClaimNodeZeroByAddress(plan_, &self_, &listener_);
   hosts_ = self_.index == 0;
   const int world = std::max(plan_.placement.world_size.value_or(1), self_.nproc * self_.count);
   RaiseFileLimit(self_.count + 4 * self_.nproc, hosts_ && plan_.store.on ? world : 0);
@@ -238,7 +238,7 @@ Status Launcher::Host() {
           [this](const std::string& text) { Say(text); },
           [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); },
           [this](const char* type, Json fields) { run_dir_->AppendEvent(type, std::move(fields)); },
-          [this](const Outcome& outcome) { OnFinished(outcome); },
+          [this](const RunOutcome& outcome) { OnFinished(outcome); },
           [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); }});
   inspect_ = std::make_unique<InspectServer>(loop_, [this](const Json& question, InspectServer::Reply reply) {
     Receiver on(question, "a program on this machine");
@@ -286,31 +286,32 @@ void Launcher::KeepLock() {
 }
 
 void Launcher::FollowCoordinator() {
-  LinkOptions options;
+  RendezvousClientOptions options;
   options.host = LauncherHost(plan_);
   options.port = LauncherPort(plan_);
   options.token = plan_.token;
   options.join_timeout = plan_.options.join_timeout;
   options.node_timeout = plan_.options.node_timeout;
-  link_ = std::make_unique<Link>(
+  client_ = std::make_unique<RendezvousClient>(
       loop_, options, self_,
-      Link::Events{[this](const Json& message) {
-                     Receiver on(message, "node 0");
-                     on.Case<message::Waiting>(
-                         [&](const message::Waiting& waiting) { pump_->SetStatus("lockstep: " + waiting.Text()); });
-                     if (!on.status().ok()) return agent_->OnCoordinatorLost(on.status().message());
-                     if (TypeOf(message) == message::Go::kType) pump_->SetStatus("");
-                     if (!on.taken()) agent_->OnMessage(message);
-                   },
-                   [this](const Status& status) {
-                     Say(status.ToString());
-                     TellParent(status.message(), nullptr);
-                     Exit(ExitCode(status));
-                   },
-                   [this](const std::string& why) { agent_->OnCoordinatorLost(why); },
-                   [this](const std::string& text) { Say(text); },
-                   [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); }});
-  link_->Start();
+      RendezvousClient::Events{
+          [this](const Json& message) {
+            Receiver on(message, "node 0");
+            on.Case<message::Waiting>(
+                [&](const message::Waiting& waiting) { pump_->SetStatus("lockstep: " + waiting.Text()); });
+            if (!on.status().ok()) return agent_->OnCoordinatorLost(on.status().message());
+            if (TypeOf(message) == message::Go::kType) pump_->SetStatus("");
+            if (!on.taken()) agent_->OnMessage(message);
+          },
+          [this](const Status& status) {
+            Say(status.ToString());
+            TellParent(status.message(), nullptr);
+            Exit(ExitCode(status));
+          },
+          [this](const std::string& why) { agent_->OnCoordinatorLost(why); },
+          [this](const std::string& text) { Say(text); },
+          [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); }});
+  client_->Start();
 }
 
 void Launcher::WatchSignals() {
@@ -340,7 +341,7 @@ void Launcher::WatchSignals() {
 
 void Launcher::OnSignal(int signal) {
   // Before it has joined, a launcher belongs to no job: it ends by itself.
-  const bool alone = link_ && !link_->joined();
+  const bool alone = client_ && !client_->joined();
   if (!alone || !agent_->IsStopSignal(signal)) return agent_->OnSignal(signal);
   Say(fmt::format("stopped by {} before joining", SignalName(signal)));
   Exit(ExitOfSignal(signal));
@@ -380,7 +381,7 @@ std::string Launcher::KeepHang(const Json& hang, const std::vector<hang::Process
   return folder;
 }
 
-void Launcher::OnFinished(const Outcome& outcome) {
+void Launcher::OnFinished(const RunOutcome& outcome) {
   ReportContext context;
   context.run_name = run_dir_->name();
   context.run_dir = run_dir_->path();
@@ -439,12 +440,12 @@ int Launcher::Run() {
                       if (coordinator_) {
                         loop_.Post([this, message] { coordinator_->FromLocalAgent(message); });
                       } else {
-                        link_->Send(message);
+                        client_->Send(message);
                       }
                     },
                     [this](const std::string& text) { Say(text); },
                     [this](const message::Finish& end) {
-                      if (link_) link_->Done();
+                      if (client_) client_->Done();
                       Say(fmt::format("the job ended with exit code {}: {}{}", end.exit_code, end.reason,
                                       end.hint.empty() ? "" : "\n  do: " + end.hint));
                       if (end.exit_code != 0 && end.exit_code != kExitResume) {
@@ -452,7 +453,7 @@ int Launcher::Run() {
                       }
                       Exit(end.exit_code);
                     },
-                    hosts_ ? std::function<Millis()>() : [this] { return link_->Silence(); }});
+                    hosts_ ? std::function<Millis()>() : [this] { return client_->Silence(); }});
   WatchSignals();
   if (hosts_) {
     const Status hosted = Host();

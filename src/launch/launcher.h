@@ -1,5 +1,5 @@
-// `lockstep run` from a resolved placement on: meets the other launchers, runs the job, reports. Owns the event loop,
-// the log pump and, where this is node 0, the coordinator and the run directory.
+// `lockstep run` from a resolved plan on: joins the rendezvous of the launchers, runs the job, reports. Owns the event
+// loop, the log pump and, where this is node 0, the coordinator and the run directory.
 #pragma once
 
 #include "launch/plan.h"

@@ -266,14 +266,15 @@ Result<M> Parse(const Json& json, const std::string& peer) {
                 "run the same build of lockstep on every node: compare `lockstep --version`");
 }
 
-#define LOCKSTEP_MESSAGES(X)                                                                                          \
-  X(Challenge)                                                                                                        \
-  X(Hello)                                                                                                            \
-  X(Welcome)                                                                                                          \
-  X(Refuse)                                                                                                           \
-  X(Ping) X(Waiting) X(Go) X(Stop) X(StacksQuestion) X(Finish) X(Started) X(StartFailed) X(Progress) X(Comm) X(Pulse) \
-      X(Stacks) X(Exit) X(Stopped) X(StopRequest) X(Seated) X(ClockQuestion) X(Round) X(Over) X(Document)             \
-          X(ClockAnswer) X(Inspect)
+#define LOCKSTEP_MESSAGES(X)                                                                                         \
+  X(Challenge)                                                                                                       \
+  X(Hello)                                                                                                           \
+  X(Welcome)                                                                                                         \
+  X(Refuse)                                                                                                          \
+  X(Ping)                                                                                                            \
+  X(Waiting)                                                                                                         \
+  X(Go) X(Stop) X(StacksQuestion) X(Finish) X(Started) X(StartFailed) X(Progress) X(Comm) X(Pulse) X(Stacks) X(Exit) \
+      X(Stopped) X(StopRequest) X(Assigned) X(ClockQuestion) X(Round) X(Over) X(Document) X(ClockAnswer) X(Inspect)
 
 #define LOCKSTEP_DEFINE(T)           \
   template Json ToJson<T>(const T&); \
@@ -281,7 +282,7 @@ Result<M> Parse(const Json& json, const std::string& peer) {
 #define LOCKSTEP_DEFINE_MESSAGE(M) LOCKSTEP_DEFINE(message::M)
 
 LOCKSTEP_MESSAGES(LOCKSTEP_DEFINE_MESSAGE)
-LOCKSTEP_DEFINE(Member)
+LOCKSTEP_DEFINE(Participant)
 LOCKSTEP_DEFINE(RankExit)
 LOCKSTEP_DEFINE(RankPulse)
 
@@ -289,7 +290,7 @@ std::vector<MessageFields> ListMessages() {
   std::vector<MessageFields> all;
 #define LOCKSTEP_LIST_MESSAGE(M) all.push_back(ListOf<message::M>(message::M::kType));
   LOCKSTEP_MESSAGES(LOCKSTEP_LIST_MESSAGE)
-  all.push_back(ListOf<Member>("claims"));
+  all.push_back(ListOf<Participant>("claims"));
   all.push_back(ListOf<RankExit>(NameOf<RankExit>()));
   all.push_back(ListOf<RankPulse>(NameOf<RankPulse>()));
   all.push_back(ListOf<message::RankDetail>(NameOf<message::RankDetail>()));

@@ -18,8 +18,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "launch/fields.h"
-#include "launch/member.h"
-#include "launch/outcome.h"
+#include "launch/participant.h"
+#include "launch/run_outcome.h"
 #include "launch/stall.h"
 #include "logs/log_excerpt.h"
 
@@ -37,7 +37,7 @@ struct Challenge {
 
 struct Hello {
   static constexpr const char* kType = "hello";
-  std::string nonce, claims;  // claims: a Member as JSON text, so that its proof covers these very bytes
+  std::string nonce, claims;  // claims: a Participant as JSON text, so that its proof covers these very bytes
   bool has_token = false;
   std::string proof;
   LOCKSTEP_FIELDS(visit("nonce", self.nonce), visit("claims", self.claims), visit("has_token", self.has_token),
@@ -205,12 +205,13 @@ struct StopRequest {
   LOCKSTEP_FIELDS(visit("signal", self.signal, kSignals), visit("now", self.now))
 };
 
-// ---- gatherings ---------------------------------------------------------------------------------------------------
+// ---- launcher groups (launcher_group.h)
+// ---------------------------------------------------------------------------------------------------
 
-struct Seated {
+struct Assigned {
   static constexpr const char* kType = "seated";
   int index = 0;
-  LOCKSTEP_FIELDS(visit("index", self.index, Range{0, Member::kMostMembers}))
+  LOCKSTEP_FIELDS(visit("index", self.index, Range{0, Participant::kMostParticipants}))
 };
 
 struct ClockQuestion {
@@ -258,7 +259,7 @@ struct Inspect {
 
 }  // namespace message
 
-// Defined for every struct above and for Member, RankExit and RankPulse. A message carries its "type".
+// Defined for every struct above and for Participant, RankExit and RankPulse. A message carries its "type".
 template <typename M>
 Json ToJson(const M& value);
 

@@ -45,8 +45,8 @@ std::string NameStem(const RunOptions& options);
 // config.yaml of the run directory: the settings in force, whoever set them.
 std::string EffectiveConfig(const LaunchPlan& plan);
 
-// The launchers' own meeting point: --rdzv-endpoint, else MASTER_ADDR and MASTER_PORT, one port higher on process level
-// where the workers keep MASTER_PORT.
+// Where the launchers hold their rendezvous: --rdzv-endpoint, else MASTER_ADDR and MASTER_PORT, one port higher on
+// process level where the workers keep MASTER_PORT.
 std::string LauncherHost(const LaunchPlan& plan);
 int LauncherPort(const LaunchPlan& plan);
 

@@ -24,7 +24,7 @@ class PortPicker {
  private:
   std::optional<std::pair<int, int>> range_;
   std::set<int> given_;
-  unsigned start_;  // where the search begins; differs between processes so that neighbours rarely meet
+  unsigned start_;  // where the search begins; differs between processes so that two rarely choose the same port
 };
 
 // Ok when a server may listen on every interface at this port now. Otherwise the reason, naming the owner if it can be

@@ -85,7 +85,7 @@ Json FailureJson(const RankExit& exit, int attempt) {
           {"last_lines", lines}};
 }
 
-Json ReportJson(const Outcome& outcome, const ReportContext& context) {
+Json ReportJson(const RunOutcome& outcome, const ReportContext& context) {
   Json report = {{"outcome", RowOf(outcome.end).outcome},
                  {"end", RowOf(outcome.end).name},
                  {"exit_code", outcome.exit_code},
@@ -124,7 +124,7 @@ Json RefusalJson(const Status& status) {
           {"first_failure", nullptr}};
 }
 
-std::string ReportText(const Outcome& outcome, const ReportContext& context) {
+std::string ReportText(const RunOutcome& outcome, const ReportContext& context) {
   const char* heading = outcome.end == End::kEnvironment ? "not started" : RowOf(outcome.end).name;
   std::string text = fmt::format("{} after {} (exit code {}): {}", heading,
                                  FormatDuration(Millis(static_cast<int64_t>(context.duration * 1000))),

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "launch/outcome.h"
+#include "launch/run_outcome.h"
 
 namespace lockstep::launch {
 
@@ -16,13 +16,13 @@ struct ReportContext {
   std::vector<std::string> warnings;
 };
 
-Json ReportJson(const Outcome& outcome, const ReportContext& context);
+Json ReportJson(const RunOutcome& outcome, const ReportContext& context);
 
 // The document of --json when nothing could be started.
 Json RefusalJson(const Status& status);
 
 // The end as a person wants to read it: what happened, the first failing rank with its last words, what to do, where
 // the logs are. Several lines, no trailing newline.
-std::string ReportText(const Outcome& outcome, const ReportContext& context);
+std::string ReportText(const RunOutcome& outcome, const ReportContext& context);
 
 }  // namespace lockstep::launch

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "diagnose/diagnosis.h"
-#include "launch/outcome.h"
+#include "launch/run_outcome.h"
 
 namespace lockstep::launch {
 

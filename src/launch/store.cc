@@ -109,7 +109,7 @@ Status Store::Begin(Client& client) const {
     return Refused(fmt::format("its first byte is {:#04x}: no client of a TCPStore", type));
   }
   if (!known) return Refused(fmt::format("query type {} is not known here: a newer PyTorch?", type));
-  if (client.validated && query == StoreQueries::kValidate) return Refused("it introduces itself twice");
+  if (client.validated && query == StoreQueries::kValidate) return Refused("it sent VALIDATE twice");
   ++client.read;
   client.query = query;
   client.field = 0;

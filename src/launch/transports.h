@@ -1,5 +1,5 @@
 // From NCCL's files to the event `comm_ready`: a watch on every node reads the files of its ranks as they grow, and the
-// coordinator gathers what the nodes found. Programs that do not use NCCL write no such file: no event, no warning.
+// coordinator collects what the nodes found. Programs that do not use NCCL write no such file: no event, no warning.
 // Both live on the loop's thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // This node's settings for NCCL, Gloo and torch. The machine is read and names are resolved on a thread of its own
-// while the nodes meet, so that a slow DNS delays nobody; the settings are settled when the job is known. Owned by the
+// during the rendezvous, so that a slow DNS delays nobody; the settings are settled when the job is known. Owned by the
 // launcher, shared with that thread; called from the loop's thread.
 //
 //   auto tuning = Tuning::Start(plan);                              // null with --tune off

@@ -27,13 +27,13 @@ const char* Name(State state) {
   return "";
 }
 
-State Outcome::state() const {
+State CheckOutcome::state() const {
   State worst = skipped ? State::kSkipped : State::kOk;
   for (const Problem& problem : problems) worst = std::max(worst, problem.state);
   return worst;
 }
 
-Json Outcome::ToJson() const {
+Json CheckOutcome::ToJson() const {
   Json list = Json::array();
   for (const Problem& problem : problems) {
     Json entry = {{"state", Name(problem.state)}, {"text", problem.text}, {"do", problem.remedy}};
@@ -43,8 +43,8 @@ Json Outcome::ToJson() const {
   return {{"state", Name(state())}, {"note", note}, {"problems", list}};
 }
 
-Outcome Outcome::FromJson(const Json& json) {
-  Outcome outcome;
+CheckOutcome CheckOutcome::FromJson(const Json& json) {
+  CheckOutcome outcome;
   outcome.note = GetString(json, "note");
   outcome.skipped = GetString(json, "state") == "skipped";
   if (auto list = json.find("problems"); list != json.end() && list->is_array()) {
@@ -130,7 +130,7 @@ Status CheckWords(const std::vector<std::string>& words, const char* flag) {
 struct Running {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::optional<Outcome>> outcomes;
+  std::vector<std::optional<CheckOutcome>> outcomes;
   size_t left = 0;
 };
 
@@ -148,7 +148,7 @@ Status CheckSelection(const Selection& selection) {
   return CheckWords(selection.skip, "--skip");
 }
 
-std::vector<CheckResult> RunChecks(const std::shared_ptr<const Scene>& scene, const Selection& selection,
+std::vector<CheckResult> RunChecks(const std::shared_ptr<const CheckInput>& input, const Selection& selection,
                                    Millis deadline) {
   std::vector<const Check*> rows;
   for (const Check& check : Checks()) {
@@ -159,8 +159,8 @@ std::vector<CheckResult> RunChecks(const std::shared_ptr<const Scene>& scene, co
   running->left = rows.size();
   for (size_t i = 0; i < rows.size(); ++i) {
     // A thread each: most are done in microseconds, and one that hangs in the kernel holds up nobody.
-    std::thread([running, scene, row = rows[i], i] {
-      Outcome outcome = row->run(*scene);
+    std::thread([running, input, row = rows[i], i] {
+      CheckOutcome outcome = row->run(*input);
       const std::lock_guard lock(running->mutex);
       running->outcomes[i] = std::move(outcome);
       --running->left;
@@ -171,7 +171,7 @@ std::vector<CheckResult> RunChecks(const std::shared_ptr<const Scene>& scene, co
   running->changed.wait_for(lock, deadline, [&] { return running->left == 0; });
   std::vector<CheckResult> results;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Outcome outcome;
+    CheckOutcome outcome;
     if (running->outcomes[i]) {
       outcome = *running->outcomes[i];
     } else {

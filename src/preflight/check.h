@@ -1,5 +1,5 @@
-// What a preflight examines: rows of a table, each a function from the scene on this node (or, for the rows about all
-// nodes, from everybody's facts: see compare.h) to a result. A result that is not "ok" says what was found and what to
+// What a preflight examines: rows of a table, each a function from the input on this node (or, for the rows about all
+// nodes, from the facts of all: see compare.h) to a result. A result that is not "ok" says what was found and what to
 // do. The table is immutable; the functions of one node may run at the same time, each on a thread of its own.
 #pragma once
 
@@ -25,10 +25,10 @@ struct Problem {
   State state = State::kFail;
   std::string text;        // what was found, and where
   std::string remedy;      // what to do
-  std::vector<int> nodes;  // rows about all nodes: whom it concerns; empty: everybody
+  std::vector<int> nodes;  // rows about all nodes: those it concerns; empty: all
 };
 
-struct Outcome {
+struct CheckOutcome {
   std::string note;  // what was found where all is well, or why the check was skipped
   std::vector<Problem> problems;
   bool skipped = false;
@@ -40,11 +40,11 @@ struct Outcome {
   void Warn(std::string text, std::string remedy) {
     problems.push_back({State::kWarn, std::move(text), std::move(remedy), {}});
   }
-  static Outcome Ok(std::string note) { return {std::move(note), {}, false}; }
-  static Outcome Skip(std::string why) { return {std::move(why), {}, true}; }
+  static CheckOutcome Ok(std::string note) { return {std::move(note), {}, false}; }
+  static CheckOutcome Skip(std::string why) { return {std::move(why), {}, true}; }
 
   Json ToJson() const;
-  static Outcome FromJson(const Json& json);
+  static CheckOutcome FromJson(const Json& json);
 };
 
 // What the job's interpreter answered when it was asked who it is; PyTorch is found, not imported.
@@ -56,7 +56,7 @@ struct Python {
 };
 
 // Everything the checks of one node look at.
-struct Scene {
+struct CheckInput {
   hardware::Hardware here;
   Environment env;                          // the job's
   std::vector<hardware::GpuState> visible;  // of here.gpus, those the ranks would see
@@ -72,7 +72,7 @@ struct Scene {
   std::optional<std::pair<int, int>> port_range;
   Python python;
   std::string program;  // the script; empty: none given
-  Status program_trouble;
+  Status program_error;
   std::vector<std::string> data;
   std::string log_dir, checkpoint_dir, config;
   std::string root;  // "" but in tests
@@ -83,8 +83,8 @@ enum class Needs { kOneNode, kAllNodes };
 struct Check {
   const char* id;
   Needs needs;
-  const char* what;                        // one line, for the list of checks
-  Outcome (*run)(const Scene&) = nullptr;  // one node only
+  const char* what;                                  // one line, for the list of checks
+  CheckOutcome (*run)(const CheckInput&) = nullptr;  // one node only
 };
 
 const std::vector<Check>& Checks();
@@ -99,12 +99,12 @@ Status CheckSelection(const Selection& selection);
 
 struct CheckResult {
   std::string id;
-  Outcome outcome;
+  CheckOutcome outcome;
 };
 
 // Runs the rows of one node at the same time. One that does not come back in time (a hung file system) fails and is
 // left behind.
-std::vector<CheckResult> RunChecks(const std::shared_ptr<const Scene>& scene, const Selection& selection,
+std::vector<CheckResult> RunChecks(const std::shared_ptr<const CheckInput>& input, const Selection& selection,
                                    Millis deadline);
 
 }  // namespace lockstep::preflight

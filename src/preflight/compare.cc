@@ -21,7 +21,7 @@ struct Group {
 };
 
 template <typename Value>
-std::vector<Group> GroupBy(const std::vector<Facts>& all, const Value& value) {
+std::vector<Group> GroupBy(const std::vector<NodeFacts>& all, const Value& value) {
   std::vector<Group> groups;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string found = value(all[i]);
@@ -38,7 +38,7 @@ std::vector<Group> GroupBy(const std::vector<Facts>& all, const Value& value) {
 std::string Shown(const std::string& value) { return value.empty() ? "none" : Printable(value, 120); }
 
 // "PyTorch: node 1 (b) has 2.4.0, nodes 0, 2 have 2.5.1"
-std::string Difference(const std::string& what, const std::vector<Group>& groups, const std::vector<Facts>& all) {
+std::string Difference(const std::string& what, const std::vector<Group>& groups, const std::vector<NodeFacts>& all) {
   std::vector<std::string> parts;
   for (auto group = groups.rbegin(); group != groups.rend() && parts.size() < 4; ++group) {
     parts.push_back(fmt::format("{} {} {}", NodeNames(group->nodes, all), group->nodes.size() == 1 ? "has" : "have",
@@ -54,15 +54,15 @@ std::vector<int> Minority(const std::vector<Group>& groups) {
   return nodes;
 }
 
-void Add(Outcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
+void Add(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
   outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
 }
 
-CheckResult SameMachine(const std::vector<Facts>& all) {
-  Outcome outcome;
+CheckResult SameMachine(const std::vector<NodeFacts>& all) {
+  CheckOutcome outcome;
   std::map<std::string, std::set<int>> cards, machines;
   for (size_t i = 0; i < all.size(); ++i) {
-    const Facts& facts = all[i];
+    const NodeFacts& facts = all[i];
     const auto node = static_cast<int>(i);
     for (const auto& [uuid, model] : facts.gpus) {
       if (!uuid.empty()) cards[uuid].insert(node);
@@ -87,15 +87,15 @@ CheckResult SameMachine(const std::vector<Facts>& all) {
   return {"same-machine", outcome};
 }
 
-CheckResult SameGpus(const std::vector<Facts>& all) {
-  Outcome outcome;
-  const auto counts = GroupBy(all, [](const Facts& facts) { return std::to_string(facts.gpus.size()); });
+CheckResult SameGpus(const std::vector<NodeFacts>& all) {
+  CheckOutcome outcome;
+  const auto counts = GroupBy(all, [](const NodeFacts& facts) { return std::to_string(facts.gpus.size()); });
   if (counts.size() > 1) {
     Add(&outcome, State::kFail, Difference("number of GPUs", counts, all),
         "look for a GPU that was lost there (nvidia-smi, dmesg | grep Xid), or choose the same number with --gpus",
         Minority(counts));
   }
-  const auto models = GroupBy(all, [](const Facts& facts) {
+  const auto models = GroupBy(all, [](const NodeFacts& facts) {
     std::set<std::string> names;
     for (const auto& [uuid, model] : facts.gpus) names.insert(model);
     return fmt::format("{}", fmt::join(names, " + "));
@@ -103,27 +103,27 @@ CheckResult SameGpus(const std::vector<Facts>& all) {
   if (models.size() > 1 && counts.size() == 1) {
     Add(&outcome, State::kWarn, Difference("GPU model", models, all), "the slowest decides the pace", Minority(models));
   }
-  const auto fabrics = GroupBy(all, [](const Facts& facts) { return facts.fabric; });
+  const auto fabrics = GroupBy(all, [](const NodeFacts& facts) { return facts.fabric; });
   if (fabrics.size() > 1) {
     Add(&outcome, State::kWarn, Difference("NVLink domain", fabrics, all),
         "ranks in different domains speak over the network; place them by domain", Minority(fabrics));
   }
   if (counts.size() == 1 && counts[0].value == "0" && outcome.problems.empty()) {
-    return {"same-gpus", Outcome::Skip("no GPUs")};
+    return {"same-gpus", CheckOutcome::Skip("no GPUs")};
   }
   outcome.note = fmt::format("{} x {} on every node", counts[0].value, models[0].value);
   return {"same-gpus", outcome};
 }
 
-CheckResult SameSoftware(const std::vector<Facts>& all) {
-  Outcome outcome;
+CheckResult SameSoftware(const std::vector<NodeFacts>& all) {
+  CheckOutcome outcome;
   std::set<std::string> names;
-  for (const Facts& facts : all) {
+  for (const NodeFacts& facts : all) {
     for (const auto& [name, value] : facts.software) names.insert(name);
   }
   std::vector<std::string> same;
   for (const std::string& name : names) {
-    const auto groups = GroupBy(all, [&](const Facts& facts) {
+    const auto groups = GroupBy(all, [&](const NodeFacts& facts) {
       auto found = facts.software.find(name);
       return found == facts.software.end() ? std::string() : found->second;
     });
@@ -144,7 +144,7 @@ CheckResult SameSoftware(const std::vector<Facts>& all) {
   return {"same-software", outcome};
 }
 
-CheckResult SameEnv(const std::vector<Facts>& all) {
+CheckResult SameEnv(const std::vector<NodeFacts>& all) {
   // Where these differ, ranks wait for each other in different ways.
   static const std::set<std::string> must = {"NCCL_ALGO",
                                              "NCCL_PROTO",
@@ -165,13 +165,13 @@ CheckResult SameEnv(const std::vector<Facts>& all) {
                                              "NCCL_MNNVL_ENABLE",
                                              "NCCL_CUMEM_ENABLE",
                                              "TORCH_DISTRIBUTED_DEBUG"};
-  Outcome outcome;
+  CheckOutcome outcome;
   std::set<std::string> names;
-  for (const Facts& facts : all) {
+  for (const NodeFacts& facts : all) {
     for (const auto& [name, value] : facts.env) names.insert(name);
   }
   for (const std::string& name : names) {
-    const auto groups = GroupBy(all, [&](const Facts& facts) {
+    const auto groups = GroupBy(all, [&](const NodeFacts& facts) {
       auto found = facts.env.find(name);
       return found == facts.env.end() ? std::string() : found->second;
     });
@@ -192,22 +192,22 @@ CheckResult SameEnv(const std::vector<Facts>& all) {
 }
 
 // One row for all trees of a kind.
-CheckResult SameTrees(const char* id, const std::string& kind, const std::vector<Facts>& all, const char* none,
+CheckResult SameTrees(const char* id, const std::string& kind, const std::vector<NodeFacts>& all, const char* none,
                       const char* remedy) {
-  Outcome outcome;
+  CheckOutcome outcome;
   std::set<std::string> names;
-  for (const Facts& facts : all) {
+  for (const NodeFacts& facts : all) {
     for (const auto& [name, tree] : facts.trees) {
       if (name == kind || name.starts_with(kind + ":")) names.insert(name);
     }
   }
-  if (names.empty()) return {id, Outcome::Skip(none)};
-  const auto tree = [&](const Facts& facts, const std::string& name) {
+  if (names.empty()) return {id, CheckOutcome::Skip(none)};
+  const auto tree = [&](const NodeFacts& facts, const std::string& name) {
     auto found = facts.trees.find(name);
     return found == facts.trees.end() ? Tree{} : found->second;
   };
   for (const std::string& name : names) {
-    const auto groups = GroupBy(all, [&](const Facts& facts) {
+    const auto groups = GroupBy(all, [&](const NodeFacts& facts) {
       const Tree found = tree(facts, name);
       return !found.trouble.empty() ? found.trouble : found.digest.empty() ? "nothing" : found.digest;
     });
@@ -240,7 +240,7 @@ CheckResult SameTrees(const char* id, const std::string& kind, const std::vector
 
 }  // namespace
 
-std::string NodeNames(const std::vector<int>& nodes, const std::vector<Facts>& all) {
+std::string NodeNames(const std::vector<int>& nodes, const std::vector<NodeFacts>& all) {
   if (nodes.size() == all.size() && nodes.size() > 2) return "all nodes";
   std::vector<std::string> hosts;
   std::vector<std::string> ranges;
@@ -261,7 +261,7 @@ std::string NodeNames(const std::vector<int>& nodes, const std::vector<Facts>& a
   return fmt::format("node{} {}{}", nodes.size() == 1 ? "" : "s", fmt::join(ranges, ", "), who);
 }
 
-std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all) {
+std::vector<CheckResult> CompareFacts(const std::vector<NodeFacts>& all) {
   return {SameMachine(all),
           SameGpus(all),
           SameTrees("same-code", "code", all, "no program given (--program)",
@@ -274,13 +274,13 @@ std::vector<CheckResult> CompareFacts(const std::vector<Facts>& all) {
           SameEnv(all)};
 }
 
-std::vector<std::string> DifferingTrees(const std::vector<Facts>& all) {
+std::vector<std::string> DifferingTrees(const std::vector<NodeFacts>& all) {
   std::set<std::string> names, differing;
-  for (const Facts& facts : all) {
+  for (const NodeFacts& facts : all) {
     for (const auto& [name, tree] : facts.trees) names.insert(name);
   }
   for (const std::string& name : names) {
-    const auto groups = GroupBy(all, [&](const Facts& facts) {
+    const auto groups = GroupBy(all, [&](const NodeFacts& facts) {
       auto found = facts.trees.find(name);
       return found == facts.trees.end() ? std::string() : found->second.digest;
     });

@@ -18,11 +18,11 @@ constexpr double kStreamLimit = 10e9;             // what one TCP stream can be 
 constexpr double kNoCluster = 0.5e9;              // less than this is no network for training, whatever the card says
 constexpr size_t kShown = 8;                      // problems of one kind; the rest is counted
 
-void Add(Outcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
+void Add(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
   outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
 }
 
-std::string One(int node, const std::vector<Facts>& all) { return NodeNames({node}, all); }
+std::string One(int node, const std::vector<NodeFacts>& all) { return NodeNames({node}, all); }
 
 // Many pairs with one node in common are one problem: that node.
 using Edge = SlowPair;
@@ -40,7 +40,7 @@ std::optional<int> Hub(const std::vector<Edge>& edges) {
   return std::nullopt;
 }
 
-void AddEdges(Outcome* outcome, State state, const std::vector<Edge>& edges, const std::vector<Facts>& all,
+void AddEdges(CheckOutcome* outcome, State state, const std::vector<Edge>& edges, const std::vector<NodeFacts>& all,
               const std::string& verb, const std::string& remedy) {
   if (const auto hub = Hub(edges)) {
     std::set<int> others;
@@ -72,12 +72,12 @@ size_t Pairs(const std::vector<Findings>& findings) {
 
 }  // namespace
 
-CheckResult CompareClocks(const std::vector<Facts>& all, const std::vector<launch::ClockReading>& clocks) {
-  Outcome outcome;
-  // Against the middle of all, so that one wrong clock on node 0 does not accuse everybody else.
+CheckResult CompareClocks(const std::vector<NodeFacts>& all, const std::vector<launch::ClockReading>& clocks) {
+  CheckOutcome outcome;
+  // Against the middle of all, so that one wrong clock on node 0 is not reported for all others.
   std::vector<double> offsets;
   for (const launch::ClockReading& clock : clocks) offsets.push_back(clock.offset);
-  if (offsets.empty()) return {"clock-skew", Outcome::Skip("not measured")};
+  if (offsets.empty()) return {"clock-skew", CheckOutcome::Skip("not measured")};
   std::vector<double> sorted = offsets;
   std::sort(sorted.begin(), sorted.end());
   const double middle = sorted[(sorted.size() - 1) / 2];
@@ -102,8 +102,8 @@ CheckResult CompareClocks(const std::vector<Facts>& all, const std::vector<launc
   return {"clock-skew", outcome};
 }
 
-CheckResult CompareNames(const std::vector<Facts>& all, const std::vector<Findings>& findings, bool sampled) {
-  Outcome outcome;
+CheckResult CompareNames(const std::vector<NodeFacts>& all, const std::vector<Findings>& findings, bool sampled) {
+  CheckOutcome outcome;
   size_t tried = 0;
   for (State state : {State::kFail, State::kWarn}) {
     // The same complaint about the same node by several others is one.
@@ -132,8 +132,8 @@ CheckResult CompareNames(const std::vector<Facts>& all, const std::vector<Findin
   return {"dns", outcome};
 }
 
-CheckResult CompareReach(const std::vector<Facts>& all, const std::vector<Findings>& findings, bool sampled) {
-  Outcome outcome;
+CheckResult CompareReach(const std::vector<NodeFacts>& all, const std::vector<Findings>& findings, bool sampled) {
+  CheckOutcome outcome;
   std::vector<Edge> broken;
   double slowest = 0;
   for (size_t i = 0; i < findings.size(); ++i) {
@@ -154,12 +154,12 @@ CheckResult CompareReach(const std::vector<Facts>& all, const std::vector<Findin
   return {"reach", outcome};
 }
 
-CheckResult CompareRange(const std::vector<Facts>& all, const std::vector<Findings>& findings) {
-  Outcome outcome;
+CheckResult CompareRange(const std::vector<NodeFacts>& all, const std::vector<Findings>& findings) {
+  CheckOutcome outcome;
   bool tried = false;
   std::vector<Edge> closed, others;
-  for (const Facts& facts : all) tried = tried || !facts.net.probe.range_ports.empty();
-  if (!tried) return {"port-range", Outcome::Skip("no such port could be opened")};
+  for (const NodeFacts& facts : all) tried = tried || !facts.net.probe.range_ports.empty();
+  if (!tried) return {"port-range", CheckOutcome::Skip("no such port could be opened")};
   for (size_t i = 0; i < findings.size(); ++i) {
     for (const Reached& one : findings[i].reached) {
       // A node that is not reached at all is another row's.
@@ -181,8 +181,8 @@ CheckResult CompareRange(const std::vector<Facts>& all, const std::vector<Findin
   return {"port-range", outcome};
 }
 
-CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings>& findings) {
-  Outcome outcome;
+CheckResult CompareMtu(const std::vector<NodeFacts>& all, const std::vector<Findings>& findings) {
+  CheckOutcome outcome;
   std::set<int> sizes;
   std::vector<Edge> small;
   std::vector<Edge> mute;
@@ -208,11 +208,11 @@ CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings
     AddEdges(&outcome, State::kWarn, mute, all, "UDP packets do not come through",
              "sizes could not be tried: open UDP, or try `ping -M do -s 1472` by hand");
   }
-  if (tried == 0) return {"mtu", Outcome::Skip("no packet could be tried")};
+  if (tried == 0) return {"mtu", CheckOutcome::Skip("no packet could be tried")};
   if (!sizes.empty()) outcome.note = fmt::format("{} bytes unfragmented", fmt::join(sizes, " or "));
   const auto [low, high] = [&] {
     int least = 0, most = 0;
-    for (const Facts& facts : all) {
+    for (const NodeFacts& facts : all) {
       if (facts.net.mtu == 0) continue;
       least = least == 0 ? facts.net.mtu : std::min(least, facts.net.mtu);
       most = std::max(most, facts.net.mtu);
@@ -230,7 +230,7 @@ CheckResult CompareMtu(const std::vector<Facts>& all, const std::vector<Findings
   return {"mtu", outcome};
 }
 
-std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector<PairRate>& rates) {
+std::vector<SlowPair> SlowPairs(const std::vector<NodeFacts>& all, const std::vector<PairRate>& rates) {
   std::vector<double> good;
   for (const PairRate& rate : rates) {
     if (rate.bits > 0) good.push_back(rate.bits);
@@ -262,9 +262,9 @@ std::vector<SlowPair> SlowPairs(const std::vector<Facts>& all, const std::vector
   return slow;
 }
 
-CheckResult CompareRates(const std::vector<Facts>& all, const std::vector<PairRate>& rates, bool sampled) {
-  Outcome outcome;
-  if (rates.empty()) return {"rate", Outcome::Skip("no pair could be measured")};
+CheckResult CompareRates(const std::vector<NodeFacts>& all, const std::vector<PairRate>& rates, bool sampled) {
+  CheckOutcome outcome;
+  if (rates.empty()) return {"rate", CheckOutcome::Skip("no pair could be measured")};
   AddEdges(&outcome, State::kWarn, SlowPairs(all, rates), all, "slow:",
            "look at cables, switch ports and other traffic (ethtool -S, ip -s link); measure longer with --full");
   std::vector<double> good;

@@ -41,7 +41,7 @@ std::string NearestFolder(std::string path) {
 }
 
 Status TryWrite(const std::string& folder, double* sync) {
-  // Named by chance, so that nodes on a shared file system do not meet.
+  // A random name, so that nodes on a shared file system do not use the same file.
   const std::string path = folder + "/.lockstep-preflight-" + launch::MakeNonce();
   const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) return FileError("create a file in", folder, errno);
@@ -59,8 +59,8 @@ Status TryWrite(const std::string& folder, double* sync) {
   return status;
 }
 
-Outcome CheckFolder(const std::string& path, const Need& need) {
-  Outcome outcome;
+CheckOutcome CheckFolder(const std::string& path, const Need& need) {
+  CheckOutcome outcome;
   const std::string folder = NearestFolder(path);
   struct stat info{};
   if (stat(folder.c_str(), &info) != 0) {
@@ -112,28 +112,28 @@ Outcome CheckFolder(const std::string& path, const Need& need) {
 
 }  // namespace
 
-Outcome CheckLogDir(const Scene& scene) { return CheckFolder(scene.log_dir, {"--log-dir", kGiB, 64 * kMiB}); }
+CheckOutcome CheckLogDir(const CheckInput& input) { return CheckFolder(input.log_dir, {"--log-dir", kGiB, 64 * kMiB}); }
 
-Outcome CheckCheckpointDir(const Scene& scene) {
-  if (scene.checkpoint_dir.empty()) return Outcome::Skip("no --checkpoint-dir given");
-  return CheckFolder(scene.checkpoint_dir, {"--checkpoint-dir", 20 * kGiB, kGiB});
+CheckOutcome CheckCheckpointDir(const CheckInput& input) {
+  if (input.checkpoint_dir.empty()) return CheckOutcome::Skip("no --checkpoint-dir given");
+  return CheckFolder(input.checkpoint_dir, {"--checkpoint-dir", 20 * kGiB, kGiB});
 }
 
-Outcome CheckTmp(const Scene& scene) {
-  const auto named = scene.env.find("TMPDIR");
-  const bool given = named != scene.env.end() && !named->second.empty();
+CheckOutcome CheckTmp(const CheckInput& input) {
+  const auto named = input.env.find("TMPDIR");
+  const bool given = named != input.env.end() && !named->second.empty();
   struct stat info{};
   const bool there = given && stat(named->second.c_str(), &info) == 0;
-  Outcome outcome = CheckFolder(there ? named->second : "/tmp", {"TMPDIR", kGiB, 64 * kMiB});
+  CheckOutcome outcome = CheckFolder(there ? named->second : "/tmp", {"TMPDIR", kGiB, 64 * kMiB});
   // Nobody makes it: Python quietly takes another, and others fail.
   if (given && !there) outcome.Warn(fmt::format("TMPDIR={} is not there", named->second), "make it, or unset TMPDIR");
   return outcome;
 }
 
-Outcome CheckData(const Scene& scene) {
-  if (scene.data.empty()) return Outcome::Skip("no --data given");
-  Outcome outcome;
-  for (const std::string& path : scene.data) {
+CheckOutcome CheckData(const CheckInput& input) {
+  if (input.data.empty()) return CheckOutcome::Skip("no --data given");
+  CheckOutcome outcome;
+  for (const std::string& path : input.data) {
     struct stat info{};
     if (stat(path.c_str(), &info) != 0) {
       outcome.Fail(FileError("read", path, errno).message(),
@@ -175,7 +175,7 @@ Outcome CheckData(const Scene& scene) {
       if (++tried == 16) break;
     }
   }
-  outcome.note = fmt::format("{} readable", fmt::join(scene.data, ", "));
+  outcome.note = fmt::format("{} readable", fmt::join(input.data, ", "));
   return outcome;
 }
 

@@ -25,7 +25,7 @@ int RunGate(const launch::LaunchPlan& plan) {
   options.timeout = plan.options.join_timeout;
   options.configs = ConfigArguments(plan);
   Progress progress;
-  const Report report = Run(plan, options, progress.Events());
+  const PreflightReport report = Run(plan, options, progress.Events());
   progress.Clear();
   const int code = report.exit_code();
   if (code != 0 && plan.options.json) {

@@ -6,7 +6,7 @@
 
 namespace lockstep::preflight {
 
-// 0: go ahead, everywhere. 3: a check failed, and nobody starts; 4: the nodes did not come together. The report is
+// 0: go ahead, everywhere. 3: a check failed, and no node starts; 4: the rendezvous failed. The report is
 // printed to stderr; with --json a failure is one document on stdout.
 int Gate(const launch::LaunchPlan& plan);
 

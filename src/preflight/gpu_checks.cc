@@ -59,14 +59,14 @@ const char* Meaning(int xid) {
   }
 }
 
-Outcome None(const Scene& scene) {
-  return Outcome::Skip(!scene.here.gpus.empty()            ? "no GPU is visible to the job"
-                       : scene.here.gpu_source == "amdgpu" ? "AMD GPUs are not examined"
-                                                           : "no GPU here");
+CheckOutcome None(const CheckInput& input) {
+  return CheckOutcome::Skip(!input.here.gpus.empty()            ? "no GPU is visible to the job"
+                            : input.here.gpu_source == "amdgpu" ? "AMD GPUs are not examined"
+                                                                : "no GPU here");
 }
 
-std::optional<Outcome> NoGpus(const Scene& scene) {
-  return scene.visible.empty() ? std::optional(None(scene)) : std::nullopt;
+std::optional<CheckOutcome> NoGpus(const CheckInput& input) {
+  return input.visible.empty() ? std::optional(None(input)) : std::nullopt;
 }
 
 // NVIDIA display or compute devices on the PCI bus, driver or not.
@@ -124,49 +124,49 @@ std::vector<int> Parts(const std::string& version) {
 
 }  // namespace
 
-Outcome CheckGpuCount(const Scene& scene) {
-  Outcome outcome;
-  const auto seen = static_cast<int>(scene.visible.size());
-  const auto all = static_cast<int>(scene.here.gpus.size());
+CheckOutcome CheckGpuCount(const CheckInput& input) {
+  CheckOutcome outcome;
+  const auto seen = static_cast<int>(input.visible.size());
+  const auto all = static_cast<int>(input.here.gpus.size());
   if (all == 0) {
-    const int bus = GpusOnTheBus(scene.root);
-    if (bus > 0 && scene.here.container.empty()) {
+    const int bus = GpusOnTheBus(input.root);
+    if (bus > 0 && input.here.container.empty()) {
       outcome.Fail(
           fmt::format("{} NVIDIA device{} on the PCI bus, but the driver shows none ({})", bus, bus == 1 ? "" : "s",
-                      scene.here.gpu_source.empty() ? "no driver" : scene.here.gpu_source),
+                      input.here.gpu_source.empty() ? "no driver" : input.here.gpu_source),
           "load the driver (`nvidia-smi` must list them); in a container start it with --gpus all");
       return outcome;
     }
-    if (!scene.here.driver.empty()) {
-      outcome.Fail(fmt::format("driver {} is loaded and shows no GPU", scene.here.driver),
+    if (!input.here.driver.empty()) {
+      outcome.Fail(fmt::format("driver {} is loaded and shows no GPU", input.here.driver),
                    "run `nvidia-smi`; in a container start it with --gpus all, in a job ask the scheduler for GPUs");
       return outcome;
     }
-    return None(scene);
+    return None(input);
   }
-  for (const GpuState& gpu : scene.here.gpus) {
+  for (const GpuState& gpu : input.here.gpus) {
     if (gpu.error.empty()) continue;
     outcome.Fail(fmt::format("{}: {}", Label(gpu), gpu.error),
                  "drain this node and reboot it; if it is lost again, have it looked at (--gpus can leave it out)");
   }
   if (seen == 0) {
     outcome.Fail(fmt::format("{} visible: {}", Count(all, "GPU, not", "GPUs, none of them"),
-                             scene.visible_because.empty() ? "no device can be used" : scene.visible_because),
+                             input.visible_because.empty() ? "no device can be used" : input.visible_because),
                  "unset CUDA_VISIBLE_DEVICES, or let it name devices of this node");
     return outcome;
   }
-  std::string why = scene.visible_because.empty() ? "" : fmt::format(" by {}", scene.visible_because);
-  if (!scene.process_level && scene.nproc > seen) {
+  std::string why = input.visible_because.empty() ? "" : fmt::format(" by {}", input.visible_because);
+  if (!input.process_level && input.nproc > seen) {
     outcome.Fail(
-        fmt::format("{} and {}{}", Count(scene.nproc, "rank"), Count(seen, "visible GPU"), why),
+        fmt::format("{} and {}{}", Count(input.nproc, "rank"), Count(seen, "visible GPU"), why),
         fmt::format("start {} here (--nproc-per-node {}), or make more GPUs visible", Count(seen, "rank"), seen));
     return outcome;
   }
-  outcome.note = fmt::format("{} rank{}, {} x {}", scene.nproc, scene.nproc == 1 ? "" : "s", seen,
-                             scene.visible[0].name.empty() ? "GPU" : scene.visible[0].name);
-  if (scene.nproc < seen) outcome.note += fmt::format("; {} unused", seen - scene.nproc);
+  outcome.note = fmt::format("{} rank{}, {} x {}", input.nproc, input.nproc == 1 ? "" : "s", seen,
+                             input.visible[0].name.empty() ? "GPU" : input.visible[0].name);
+  if (input.nproc < seen) outcome.note += fmt::format("; {} unused", seen - input.nproc);
   std::set<std::string> names;
-  for (const GpuState& gpu : scene.visible) names.insert(gpu.name);
+  for (const GpuState& gpu : input.visible) names.insert(gpu.name);
   if (names.size() > 1) {
     outcome.Warn(fmt::format("GPUs of different models: {}", fmt::join(names, ", ")),
                  "the slowest decides the pace; choose one kind with --gpus");
@@ -174,11 +174,11 @@ Outcome CheckGpuCount(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckGpuUnique(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuUnique(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   std::map<std::string, const GpuState*> seen;
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     if (gpu.uuid.empty()) continue;
     const auto [it, fresh] = seen.emplace(gpu.uuid, &gpu);
     if (!fresh) {
@@ -190,11 +190,11 @@ Outcome CheckGpuUnique(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckGpuMemory(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuMemory(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   int known = 0;
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     const std::string reset = fmt::format("drain the node and reset it: nvidia-smi --gpu-reset -i {}", gpu.index);
     known += gpu.ecc.has_value() || gpu.remap_failed.has_value();
     if (gpu.remap_failed.value_or(false)) {
@@ -212,16 +212,16 @@ Outcome CheckGpuMemory(const Scene& scene) {
                    "usable; watch it, a failed remapping means an exchange");
     }
   }
-  if (known == 0) return Outcome::Skip("these GPUs report no memory errors");
+  if (known == 0) return CheckOutcome::Skip("these GPUs report no memory errors");
   outcome.note = "no uncorrected errors";
   return outcome;
 }
 
-Outcome CheckGpuRecovery(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuRecovery(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   bool known = false;
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     known = known || !gpu.recovery_action.empty();
     if (gpu.recovery_action.empty() || gpu.recovery_action == "none") continue;
     const bool reboot = gpu.recovery_action.find("reboot") != std::string::npos;
@@ -229,16 +229,16 @@ Outcome CheckGpuRecovery(const Scene& scene) {
                  reboot ? "drain this node and reboot it"
                         : fmt::format("drain this node, then nvidia-smi --gpu-reset -i {}", gpu.index));
   }
-  if (!known) return Outcome::Skip("this driver gives no verdict (before 570)");
+  if (!known) return CheckOutcome::Skip("this driver gives no verdict (before 570)");
   outcome.note = "no action asked for";
   return outcome;
 }
 
-Outcome CheckGpuXid(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuXid(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   int harmless = 0;
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     std::map<int, int> counts;
     for (int xid : gpu.xids) {
       if (NeedsReset(xid)) {
@@ -262,10 +262,10 @@ Outcome CheckGpuXid(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckGpuThrottle(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
-  for (const GpuState& gpu : scene.visible) {
+CheckOutcome CheckGpuThrottle(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
+  for (const GpuState& gpu : input.visible) {
     std::vector<std::string> hard, soft;
     for (const std::string& reason : gpu.throttle) {
       std::string lower = reason;
@@ -285,16 +285,16 @@ Outcome CheckGpuThrottle(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckGpuProcesses(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuProcesses(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   struct Found {
     hardware::GpuProcess process;
     std::vector<int> gpus;
     uint64_t memory = 0;
   };
   std::map<int64_t, Found> by_pid;
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     for (const hardware::GpuProcess& process : gpu.processes) {
       if (process.pid == getpid()) continue;
       Found& found = by_pid[process.pid];
@@ -305,13 +305,13 @@ Outcome CheckGpuProcesses(const Scene& scene) {
   }
   for (const auto& [pid, found] : by_pid) {
     const std::string& name = found.process.name;
-    const std::string left = name.empty() ? "" : LeftOver(pid, scene.root);
+    const std::string left = name.empty() ? "" : LeftOver(pid, input.root);
     std::string text = fmt::format("pid {}{} uses GPU {}", pid, name.empty() ? "" : " (" + Printable(name) + ")",
                                    fmt::join(found.gpus, ", "));
     if (found.memory > 0) text += fmt::format(" with {}", FormatSize(found.memory));
     if (!left.empty()) text += ": " + left;
     const std::string remedy = name.empty() ? "it runs in another container or is another user's: ask who holds it"
-                               : Ours(pid, scene.root) ? fmt::format("end it: kill {}", pid)
+                               : Ours(pid, input.root) ? fmt::format("end it: kill {}", pid)
                                                        : fmt::format("another user's: ps -fp {} names the owner", pid);
     // A display server or a monitor is in nobody's way; what does not say how much it holds may hold everything.
     const bool large = found.memory > kForeignMemory || found.memory == 0;
@@ -322,7 +322,7 @@ Outcome CheckGpuProcesses(const Scene& scene) {
     }
   }
   // Memory in use without a visible owner: a container hides processes, or a dead one has left some behind.
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     if (!gpu.processes.empty() || !gpu.memory_used || !gpu.memory_total) continue;
     if (*gpu.memory_used > 4 * kForeignMemory) {
       outcome.Warn(fmt::format("{}: {} of {} in use, by no process that can be seen from here", Label(gpu),
@@ -334,19 +334,19 @@ Outcome CheckGpuProcesses(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckGpuLinks(const Scene& scene) {
-  if (auto none = NoGpus(scene)) return *none;
-  Outcome outcome;
+CheckOutcome CheckGpuLinks(const CheckInput& input) {
+  if (auto none = NoGpus(input)) return *none;
+  CheckOutcome outcome;
   int links = 0;
   std::map<int, int> counts;  // links there are -> GPUs
-  for (const GpuState& gpu : scene.visible) {
+  for (const GpuState& gpu : input.visible) {
     if (gpu.nvlinks.value_or(0) > 0) {
       links += gpu.nvlinks_active.value_or(0);
       ++counts[*gpu.nvlinks];
       if (gpu.nvlinks_active && *gpu.nvlinks_active < *gpu.nvlinks) {
         const std::string text =
             fmt::format("{}: {} of {} NVLinks are up", Label(gpu), *gpu.nvlinks_active, *gpu.nvlinks);
-        if (*gpu.nvlinks_active == 0 && scene.visible.size() > 1) {
+        if (*gpu.nvlinks_active == 0 && input.visible.size() > 1) {
           outcome.Fail(text, "reset the GPUs or restart the fabric manager; `nvidia-smi nvlink -s` shows each link");
         } else {
           outcome.Warn(text, "`nvidia-smi nvlink -s` shows each link; a bridge not fitted is fine, a link lost is not");
@@ -362,14 +362,14 @@ Outcome CheckGpuLinks(const Scene& scene) {
                    "reseat the card or riser; transfers from the host are slower than on its neighbours");
     }
   }
-  if (outcome.problems.empty() && links == 0) return Outcome::Ok("no NVLink");
+  if (outcome.problems.empty() && links == 0) return CheckOutcome::Ok("no NVLink");
   outcome.note = fmt::format("{} NVLinks up", links);
   return outcome;
 }
 
-Outcome CheckDriver(const Scene& scene) {
-  const hardware::Hardware& here = scene.here;
-  Outcome outcome;
+CheckOutcome CheckDriver(const CheckInput& input) {
+  const hardware::Hardware& here = input.here;
+  CheckOutcome outcome;
   const auto trouble = std::find_if(here.notes.begin(), here.notes.end(), [](const std::string& note) {
     // Error 9 is a library without a driver: whether that is wrong, the cards on the bus tell.
     return note.find("(NVML error ") != std::string::npos && note.find("(NVML error 9)") == std::string::npos;
@@ -381,23 +381,24 @@ Outcome CheckDriver(const Scene& scene) {
   } else if (trouble != here.notes.end()) {
     outcome.Fail(*trouble, "run `nvidia-smi`: after a driver update reboot, or unload and load the nvidia modules");
   }
-  if (here.driver.empty() && here.gpus.empty() && outcome.problems.empty()) return Outcome::Skip("no NVIDIA driver");
+  if (here.driver.empty() && here.gpus.empty() && outcome.problems.empty())
+    return CheckOutcome::Skip("no NVIDIA driver");
   outcome.note = fmt::format("{}{}", here.driver.empty() ? here.driver_library : here.driver,
                              here.cuda.empty() ? "" : ", CUDA " + here.cuda);
   const std::vector<int> serves = Parts(here.cuda);
-  const std::vector<int> wants = Parts(scene.python.torch_cuda);
-  if (!scene.python.torch_version.empty() && scene.python.torch_cuda.empty() && !scene.visible.empty()) {
-    outcome.Warn(fmt::format("PyTorch {} is built without CUDA, and this node has {}", scene.python.torch_version,
-                             Count(static_cast<int64_t>(scene.visible.size()), "GPU")),
+  const std::vector<int> wants = Parts(input.python.torch_cuda);
+  if (!input.python.torch_version.empty() && input.python.torch_cuda.empty() && !input.visible.empty()) {
+    outcome.Warn(fmt::format("PyTorch {} is built without CUDA, and this node has {}", input.python.torch_version,
+                             Count(static_cast<int64_t>(input.visible.size()), "GPU")),
                  "install a CUDA build of PyTorch, or mean it");
   }
-  if (serves.empty() || wants.empty() || scene.visible.empty()) return outcome;
+  if (serves.empty() || wants.empty() || input.visible.empty()) return outcome;
   if (wants[0] > serves[0]) {
-    outcome.Fail(fmt::format("PyTorch {} needs CUDA {}, driver {} serves up to {}", scene.python.torch_version,
+    outcome.Fail(fmt::format("PyTorch {} needs CUDA {}, driver {} serves up to {}", input.python.torch_version,
                              Version(wants), here.driver, Version(serves)),
                  "update the driver, or install a PyTorch built for an older CUDA");
   } else if (wants > serves) {
-    outcome.Warn(fmt::format("PyTorch {} is built for CUDA {}, driver {} is of {}", scene.python.torch_version,
+    outcome.Warn(fmt::format("PyTorch {} is built for CUDA {}, driver {} is of {}", input.python.torch_version,
                              Version(wants), here.driver, Version(serves)),
                  "works within one major version, but kernels compiled at run time (PTX) may be refused");
   }

@@ -63,12 +63,12 @@ bool Named(const IbPort& port, const std::string& list) {
 }
 
 // `lockstep run` will leave the odd ones out by itself.
-bool TuneChooses(const Scene& scene) {
+bool TuneChooses(const CheckInput& input) {
   tune::JobShape job;
   job.nnodes = 2;
-  job.nproc_per_node = scene.nproc;
+  job.nproc_per_node = input.nproc;
   job.gpus = true;
-  for (const tune::Setting& setting : tune::Derive(scene.here, job, scene.env).set) {
+  for (const tune::Setting& setting : tune::Derive(input.here, job, input.env).set) {
     if (setting.name == "NCCL_IB_HCA" && setting.applies()) return true;
   }
   return false;
@@ -83,19 +83,19 @@ std::vector<std::string> Names(const hardware::Hardware& here) {
 }
 
 // Gloo takes whole names, every one of which must be there.
-void CheckNamedToGloo(const Scene& scene, Outcome* outcome) {
+void CheckNamedToGloo(const CheckInput& input, CheckOutcome* outcome) {
   const char* variable = "GLOO_SOCKET_IFNAME";
-  const std::string value = Value(scene.env, variable);
+  const std::string value = Value(input.env, variable);
   if (value.empty()) return;
   for (const std::string& name : Split(value, ',')) {
-    const auto& all = scene.here.interfaces;
+    const auto& all = input.here.interfaces;
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const hardware::Interface& one) { return one.name == name; });
     if (found == all.end()) {
       outcome->Fail(fmt::format("{}={}: there is no interface '{}' on this node (there are: {})", variable, value, name,
-                                fmt::join(Names(scene.here), ", ")),
+                                fmt::join(Names(input.here), ", ")),
                     "unset it, or give whole names (Gloo knows no '=', '^' or beginnings); `lockstep tune` says which");
-    } else if (found->loopback && scene.nnodes > 1) {
+    } else if (found->loopback && input.nnodes > 1) {
       outcome->Fail(fmt::format("{}={}: loopback does not reach other nodes", variable, value),
                     "unset it, or name the interface that does");
     } else if (!found->up) {
@@ -105,18 +105,18 @@ void CheckNamedToGloo(const Scene& scene, Outcome* outcome) {
   }
 }
 
-void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
-  const std::string value = Value(scene.env, variable);
+void CheckNamed(const CheckInput& input, const char* variable, CheckOutcome* outcome) {
+  const std::string value = Value(input.env, variable);
   if (value.empty()) return;
-  const auto named = NamedInterfaces(scene.here, value);
-  const std::string there = fmt::format("{}", fmt::join(Names(scene.here), ", "));
+  const auto named = NamedInterfaces(input.here, value);
+  const std::string there = fmt::format("{}", fmt::join(Names(input.here), ", "));
   if (named.empty()) {
     outcome->Fail(fmt::format("{}={} names no interface of this node (there are: {})", variable, value, there),
                   "unset it, or name one of these; `lockstep tune` says which");
     return;
   }
   for (const hardware::Interface* interface : named) {
-    if (interface->loopback && scene.nnodes > 1) {
+    if (interface->loopback && input.nnodes > 1) {
       outcome->Fail(fmt::format("{}={}: loopback does not reach other nodes", variable, value),
                     "unset it, or name the interface that does");
     } else if (!interface->up && named.size() == 1) {
@@ -128,26 +128,26 @@ void CheckNamed(const Scene& scene, const char* variable, Outcome* outcome) {
 
 }  // namespace
 
-bool NeedsRdma(const Scene& scene) { return scene.nnodes > 1 && !scene.visible.empty(); }
+bool NeedsRdma(const CheckInput& input) { return input.nnodes > 1 && !input.visible.empty(); }
 
-Outcome CheckIbPorts(const Scene& scene) {
-  if (scene.here.ib.empty()) return Outcome::Skip("no RDMA device");
-  Outcome outcome;
+CheckOutcome CheckIbPorts(const CheckInput& input) {
+  if (input.here.ib.empty()) return CheckOutcome::Skip("no RDMA device");
+  CheckOutcome outcome;
   // One node speaks over NVLink and PCIe, and without GPUs there is no NCCL: then nothing here stops a job.
-  const State grave = NeedsRdma(scene) ? State::kFail : State::kWarn;
+  const State grave = NeedsRdma(input) ? State::kFail : State::kWarn;
   const auto add = [&](State state, std::string text, std::string remedy) {
     outcome.problems.push_back({state, std::move(text), std::move(remedy), {}});
   };
-  const std::string list = Value(scene.env, "NCCL_IB_HCA");
+  const std::string list = Value(input.env, "NCCL_IB_HCA");
   std::vector<const IbPort*> selected, active, down;
-  for (const IbPort& port : scene.here.ib) {
+  for (const IbPort& port : input.here.ib) {
     if (!Selected(port, list)) continue;
     selected.push_back(&port);
     (port.active() ? active : down).push_back(&port);
   }
   if (selected.empty()) {
     std::set<std::string> devices;
-    for (const IbPort& port : scene.here.ib) devices.insert(port.device);
+    for (const IbPort& port : input.here.ib) devices.insert(port.device);
     add(grave,
         fmt::format("NCCL_IB_HCA={} names no device of this node (there are: {})", list, fmt::join(devices, ", ")),
         "unset it: NCCL takes all active ports by itself");
@@ -165,7 +165,7 @@ Outcome CheckIbPorts(const Scene& scene) {
         "that is meant");
     return outcome;
   }
-  const std::vector<const IbPort*> missed = tune::MissedPorts(scene.here);
+  const std::vector<const IbPort*> missed = tune::MissedPorts(input.here);
   for (const IbPort* port : down) {
     const bool initialising = port->state == "INIT" || port->state == "ARMED";
     if (initialising && port->infiniband()) {
@@ -190,7 +190,7 @@ Outcome CheckIbPorts(const Scene& scene) {
     if (port->gbit) rates[port->link_layer][*port->gbit].push_back(port->device);
   }
   // A pod that has a card of its own still sees the host's others in /sys.
-  if (closed.size() == active.size() && scene.root.empty() && Value(scene.env, "NCCL_IB_DISABLE") != "1") {
+  if (closed.size() == active.size() && input.root.empty() && Value(input.env, "NCCL_IB_DISABLE") != "1") {
     outcome.Warn(
         fmt::format("{} {} active, but programs here cannot open {}: no /dev/infiniband/uverbs*",
                     fmt::join(closed, ", "), closed.size() == 1 ? "is" : "are", closed.size() == 1 ? "it" : "them"),
@@ -198,7 +198,7 @@ Outcome CheckIbPorts(const Scene& scene) {
         "device plugin) and the capability IPC_LOCK");
   }
   for (const auto& [layer, by_rate] : rates) {
-    if (by_rate.size() < 2 || TuneChooses(scene)) continue;
+    if (by_rate.size() < 2 || TuneChooses(input)) continue;
     std::vector<std::string> parts;
     for (const auto& [gbit, devices] : by_rate) {
       parts.push_back(fmt::format("{:g} Gbit/s: {}", gbit, fmt::join(devices, ", ")));
@@ -217,28 +217,28 @@ Outcome CheckIbPorts(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckInterface(const Scene& scene) {
-  Outcome outcome;
-  CheckNamed(scene, "NCCL_SOCKET_IFNAME", &outcome);
-  CheckNamed(scene, "NCCL_OOB_NET_IFNAME", &outcome);
-  CheckNamedToGloo(scene, &outcome);
-  if (scene.nnodes <= 1) {
-    if (outcome.problems.empty()) return Outcome::Skip("one node");
+CheckOutcome CheckInterface(const CheckInput& input) {
+  CheckOutcome outcome;
+  CheckNamed(input, "NCCL_SOCKET_IFNAME", &outcome);
+  CheckNamed(input, "NCCL_OOB_NET_IFNAME", &outcome);
+  CheckNamedToGloo(input, &outcome);
+  if (input.nnodes <= 1) {
+    if (outcome.problems.empty()) return CheckOutcome::Skip("one node");
     return outcome;
   }
-  if (scene.master_address.empty()) {
-    outcome.Fail(fmt::format("the master '{}' has no address here: {}", scene.master, scene.master_trouble),
+  if (input.master_address.empty()) {
+    outcome.Fail(fmt::format("the master '{}' has no address here: {}", input.master, input.master_trouble),
                  "correct --master-addr, or give the name to DNS or /etc/hosts");
     return outcome;
   }
-  const hardware::Interface* interface = InterfaceWith(scene.here, scene.master_address);
-  if (interface == nullptr) interface = hardware::RouteTo(scene.here, scene.master_address);
+  const hardware::Interface* interface = InterfaceWith(input.here, input.master_address);
+  if (interface == nullptr) interface = hardware::RouteTo(input.here, input.master_address);
   if (interface == nullptr) {
-    outcome.Fail(fmt::format("no route to the master {} ({})", scene.master, scene.master_address),
+    outcome.Fail(fmt::format("no route to the master {} ({})", input.master, input.master_address),
                  "bring the interface of that network up, or give --master-addr an address all nodes share");
     return outcome;
   }
-  if (interface->loopback && scene.first) {
+  if (interface->loopback && input.first) {
     // Node 0 under a loopback name is served; whether others reach it shows when they come.
     outcome.note = "this is the master, by a loopback name";
     return outcome;
@@ -247,7 +247,7 @@ Outcome CheckInterface(const Scene& scene) {
       fmt::format("{}{}{}", interface->name, interface->gbit ? fmt::format(", {:g} Gbit/s", *interface->gbit) : "",
                   interface->mtu ? fmt::format(", MTU {}", *interface->mtu) : "");
   if (!interface->up) {
-    outcome.Fail(fmt::format("{}, towards the master {}, is down", interface->name, scene.master_address),
+    outcome.Fail(fmt::format("{}, towards the master {}, is down", interface->name, input.master_address),
                  fmt::format("ip link set {} up; look at its cable", interface->name));
   }
   if (interface->mtu && *interface->mtu < kMinMtu) {
@@ -255,7 +255,7 @@ Outcome CheckInterface(const Scene& scene) {
                  fmt::format("ip link set {} mtu {}", interface->name, kUsualMtu));
   }
   bool rdma = false;
-  for (const IbPort& port : scene.here.ib) rdma = rdma || port.active();
+  for (const IbPort& port : input.here.ib) rdma = rdma || port.active();
   if (interface->gbit && *interface->gbit < kSlow && !rdma) {
     outcome.Warn(fmt::format("{} runs at {:g} Gbit/s, and there is no RDMA", interface->name, *interface->gbit),
                  "gradients of large models will wait for it; is there a faster network? (lockstep doctor hardware)");
@@ -263,18 +263,18 @@ Outcome CheckInterface(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckHostName(const Scene& scene) {
-  const std::string& host = scene.here.host;
-  Outcome outcome;
+CheckOutcome CheckHostName(const CheckInput& input) {
+  const std::string& host = input.here.host;
+  CheckOutcome outcome;
   auto addresses = Resolve(host, 0);
-  const bool told = !Value(scene.env, "GLOO_SOCKET_IFNAME").empty();
+  const bool told = !Value(input.env, "GLOO_SOCKET_IFNAME").empty();
   // One node speaks to itself on any address; NCCL never looks at the name; Gloo advertises what it resolves to.
   const auto report = [&](const std::string& text, const std::string& remedy) {
-    if (scene.nnodes <= 1 || told) {
+    if (input.nnodes <= 1 || told) {
       outcome.note = text;
-    } else if (scene.tuned) {
+    } else if (input.tuned) {
       outcome.Warn(text, "`lockstep run` names the right interface to Gloo by itself; for other launchers: " + remedy);
-    } else if (scene.visible.empty()) {
+    } else if (input.visible.empty()) {
       outcome.Fail(text, remedy);
     } else {
       outcome.Warn(text, remedy);
@@ -301,11 +301,11 @@ Outcome CheckHostName(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckPorts(const Scene& scene) {
-  if (!scene.first) return Outcome::Skip("only node 0 listens");
-  Outcome outcome;
+CheckOutcome CheckPorts(const CheckInput& input) {
+  if (!input.first) return CheckOutcome::Skip("only node 0 listens");
+  CheckOutcome outcome;
   std::vector<int> free;
-  for (int port : {scene.launcher_port, scene.worker_port}) {
+  for (int port : {input.launcher_port, input.worker_port}) {
     if (port == 0) continue;
     const Status status = launch::ProbePort(port);
     if (status.ok()) {
@@ -314,9 +314,9 @@ Outcome CheckPorts(const Scene& scene) {
       outcome.Fail(status.message(), "stop that process, or choose another port with --master-port on every node");
     }
   }
-  if (scene.worker_port == 0) {
-    launch::PortPicker picker(scene.port_range);
-    auto port = picker.Next(scene.launcher_port);
+  if (input.worker_port == 0) {
+    launch::PortPicker picker(input.port_range);
+    auto port = picker.Next(input.launcher_port);
     if (port.ok()) {
       free.push_back(*port);
     } else {

@@ -14,12 +14,12 @@
 #include "base/sockets.h"
 #include "base/version.h"
 #include "hardware/gpus.h"
-#include "launch/seat.h"
+#include "launch/admission.h"
 #include "launch/worker_env.h"
 #include "place/machine.h"
+#include "preflight/all_nodes.h"
 #include "preflight/interfaces.h"
 #include "preflight/interpreter.h"
-#include "preflight/meeting.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -122,12 +122,12 @@ std::map<std::string, Tree> MakeTrees(const launch::LaunchPlan& plan, const Opti
   return trees;
 }
 
-Facts MakeFacts(const Scene& scene, std::vector<CheckResult> checks, std::map<std::string, Tree> trees) {
-  Facts facts;
+NodeFacts MakeNodeFacts(const CheckInput& input, std::vector<CheckResult> checks, std::map<std::string, Tree> trees) {
+  NodeFacts facts;
   facts.host = HostName();
   facts.boot_id = BootId();
   facts.checks = std::move(checks);
-  for (const hardware::GpuState& gpu : scene.visible) {
+  for (const hardware::GpuState& gpu : input.visible) {
     facts.gpus.emplace_back(gpu.uuid, gpu.name);
     if (facts.fabric.empty()) facts.fabric = gpu.fabric_cluster;
   }
@@ -135,92 +135,93 @@ Facts MakeFacts(const Scene& scene, std::vector<CheckResult> checks, std::map<st
     if (!value.empty()) facts.software[name] = value;
   };
   say("lockstep", ThisBuild().version);
-  say("Python", scene.python.version);
-  say("interpreter", scene.python.path);
-  say("PyTorch", scene.python.torch_version);
-  say("CUDA of PyTorch", scene.python.torch_cuda);
-  if (scene.here.nccl) say("NCCL", scene.here.nccl->version.empty() ? scene.here.nccl->path : scene.here.nccl->version);
-  say("driver", scene.here.driver);
-  say("CUDA of the driver", scene.here.cuda);
-  say("kernel", scene.here.kernel);
-  facts.env = KeyEnvironment(scene.env);
+  say("Python", input.python.version);
+  say("interpreter", input.python.path);
+  say("PyTorch", input.python.torch_version);
+  say("CUDA of PyTorch", input.python.torch_cuda);
+  if (input.here.nccl) say("NCCL", input.here.nccl->version.empty() ? input.here.nccl->path : input.here.nccl->version);
+  say("driver", input.here.driver);
+  say("CUDA of the driver", input.here.cuda);
+  say("kernel", input.here.kernel);
+  facts.env = KeyEnvironment(input.env);
   facts.trees = std::move(trees);
   return facts;
 }
 
 }  // namespace
 
-State Report::state() const {
+State PreflightReport::state() const {
   State worst = State::kOk;
-  for (const Facts& node : nodes) {
+  for (const NodeFacts& node : nodes) {
     for (const CheckResult& check : node.checks) worst = std::max(worst, check.outcome.state());
   }
   for (const CheckResult& check : all) worst = std::max(worst, check.outcome.state());
   return worst == State::kSkipped ? State::kOk : worst;
 }
 
-int Report::exit_code() const {
+int PreflightReport::exit_code() const {
   if (!rendezvous.ok()) return ExitCode(rendezvous);
   return state() == State::kFail ? kExitEnvironment : kExitOk;
 }
 
-Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here, Python python) {
+CheckInput MakeCheckInput(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here,
+                          Python python) {
   const place::Placement& placement = plan.placement;
-  Scene scene;
-  scene.env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
+  CheckInput input;
+  input.env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<hardware::Gpu> cards;
   for (const hardware::GpuState& gpu : here.gpus) {
     if (gpu.error.empty()) cards.push_back({gpu.uuid, gpu.mig, gpu.migs, gpu.pci, gpu.name});
   }
-  const hardware::Visible visible = hardware::CountVisible(scene.env, cards);
-  scene.visible_because = visible.because;
+  const hardware::Visible visible = hardware::CountVisible(input.env, cards);
+  input.visible_because = visible.because;
   if (visible.because.empty()) {
     // CUDA does not see one that is lost.
     for (const hardware::GpuState& gpu : here.gpus) {
-      if (gpu.error.empty()) scene.visible.push_back(gpu);
+      if (gpu.error.empty()) input.visible.push_back(gpu);
     }
   } else {
     for (const std::string& pci : visible.pci) {
       for (const hardware::GpuState& gpu : here.gpus) {
-        if (!pci.empty() && gpu.pci == pci && gpu.error.empty()) scene.visible.push_back(gpu);
+        if (!pci.empty() && gpu.pci == pci && gpu.error.empty()) input.visible.push_back(gpu);
       }
     }
   }
-  scene.process_level = ProcessLevel(plan);
-  scene.nnodes = scene.process_level ? placement.world_size.value_or(1) : placement.nnodes.value_or(1);
-  scene.nproc = scene.process_level ? placement.local_world_size.value_or(1) : placement.nproc_per_node.value_or(1);
-  const launch::Member self = launch::DescribeMember(plan);
-  scene.first = self.index == 0;
-  scene.tuned = plan.options.tune == launch::Tune::kApply;
-  scene.port_range = plan.options.port_range;
-  if (scene.process_level) scene.worker_port = placement.master_port.value_or(0);
-  if (scene.nnodes > 1) {
-    scene.master = launch::LauncherHost(plan);
-    scene.launcher_port = launch::LauncherPort(plan);
-    auto addresses = Resolve(scene.master, scene.launcher_port);
+  input.process_level = ProcessLevel(plan);
+  input.nnodes = input.process_level ? placement.world_size.value_or(1) : placement.nnodes.value_or(1);
+  input.nproc = input.process_level ? placement.local_world_size.value_or(1) : placement.nproc_per_node.value_or(1);
+  const launch::Participant self = launch::DescribeParticipant(plan);
+  input.first = self.index == 0;
+  input.tuned = plan.options.tune == launch::Tune::kApply;
+  input.port_range = plan.options.port_range;
+  if (input.process_level) input.worker_port = placement.master_port.value_or(0);
+  if (input.nnodes > 1) {
+    input.master = launch::LauncherHost(plan);
+    input.launcher_port = launch::LauncherPort(plan);
+    auto addresses = Resolve(input.master, input.launcher_port);
     if (addresses.ok() && !addresses->empty()) {
-      scene.master_address = addresses->front().Host();
-      if (self.index < 0) scene.first = IsLocal(addresses->front());
+      input.master_address = addresses->front().Host();
+      if (self.index < 0) input.first = IsLocal(addresses->front());
     } else {
-      scene.master_trouble = addresses.ok() ? "no address" : addresses.status().message();
+      input.master_trouble = addresses.ok() ? "no address" : addresses.status().message();
     }
   } else if (plan.options.place.master_port.value_or(0) > 0) {
-    scene.launcher_port = *plan.options.place.master_port;
+    input.launcher_port = *plan.options.place.master_port;
   }
-  scene.python = std::move(python);
-  scene.program = ProgramFile(plan);
-  scene.program_trouble = plan.program_error;
+  input.python = std::move(python);
+  input.program = ProgramFile(plan);
+  input.program_error = plan.program_error;
   const std::string& workdir = plan.program.workdir;
-  for (const std::string& path : options.data) scene.data.push_back(Absolute(path, workdir));
-  scene.log_dir = Absolute(plan.options.log_dir.empty() ? "runs" : plan.options.log_dir, "");
-  scene.checkpoint_dir = Absolute(options.checkpoint_dir, workdir);
-  scene.here = std::move(here);
-  return scene;
+  for (const std::string& path : options.data) input.data.push_back(Absolute(path, workdir));
+  input.log_dir = Absolute(plan.options.log_dir.empty() ? "runs" : plan.options.log_dir, "");
+  input.checkpoint_dir = Absolute(options.checkpoint_dir, workdir);
+  input.here = std::move(here);
+  return input;
 }
 
-Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events) {
+PreflightReport Run(const launch::LaunchPlan& plan, const Options& options, const launch::LauncherGroupEvents& events) {
   const TimePoint start = Now();
-  Report report;
+  PreflightReport report;
   const Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
   std::vector<std::string> complete;
   for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
@@ -243,11 +244,11 @@ Report Run(const launch::LaunchPlan& plan, const Options& options, const launch:
   Python python = question.Answer(Now() + kPythonLimit);
   std::optional<hardware::Hardware> here = hardware.Wait(kScanLimit);
   const bool scanned = here.has_value();
-  auto scene = std::make_shared<const Scene>(
-      MakeScene(plan, options, scanned ? std::move(*here) : hardware::Hardware{}, std::move(python)));
-  std::vector<CheckResult> checks = RunChecks(scene, options.selection, kCheckLimit);
+  auto input = std::make_shared<const CheckInput>(
+      MakeCheckInput(plan, options, scanned ? std::move(*here) : hardware::Hardware{}, std::move(python)));
+  std::vector<CheckResult> checks = RunChecks(input, options.selection, kCheckLimit);
   if (!scanned) {
-    Outcome outcome;
+    CheckOutcome outcome;
     outcome.Fail(fmt::format("the hardware could not be read within {:.0f} s", kScanLimit.count() / 1000.0),
                  "the GPU driver or a file system hangs: try `nvidia-smi` and `df` by hand on that node");
     checks.insert(checks.begin(), {"hardware", outcome});
@@ -259,16 +260,16 @@ Report Run(const launch::LaunchPlan& plan, const Options& options, const launch:
       found = std::move(*answer);
     } else {
       const std::string slow = fmt::format("not read within {:.0f} s", kDigestLimit.count() / 1000.0);
-      if (!scene->program.empty()) found["code"].path = scene->program, found["code"].trouble = slow;
+      if (!input->program.empty()) found["code"].path = input->program, found["code"].trouble = slow;
       for (const std::string& path : options.data)
         found["data:" + path].path = path, found["data:" + path].trouble = slow;
     }
   }
-  Facts mine = MakeFacts(*scene, std::move(checks), std::move(found));
+  NodeFacts mine = MakeNodeFacts(*input, std::move(checks), std::move(found));
   if (!several) {
     report.nodes.push_back(std::move(mine));
   } else {
-    report = Meet(plan, options, *scene, std::move(mine), events);
+    report = CheckAllNodes(plan, options, *input, std::move(mine), events);
   }
   report.seconds = SecondsSince(start);
   return report;

@@ -3,7 +3,7 @@
 // own while it runs.
 //
 //   preflight::Options options;
-//   Report report = Run(plan, options, events);    // plan: as `lockstep run` would resolve it
+//   PreflightReport report = Run(plan, options, events);    // plan: as `lockstep run` would resolve it
 //   fmt::print("{}", ReportText(report, UseColour(1)));
 //   return report.exit_code();
 #pragma once
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/gathering.h"
+#include "launch/launcher_group.h"
 #include "launch/plan.h"
-#include "preflight/facts.h"
+#include "preflight/node_facts.h"
 
 namespace lockstep::preflight {
 
@@ -27,26 +27,27 @@ struct Options {
   Millis timeout{60000};
 };
 
-struct Report {
-  int index = 0;             // which of the nodes this one is
-  std::vector<Facts> nodes;  // by node
+struct PreflightReport {
+  int index = 0;                 // which of the nodes this one is
+  std::vector<NodeFacts> nodes;  // by node
   std::vector<CheckResult> all;
   std::vector<launch::ClockReading> clocks;  // against node 0
   std::vector<Findings> findings;            // by node
   std::vector<PairRate> rates;
   bool sampled = false;
   double seconds = 0;
-  Status rendezvous;  // not ok: the nodes did not come together; `nodes` holds this one alone
+  Status rendezvous;  // not ok: the rendezvous failed; `nodes` holds this one alone
 
   State state() const;
   int exit_code() const;  // 0, 3 or 4
   Json ToJson() const;
-  static Report FromJson(const Json& json);
+  static PreflightReport FromJson(const Json& json);
 };
 
-Report Run(const launch::LaunchPlan& plan, const Options& options, const launch::GatheringEvents& events);
+PreflightReport Run(const launch::LaunchPlan& plan, const Options& options, const launch::LauncherGroupEvents& events);
 
 // What the checks of one node look at, from what was read of it.
-Scene MakeScene(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here, Python python);
+CheckInput MakeCheckInput(const launch::LaunchPlan& plan, const Options& options, hardware::Hardware here,
+                          Python python);
 
 }  // namespace lockstep::preflight

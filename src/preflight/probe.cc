@@ -297,14 +297,14 @@ Result<Rate> MeasureRate(const Target& target, Millis time) {
 }
 
 std::vector<std::vector<std::pair<int, int>>> Tournament(int players) {
-  // The circle method: player 0 stays, the others move on by one seat each round.
+  // The circle method: player 0 stays, the others move on by one slot each round.
   std::vector<std::vector<std::pair<int, int>>> rounds;
-  const int seats = players + players % 2;
-  for (int round = 0; round + 1 < seats; ++round) {
+  const int slots = players + players % 2;
+  for (int round = 0; round + 1 < slots; ++round) {
     std::vector<std::pair<int, int>> matches;
-    const auto seat = [&](int i) { return i == 0 ? 0 : 1 + (i - 1 + round) % (seats - 1); };
-    for (int i = 0; i < seats / 2; ++i) {
-      const auto [a, b] = std::minmax({seat(i), seat(seats - 1 - i)});
+    const auto slot = [&](int i) { return i == 0 ? 0 : 1 + (i - 1 + round) % (slots - 1); };
+    for (int i = 0; i < slots / 2; ++i) {
+      const auto [a, b] = std::minmax({slot(i), slot(slots - 1 - i)});
       if (b < players) matches.emplace_back(a, b);
     }
     rounds.push_back(std::move(matches));

@@ -69,7 +69,7 @@ struct Rate {
 // A stream there for `time`, then one back.
 Result<Rate> MeasureRate(const Target& target, Millis time);
 
-// The matches of a round-robin tournament: in each round every player meets at most one other.
+// The matches of a round-robin tournament: in each round every node is in at most one pair.
 std::vector<std::vector<std::pair<int, int>>> Tournament(int players);
 
 }  // namespace lockstep::preflight

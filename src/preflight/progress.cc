@@ -16,7 +16,7 @@ constexpr Millis kEvery{5000};
 
 Progress::Progress() : terminal_(UseColour(STDERR_FILENO)) {}
 
-launch::GatheringEvents Progress::Events() {
+launch::LauncherGroupEvents Progress::Events() {
   return {[this](const std::string& text) {
             Clear();
             fmt::print(stderr, "lockstep: {}\n", Printable(text, 1000));

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "base/clock.h"
-#include "launch/gathering.h"
+#include "launch/launcher_group.h"
 
 namespace lockstep::preflight {
 
 class Progress {
  public:
   Progress();
-  launch::GatheringEvents Events();
+  launch::LauncherGroupEvents Events();
   void Clear();
 
  private:

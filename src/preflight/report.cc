@@ -46,7 +46,7 @@ struct Row {
   std::string note;
 };
 
-std::vector<Row> Rows(const Report& report) {
+std::vector<Row> Rows(const PreflightReport& report) {
   std::vector<Row> rows;
   std::map<std::string, size_t> index;
   for (size_t node = 0; node < report.nodes.size(); ++node) {
@@ -61,7 +61,7 @@ std::vector<Row> Rows(const Report& report) {
   }
   for (Row& row : rows) {
     if (!row.note.empty()) continue;
-    for (const Facts& node : report.nodes) {
+    for (const NodeFacts& node : report.nodes) {
       for (const CheckResult& check : node.checks) {
         if (check.id == row.id && row.note.empty() && check.outcome.skipped) row.note = check.outcome.note;
       }
@@ -89,7 +89,7 @@ struct Told {
   Problem problem;
 };
 
-std::vector<Told> Problems(const Report& report) {
+std::vector<Told> Problems(const PreflightReport& report) {
   std::vector<Told> told;
   std::map<std::tuple<std::string, std::string, State>, size_t> index;
   for (size_t node = 0; node < report.nodes.size(); ++node) {
@@ -116,7 +116,7 @@ std::vector<Told> Problems(const Report& report) {
   return sorted;
 }
 
-void AppendTable(const Report& report, const Paint& paint, std::string* text) {
+void AppendTable(const PreflightReport& report, const Paint& paint, std::string* text) {
   const std::vector<Row> rows = Rows(report);
   const size_t nodes = report.nodes.size();
   size_t width = 5;
@@ -166,7 +166,7 @@ void AppendTable(const Report& report, const Paint& paint, std::string* text) {
 // One digit behind the point, and two that count where that would be nothing.
 std::string Figure(double value) { return value < 0.95 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value); }
 
-void AppendNetwork(const Report& report, std::string* text) {
+void AppendNetwork(const PreflightReport& report, std::string* text) {
   const size_t nodes = report.nodes.size();
   if (nodes < 2) return;
   std::map<std::pair<int, int>, double> gbit, trip;
@@ -220,10 +220,10 @@ void AppendNetwork(const Report& report, std::string* text) {
 
 }  // namespace
 
-Json Report::ToJson() const {
+Json PreflightReport::ToJson() const {
   Json list = Json::array(), results = Json::array(), offsets = Json::array(), found = Json::array(),
        streams = Json::array();
-  for (const Facts& node : nodes) list.push_back(node.ToJson());
+  for (const NodeFacts& node : nodes) list.push_back(node.ToJson());
   for (const CheckResult& check : all) {
     Json entry = check.outcome.ToJson();
     entry["id"] = check.id;
@@ -239,16 +239,16 @@ Json Report::ToJson() const {
           {"findings", found}, {"rates", streams}, {"sampled", sampled}};
 }
 
-Report Report::FromJson(const Json& json) {
-  Report report;
+PreflightReport PreflightReport::FromJson(const Json& json) {
+  PreflightReport report;
   const auto each = [&](const char* key, const auto& take) {
     auto list = json.find(key);
     if (list == json.end() || !list->is_array()) return;
     for (const Json& one : *list) take(one);
   };
   if (!json.is_object()) return report;
-  each("nodes", [&](const Json& one) { report.nodes.push_back(Facts::FromJson(one)); });
-  each("all", [&](const Json& one) { report.all.push_back({GetString(one, "id"), Outcome::FromJson(one)}); });
+  each("nodes", [&](const Json& one) { report.nodes.push_back(NodeFacts::FromJson(one)); });
+  each("all", [&](const Json& one) { report.all.push_back({GetString(one, "id"), CheckOutcome::FromJson(one)}); });
   each("clocks",
        [&](const Json& one) { report.clocks.push_back({GetNumber(one, "offset"), GetNumber(one, "error")}); });
   each("findings", [&](const Json& one) { report.findings.push_back(Findings::FromJson(one)); });
@@ -260,7 +260,7 @@ Report Report::FromJson(const Json& json) {
   return report;
 }
 
-std::string Headline(const Report& report) {
+std::string Headline(const PreflightReport& report) {
   size_t checks = report.all.size(), warnings = 0;
   if (!report.nodes.empty()) checks += report.nodes[0].checks.size();
   std::vector<std::string> failed;
@@ -277,8 +277,7 @@ std::string Headline(const Report& report) {
   const std::string size =
       fmt::format("{} node{}, {} check{}{}, {:.1f} s", report.nodes.size(), report.nodes.size() == 1 ? "" : "s", checks,
                   checks == 1 ? "" : "s", more, report.seconds);
-  if (!report.rendezvous.ok())
-    return fmt::format("failed: the nodes did not come together: {}", report.rendezvous.message());
+  if (!report.rendezvous.ok()) return fmt::format("failed: rendezvous: {}", report.rendezvous.message());
   if (failed.empty()) return fmt::format("ok ({})", size);
   if (failed.size() > 6) {
     const size_t rest = failed.size() - 6;
@@ -288,7 +287,7 @@ std::string Headline(const Report& report) {
   return fmt::format("failed: {} ({})", fmt::join(failed, ", "), size);
 }
 
-std::string ReportText(const Report& report, bool table, bool colour) {
+std::string ReportText(const PreflightReport& report, bool table, bool colour) {
   const Paint paint{colour};
   const bool bad = report.exit_code() != 0;
   std::string text = paint(bad                              ? State::kFail
@@ -317,7 +316,7 @@ std::string ReportText(const Report& report, bool table, bool colour) {
   return text;
 }
 
-Json Document(const Report& report) {
+Json Document(const PreflightReport& report) {
   Json nodes = Json::array();
   for (size_t i = 0; i < report.nodes.size(); ++i) {
     Json node = report.nodes[i].ToJson();

@@ -9,9 +9,9 @@
 namespace lockstep::preflight {
 
 // "ok: 2 nodes, 38 checks in 0.8 s", "failed: memlock on node 1 (b); 2 warnings".
-std::string Headline(const Report& report);
+std::string Headline(const PreflightReport& report);
 // Everything, lines ended. `table`: also the checks that are well, and the matrix.
-std::string ReportText(const Report& report, bool table, bool colour);
-Json Document(const Report& report);
+std::string ReportText(const PreflightReport& report, bool table, bool colour);
+Json Document(const PreflightReport& report);
 
 }  // namespace lockstep::preflight

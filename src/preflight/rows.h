@@ -6,41 +6,41 @@
 namespace lockstep::preflight {
 
 // gpu_checks.cc
-Outcome CheckGpuCount(const Scene& scene);
-Outcome CheckGpuUnique(const Scene& scene);
-Outcome CheckGpuMemory(const Scene& scene);
-Outcome CheckGpuRecovery(const Scene& scene);
-Outcome CheckGpuXid(const Scene& scene);
-Outcome CheckGpuThrottle(const Scene& scene);
-Outcome CheckGpuProcesses(const Scene& scene);
-Outcome CheckGpuLinks(const Scene& scene);
-Outcome CheckDriver(const Scene& scene);
+CheckOutcome CheckGpuCount(const CheckInput& input);
+CheckOutcome CheckGpuUnique(const CheckInput& input);
+CheckOutcome CheckGpuMemory(const CheckInput& input);
+CheckOutcome CheckGpuRecovery(const CheckInput& input);
+CheckOutcome CheckGpuXid(const CheckInput& input);
+CheckOutcome CheckGpuThrottle(const CheckInput& input);
+CheckOutcome CheckGpuProcesses(const CheckInput& input);
+CheckOutcome CheckGpuLinks(const CheckInput& input);
+CheckOutcome CheckDriver(const CheckInput& input);
 
 // network_checks.cc
-bool NeedsRdma(const Scene& scene);  // several nodes with GPUs: trouble with RDMA stops or cripples the job
-Outcome CheckIbPorts(const Scene& scene);
-Outcome CheckInterface(const Scene& scene);
-Outcome CheckHostName(const Scene& scene);
-Outcome CheckPorts(const Scene& scene);
+bool NeedsRdma(const CheckInput& input);  // several nodes with GPUs: trouble with RDMA stops or cripples the job
+CheckOutcome CheckIbPorts(const CheckInput& input);
+CheckOutcome CheckInterface(const CheckInput& input);
+CheckOutcome CheckHostName(const CheckInput& input);
+CheckOutcome CheckPorts(const CheckInput& input);
 
 // system_checks.cc
-Outcome CheckMemlock(const Scene& scene);
-Outcome CheckNofile(const Scene& scene);
-Outcome CheckPids(const Scene& scene);
-Outcome CheckMemory(const Scene& scene);
-Outcome CheckShm(const Scene& scene);
-Outcome CheckClock(const Scene& scene);
+CheckOutcome CheckMemlock(const CheckInput& input);
+CheckOutcome CheckNofile(const CheckInput& input);
+CheckOutcome CheckPids(const CheckInput& input);
+CheckOutcome CheckMemory(const CheckInput& input);
+CheckOutcome CheckShm(const CheckInput& input);
+CheckOutcome CheckClock(const CheckInput& input);
 
 // disk_checks.cc
-Outcome CheckLogDir(const Scene& scene);
-Outcome CheckCheckpointDir(const Scene& scene);
-Outcome CheckTmp(const Scene& scene);
-Outcome CheckData(const Scene& scene);
+CheckOutcome CheckLogDir(const CheckInput& input);
+CheckOutcome CheckCheckpointDir(const CheckInput& input);
+CheckOutcome CheckTmp(const CheckInput& input);
+CheckOutcome CheckData(const CheckInput& input);
 
 // software_checks.cc
-Outcome CheckPython(const Scene& scene);
-Outcome CheckTorch(const Scene& scene);
-Outcome CheckNccl(const Scene& scene);
-Outcome CheckEnvironment(const Scene& scene);
+CheckOutcome CheckPython(const CheckInput& input);
+CheckOutcome CheckTorch(const CheckInput& input);
+CheckOutcome CheckNccl(const CheckInput& input);
+CheckOutcome CheckEnvironment(const CheckInput& input);
 
 }  // namespace lockstep::preflight

@@ -41,31 +41,31 @@ bool Sets(const Environment& env, const std::string& prefix) {
 
 }  // namespace
 
-Outcome CheckPython(const Scene& scene) {
-  Outcome outcome;
-  if (!scene.program_trouble.ok()) {
-    outcome.Fail(scene.program_trouble.message(), scene.program_trouble.hint().empty()
-                                                      ? "correct the path of the program, on this node"
-                                                      : scene.program_trouble.hint());
+CheckOutcome CheckPython(const CheckInput& input) {
+  CheckOutcome outcome;
+  if (!input.program_error.ok()) {
+    outcome.Fail(input.program_error.message(), input.program_error.hint().empty()
+                                                    ? "correct the path of the program, on this node"
+                                                    : input.program_error.hint());
     return outcome;
   }
-  if (scene.python.path.empty()) return Outcome::Skip("the program is started without an interpreter");
-  if (!scene.python.trouble.empty()) {
-    outcome.Fail(scene.python.trouble, "choose the environment with --venv, --conda or PATH, on this node");
+  if (input.python.path.empty()) return CheckOutcome::Skip("the program is started without an interpreter");
+  if (!input.python.trouble.empty()) {
+    outcome.Fail(input.python.trouble, "choose the environment with --venv, --conda or PATH, on this node");
     return outcome;
   }
-  outcome.note = fmt::format("{} ({})", scene.python.version, scene.python.path);
+  outcome.note = fmt::format("{} ({})", input.python.version, input.python.path);
   return outcome;
 }
 
-Outcome CheckTorch(const Scene& scene) {
-  const Python& python = scene.python;
-  if (python.path.empty() || !python.trouble.empty()) return Outcome::Skip("no interpreter to ask");
-  Outcome outcome;
+CheckOutcome CheckTorch(const CheckInput& input) {
+  const Python& python = input.python;
+  if (python.path.empty() || !python.trouble.empty()) return CheckOutcome::Skip("no interpreter to ask");
+  CheckOutcome outcome;
   if (python.torch_path.empty()) {
     const std::string text = fmt::format("{} finds no PyTorch", python.path);
     const std::string remedy = "install it into that environment, or choose another with --venv, --conda or PATH";
-    if (WantsTorch(scene.program)) {
+    if (WantsTorch(input.program)) {
       outcome.Fail(text + ", and the program imports it", remedy);
     } else {
       outcome.Warn(text, remedy);
@@ -82,16 +82,16 @@ Outcome CheckTorch(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckNccl(const Scene& scene) {
-  if (scene.visible.empty()) return Outcome::Skip("no GPU here");
-  Outcome outcome;
-  if (!scene.here.nccl) {
-    if (scene.python.torch_version.empty()) return Outcome::Skip("no PyTorch found");
+CheckOutcome CheckNccl(const CheckInput& input) {
+  if (input.visible.empty()) return CheckOutcome::Skip("no GPU here");
+  CheckOutcome outcome;
+  if (!input.here.nccl) {
+    if (input.python.torch_version.empty()) return CheckOutcome::Skip("no PyTorch found");
     outcome.Warn("no NCCL library was found where this PyTorch would look",
                  "it may be built in; else install nvidia-nccl for this CUDA, or correct LD_LIBRARY_PATH");
     return outcome;
   }
-  const hardware::Library& nccl = *scene.here.nccl;
+  const hardware::Library& nccl = *input.here.nccl;
   outcome.note = fmt::format("{} ({})", nccl.version.empty() ? "unknown version" : nccl.version, nccl.found_by);
   if (nccl.found_by == "LD_PRELOAD" || nccl.found_by == "LD_LIBRARY_PATH") {
     outcome.Warn(fmt::format("{} names {} {} instead of PyTorch's own NCCL", nccl.found_by, nccl.path, nccl.version),
@@ -100,15 +100,15 @@ Outcome CheckNccl(const Scene& scene) {
   return outcome;
 }
 
-Outcome CheckEnvironment(const Scene& scene) {
+CheckOutcome CheckEnvironment(const CheckInput& input) {
   lint::LintContext context;
-  context.hardware = scene.here;
+  context.hardware = input.here;
   // The libraries are large: they are read only when there is a name to look up.
-  if (Sets(scene.env, "NCCL_")) context.nccl = Known(scene.here.nccl);
-  if (Sets(scene.env, "TORCH_") || Sets(scene.env, "PYTORCH_")) context.torch = Known(scene.here.torch);
-  Outcome outcome;
+  if (Sets(input.env, "NCCL_")) context.nccl = Known(input.here.nccl);
+  if (Sets(input.env, "TORCH_") || Sets(input.env, "PYTORCH_")) context.torch = Known(input.here.torch);
+  CheckOutcome outcome;
   int notes = 0;
-  for (const lint::Finding& finding : lint::LintEnvironment(scene.env, context)) {
+  for (const lint::Finding& finding : lint::LintEnvironment(input.env, context)) {
     const std::string text = fmt::format("{}: {}", finding.variable, finding.what);
     const std::string remedy = finding.fix.empty() ? finding.why : finding.fix;
     if (finding.severity == lint::Severity::kNote) {

@@ -52,9 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const Json& message = **next;
       if (!message.is_object() || !message["type"].is_string()) abort();
       using namespace lockstep::launch::message;
-      AsEach<Member, RankExit, RankPulse, Challenge, Hello, Welcome, Refuse, Ping, Waiting, Go, Stop, StacksQuestion,
-             Finish, Started, StartFailed, Progress, Comm, Pulse, Stacks, Exit, Stopped, StopRequest, Seated,
-             ClockQuestion, Round, Over, Document, ClockAnswer, Inspect>(message);
+      AsEach<Participant, RankExit, RankPulse, Challenge, Hello, Welcome, Refuse, Ping, Waiting, Go, Stop,
+             StacksQuestion, Finish, Started, StartFailed, Progress, Comm, Pulse, Stacks, Exit, Stopped, StopRequest,
+             Assigned, ClockQuestion, Round, Over, Document, ClockAnswer, Inspect>(message);
       auto back = FrameParser(1 << 20);
       back.Feed(EncodeFrame(message));
       auto same = back.Next();

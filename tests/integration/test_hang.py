@@ -139,7 +139,7 @@ class Plain(harness.Case):
         # It has ended, but where its ranks stood was kept.
         done = harness.lockstep("doctor", "hang", "sleeps", "--stacks")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"^run 'sleeps' is not running \(failed: .*\); its ranks stood so at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(")
+        self.assertRegex(done.stdout, r"^run 'sleeps' is not running \(failed: .*\); stacks of its ranks, taken at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(")
         self.assertRegex(done.stdout, r"(?m)^all 2 ranks sleep at pauses\.py:\d+ \(pause\)")
         self.assertRegex(done.stdout, r"pause \(.*pauses\.py:\d+\)")
         kept = json.loads(harness.lockstep("doctor", "hang", "sleeps", "--json").stdout)

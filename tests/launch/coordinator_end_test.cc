@@ -15,20 +15,20 @@ using ::testing::HasSubstr;
 class CoordinatorEnd : public ::testing::Test {
  protected:
   // The agent answers "go" with `messages`.
-  Outcome Run(int nproc, const std::vector<Json>& messages, CoordinatorOptions options = {}) {
+  RunOutcome Run(int nproc, const std::vector<Json>& messages, CoordinatorOptions options = {}) {
     Loop loop;
-    Member self;
+    Participant self;
     self.index = 0;
     self.count = 1;
     self.nproc = nproc;
     self.host = "host-0";
-    std::optional<Outcome> outcome;
+    std::optional<RunOutcome> outcome;
     said_.clear();
     options.backoff = Millis(1);
     Coordinator coordinator(loop, options, self,
                             {[&](const std::string& text) { said_ += text + "\n"; }, [](const std::string&) {},
                              [&](const char* type, const Json& fields) { events_[type] = fields; },
-                             [&](const Outcome& end) {
+                             [&](const RunOutcome& end) {
                                outcome = end;
                                loop.Quit();
                              },
@@ -40,7 +40,7 @@ class CoordinatorEnd : public ::testing::Test {
     loop.After(Millis(30000), [&] { loop.Quit(); });
     if (!outcome) loop.Run();
     EXPECT_TRUE(outcome.has_value()) << said_;
-    return outcome.value_or(Outcome());
+    return outcome.value_or(RunOutcome());
   }
 
   static Json Exit(int rank, int code) {
@@ -60,7 +60,7 @@ class CoordinatorEnd : public ::testing::Test {
 TEST_F(CoordinatorEnd, OneRankHasNoOthers) {
   EXPECT_EQ(Run(1, {Exit(0, 0), Stopped()}).reason, "rank 0 succeeded");
   EXPECT_EQ(said_, "");
-  const Outcome failed = Run(1, {Exit(0, 7), Stopped()});
+  const RunOutcome failed = Run(1, {Exit(0, 7), Stopped()});
   EXPECT_EQ(failed.reason, "rank 0 on node 0 (host-0) failed: exit code 7");
   EXPECT_EQ(said_, "") << "the summary says it";
   EXPECT_TRUE(failed.started);
@@ -77,7 +77,7 @@ TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
   options.engine = true;
   options.max_restarts = 3;
   const std::vector<Json> refusal = {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})};
-  const Outcome outcome = Run(2, refusal, options);
+  const RunOutcome outcome = Run(2, refusal, options);
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_EQ(outcome.reason, "train.lrr: unknown key");
   EXPECT_EQ(outcome.hint, "write train.lr");
@@ -85,7 +85,7 @@ TEST_F(CoordinatorEnd, WhatTheEngineRefusesNeverStartedAndKeepsItsRemedy) {
   EXPECT_EQ(said_, "") << "the summary says it";
 
   said.findings.refused = false;  // code 2 in the middle of a training
-  const Outcome later = Run(2, {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})}, options);
+  const RunOutcome later = Run(2, {ToJson(message::Started{}), Exit(0, 2), Exit(1, 2), Stopped({said})}, options);
   EXPECT_TRUE(later.started);
   EXPECT_EQ(later.end, End::kFailed);
 }
@@ -105,7 +105,7 @@ TEST_F(CoordinatorEnd, TheRemedyOfTheEngineIsTheRemedyOfTheReport) {
     found.rank = 0;
     return Result<diagnose::Diagnosis>(found);
   };
-  const Outcome outcome = Run(2, {Exit(0, kExitRankFailed), Exit(1, kExitRankFailed), Stopped({said})}, options);
+  const RunOutcome outcome = Run(2, {Exit(0, kExitRankFailed), Exit(1, kExitRankFailed), Stopped({said})}, options);
   EXPECT_EQ(outcome.end, End::kFailed);
   EXPECT_EQ(outcome.exit_code, kExitRankFailed);
   const Json report = ReportJson(outcome, {});
@@ -127,9 +127,9 @@ TEST_F(CoordinatorEnd, EveryEndHasItsRow) {
     EXPECT_EQ(RowOf(end).end, end);
     EXPECT_STREQ(RowOf(end).name, name);
     EXPECT_STREQ(RowOf(end).outcome, outcome);
-    EXPECT_EQ(Outcome(end).exit_code, code);
+    EXPECT_EQ(RunOutcome(end).exit_code, code);
   }
-  EXPECT_EQ(Outcome::StoppedBy(SIGINT, "x").exit_code, 130);
+  EXPECT_EQ(RunOutcome::StoppedBy(SIGINT, "x").exit_code, 130);
 }
 
 TEST_F(CoordinatorEnd, TheHeadlineNamesTheRankOfTheDiagnosis) {
@@ -143,7 +143,7 @@ TEST_F(CoordinatorEnd, TheHeadlineNamesTheRankOfTheDiagnosis) {
     return Result<diagnose::Diagnosis>(found);
   };
   const std::vector<Json> both = {Exit(0, 7), Exit(1, 8), Stopped()};
-  const Outcome outcome = Run(3, both, options);
+  const RunOutcome outcome = Run(3, both, options);
   EXPECT_EQ(outcome.reason, "rank 1 on node 0 (host-0) failed first: exit code 8");
   EXPECT_EQ(outcome.failures.front().rank, 1);
   rank = 2;  // it was stopped, and has not failed

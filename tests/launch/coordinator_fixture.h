@@ -1,4 +1,4 @@
-// A whole job in one thread: a real coordinator on a real loopback port, real links, and agents that are a few lines
+// A whole job in one thread: a real coordinator on a real loopback port, real clients, and agents that are a few lines
 // each. Nothing is started; the protocol and the decisions are what is tested.
 #pragma once
 
@@ -10,36 +10,36 @@
 
 #include "base/sockets.h"
 #include "launch/coordinator.h"
-#include "launch/link.h"
 #include "launch/messages.h"
+#include "launch/rendezvous_client.h"
 
 namespace lockstep::launch {
 
-inline Member Node(int index, int count, int nproc = 2) {
-  Member member;
-  member.index = index;
-  member.count = count;
-  member.nproc = nproc;
-  member.host = "host-" + std::to_string(index);
-  member.boot_id = "boot";
-  member.version = "1.0";
-  member.job = "job";
-  member.pid = 1000 + index;
-  member.command = {"train.py"};
-  return member;
+inline Participant Node(int index, int count, int nproc = 2) {
+  Participant participant;
+  participant.index = index;
+  participant.count = count;
+  participant.nproc = nproc;
+  participant.host = "host-" + std::to_string(index);
+  participant.boot_id = "boot";
+  participant.version = "1.0";
+  participant.job = "job";
+  participant.pid = 1000 + index;
+  participant.command = {"train.py"};
+  return participant;
 }
 
-inline Member Process(int rank, int world, const std::string& host) {
-  Member member = Node(rank, world, 1);
-  member.level = place::Level::kProcess;
-  member.host = host;
-  member.world = world;
-  return member;
+inline Participant Process(int rank, int world, const std::string& host) {
+  Participant participant = Node(rank, world, 1);
+  participant.level = place::Level::kProcess;
+  participant.host = host;
+  participant.world = world;
+  return participant;
 }
 
-// A remote launcher: link plus scripted agent.
+// A remote launcher: client plus scripted agent.
 struct Remote {
-  std::unique_ptr<Link> link;
+  std::unique_ptr<RendezvousClient> client;
   std::deque<Json> got;
   Status failed;
   std::string lost;
@@ -55,7 +55,7 @@ struct Remote {
 
 class CoordinatorTest : public ::testing::Test {
  protected:
-  void Host(const Member& self, CoordinatorOptions options = {}) {
+  void Host(const Participant& self, CoordinatorOptions options = {}) {
     auto listener = Listen(0, /*loopback_only=*/true);
     ASSERT_TRUE(listener.ok());
     port_ = LocalPort(listener->get());
@@ -69,7 +69,7 @@ class CoordinatorTest : public ::testing::Test {
         Coordinator::Events{[this](const std::string& text) { said_ += text + "\n"; },
                             [this](const std::string& text) { status_ = text; },
                             [this](const char* type, const Json&) { events_.emplace_back(type); },
-                            [this](const Outcome& outcome) { outcome_ = outcome; }});
+                            [this](const RunOutcome& outcome) { outcome_ = outcome; }});
     coordinator_->Serve(std::move(*listener));
     coordinator_->Start([this](const Json& message) {
       local_.push_back(message);
@@ -77,29 +77,31 @@ class CoordinatorTest : public ::testing::Test {
     });
   }
 
-  Remote& Join(Member member, std::function<void(Remote&, const Json&)> on_message = {}) {
-    return JoinWith(std::move(member), token_, std::move(on_message));
+  Remote& Join(Participant participant, std::function<void(Remote&, const Json&)> on_message = {}) {
+    return JoinWith(std::move(participant), token_, std::move(on_message));
   }
 
-  Remote& JoinWith(Member member, std::string token, std::function<void(Remote&, const Json&)> on_message = {}) {
+  Remote& JoinWith(Participant participant, std::string token,
+                   std::function<void(Remote&, const Json&)> on_message = {}) {
     remotes_.push_back(std::make_unique<Remote>());
     Remote& remote = *remotes_.back();
     remote.on_message = std::move(on_message);
-    LinkOptions options;
+    RendezvousClientOptions options;
     options.host = "127.0.0.1";
     options.port = port_;
     options.token = std::move(token);
     options.join_timeout = Millis(20000);
-    remote.link = std::make_unique<Link>(loop_, options, std::move(member),
-                                         Link::Events{[&remote](const Json& message) {
-                                                        remote.got.push_back(message);
-                                                        if (TypeOf(message) == "finish") remote.link->Done();
-                                                        if (remote.on_message) remote.on_message(remote, message);
-                                                      },
-                                                      [&remote](const Status& status) { remote.failed = status; },
-                                                      [&remote](const std::string& why) { remote.lost = why; },
-                                                      [](const std::string&) {}, [](const std::string&) {}});
-    remote.link->Start();
+    remote.client = std::make_unique<RendezvousClient>(
+        loop_, options, std::move(participant),
+        RendezvousClient::Events{[&remote](const Json& message) {
+                                   remote.got.push_back(message);
+                                   if (TypeOf(message) == "finish") remote.client->Done();
+                                   if (remote.on_message) remote.on_message(remote, message);
+                                 },
+                                 [&remote](const Status& status) { remote.failed = status; },
+                                 [&remote](const std::string& why) { remote.lost = why; }, [](const std::string&) {},
+                                 [](const std::string&) {}});
+    remote.client->Start();
     return remote;
   }
 
@@ -133,7 +135,7 @@ class CoordinatorTest : public ::testing::Test {
   static std::function<void(Remote&, const Json&)> RemoteRanks(int first, int count,
                                                                std::function<int(int, int)> code_of) {
     return [=](Remote& remote, const Json& message) {
-      Act(message, first, count, code_of, [&](const Json& m) { remote.link->Send(m); });
+      Act(message, first, count, code_of, [&](const Json& m) { remote.client->Send(m); });
     };
   }
   static void Act(const Json& message, int first, int count, const std::function<int(int, int)>& code_of,
@@ -167,7 +169,7 @@ class CoordinatorTest : public ::testing::Test {
   std::deque<Json> local_;
   std::string said_, status_, token_;
   std::vector<std::string> events_;
-  std::optional<Outcome> outcome_;
+  std::optional<RunOutcome> outcome_;
   int port_ = 0;
   int next_port_ = 40000;
 };

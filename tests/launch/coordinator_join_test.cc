@@ -12,7 +12,7 @@ TEST_F(CoordinatorJoin, TheGangStartsOnceAllAreHereWithRanksInNodeOrder) {
   options.agent_store = true;
   Host(Node(0, 3, 2), options);
   Remote& two = Join(Node(2, 3, 1));
-  Until([&] { return two.link->joined(); }, "node 2 to join");
+  Until([&] { return two.client->joined(); }, "node 2 to join");
   EXPECT_EQ(two.Last("go"), nullptr) << "two of three are no gang";
   Remote& one = Join(Node(1, 3, 4));
   Until([&] { return one.Last("go") && two.Last("go") && !local_.empty(); }, "go");
@@ -29,7 +29,7 @@ TEST_F(CoordinatorJoin, ProcessLevelCountsLocalRanksByHostWhereThePlatformDoesNo
   Host(Process(0, 4, "a"));
   Remote& r1 = Join(Process(1, 4, "a"));
   Remote& r2 = Join(Process(2, 4, "b"));
-  Member told = Process(3, 4, "b");
+  Participant told = Process(3, 4, "b");
   told.local_rank = 1;
   told.local_world = 2;
   told.node_rank = 1;
@@ -46,7 +46,7 @@ TEST_F(CoordinatorJoin, ProcessLevelCountsLocalRanksByHostWhereThePlatformDoesNo
 TEST_F(CoordinatorJoin, LaunchersWithoutANodeRankGetOneInOrderOfArrival) {
   Host(Node(-1, 3, 1));
   Remote& first = Join(Node(-1, 3, 1));
-  Until([&] { return first.link->joined(); }, "the first");
+  Until([&] { return first.client->joined(); }, "the first");
   Remote& second = Join(Node(-1, 3, 1));
   Until([&] { return first.Last("go") && second.Last("go"); }, "go");
   EXPECT_EQ(GetInt(*first.Last("go"), "node"), 1);
@@ -67,34 +67,34 @@ TEST_F(CoordinatorJoin, TheMissingAreNamedAtTheDeadline) {
 
 struct RefusalCase {
   const char* name;
-  std::function<void(Member&)> change;
+  std::function<void(Participant&)> change;
   std::vector<const char*> words;
 };
 
 TEST_F(CoordinatorJoin, WhatDoesNotBelongTogetherIsRefusedNamingBothSides) {
   const RefusalCase cases[] = {
-      {"version", [](Member& m) { m.version = "2.0"; }, {"versions", "1.0", "2.0", "host-0", "host-1"}},
-      {"job", [](Member& m) { m.job = "other"; }, {"'job'", "'other'", "pid 1000", "pid 1001"}},
-      {"level", [](Member& m) { m.level = place::Level::kProcess; }, {"per process", "per node"}},
-      {"size", [](Member& m) { m.count = 4; }, {"expects 4", "expects 2"}},
-      {"world", [](Member& m) { m.world = 99; }, {"do not add up", "nproc 2", "99"}},
-      {"range", [](Member& m) { m.index = 2; }, {"node 2 does not exist"}},
-      {"twice", [](Member& m) { m.index = 0; }, {"claimed twice", "pid 1000 on host-0", "pid 1001 on host-1"}},
+      {"version", [](Participant& m) { m.version = "2.0"; }, {"versions", "1.0", "2.0", "host-0", "host-1"}},
+      {"job", [](Participant& m) { m.job = "other"; }, {"'job'", "'other'", "pid 1000", "pid 1001"}},
+      {"level", [](Participant& m) { m.level = place::Level::kProcess; }, {"per process", "per node"}},
+      {"size", [](Participant& m) { m.count = 4; }, {"expects 4", "expects 2"}},
+      {"world", [](Participant& m) { m.world = 99; }, {"do not add up", "nproc 2", "99"}},
+      {"range", [](Participant& m) { m.index = 2; }, {"node 2 does not exist"}},
+      {"twice", [](Participant& m) { m.index = 0; }, {"claimed twice", "pid 1000 on host-0", "pid 1001 on host-1"}},
   };
-  Member self = Node(0, 2);
+  Participant self = Node(0, 2);
   self.world = 4;
   Host(self);
   for (const RefusalCase& test : cases) {
     SCOPED_TRACE(test.name);
-    Member member = Node(1, 2);
-    test.change(member);
-    Remote& remote = Join(member);
+    Participant participant = Node(1, 2);
+    test.change(participant);
+    Remote& remote = Join(participant);
     Until([&] { return !remote.failed.ok(); }, "the refusal");
     EXPECT_EQ(remote.failed.code(), Code::kRendezvous);
     for (const char* word : test.words) EXPECT_THAT(remote.failed.message(), HasSubstr(word));
     EXPECT_FALSE(remote.failed.hint().empty());
   }
-  EXPECT_FALSE(outcome_.has_value()) << "a stranger ended the job";
+  EXPECT_FALSE(outcome_.has_value()) << "a launcher of another job ended this one";
   Remote& good = Join(Node(1, 2));
   Until([&] { return good.Last("go") != nullptr; }, "the right one to start");
 }
@@ -104,15 +104,15 @@ TEST_F(CoordinatorJoin, WhenEverybodyWhoCouldComeWasRefusedNobodyWaits) {
   options.refused_patience = Millis(0);
   Host(Node(0, 3), options);
   Remote& waits = Join(Node(1, 3));
-  Until([&] { return waits.link->joined(); }, "node 1 to join");
+  Until([&] { return waits.client->joined(); }, "node 1 to join");
   // Of another job, and a second launcher of a machine that is here already: neither is the one that is missing.
-  Member stranger = Node(2, 3);
+  Participant stranger = Node(2, 3);
   stranger.job = "other";
   Remote& other = Join(stranger);
   Remote& again = Join(Node(1, 3));
   Until([&] { return !other.failed.ok() && !again.failed.ok(); }, "two refusals");
   EXPECT_FALSE(outcome_.has_value()) << outcome_->reason;
-  Member wrong = Node(2, 3);
+  Participant wrong = Node(2, 3);
   wrong.count = 4;
   Remote& refused = Join(wrong);
   UntilFinished();
@@ -128,9 +128,9 @@ TEST_F(CoordinatorJoin, WhenEverybodyWhoCouldComeWasRefusedNobodyWaits) {
 
 TEST_F(CoordinatorJoin, AnotherCommandLineIsAWarningThatShowsTheDifference) {
   Host(Node(0, 2));
-  Member member = Node(1, 2);
-  member.command = {"train.py", "--lr", "2"};
-  Remote& remote = Join(member);
+  Participant participant = Node(1, 2);
+  participant.command = {"train.py", "--lr", "2"};
+  Remote& remote = Join(participant);
   Until([&] { return remote.Last("go") != nullptr; }, "go");
   EXPECT_THAT(said_, HasSubstr("argument 1 is '--lr' there and nothing here"));
 }

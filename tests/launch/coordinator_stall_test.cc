@@ -42,7 +42,7 @@ TEST_F(CoordinatorStall, AStallIsDecidedForAllNodesAfterTheirStacksAreIn) {
   const auto ranks = RemoteRanks(1, 1, [](int, int) { return -1; });
   Remote& other = Join(Node(1, 2, 1), [=](Remote& remote, const Json& message) {
     if (TypeOf(message) == "stacks") {
-      remote.link->Send(Stacks(message, StacksOf(1, false)));
+      remote.client->Send(Stacks(message, StacksOf(1, false)));
     }
     ranks(remote, message);
   });

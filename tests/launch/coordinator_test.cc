@@ -63,7 +63,7 @@ TEST_F(CoordinatorTest, ALauncherThatDiesIsALostNode) {
   Host(Node(0, 2, 1));
   Remote& remote = Join(Node(1, 2, 1));
   Until([&] { return remote.Last("go") != nullptr; }, "go");
-  remote.link.reset();  // the socket closes, as it does when a process dies
+  remote.client.reset();  // the socket closes, as it does when a process dies
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 6);
   EXPECT_THAT(outcome_->reason, HasSubstr("node 1 (pid 1001 on host-1)"));
@@ -76,9 +76,9 @@ TEST_F(CoordinatorTest, WithRestartsLeftALostNodeMayBeReplaced) {
   Host(Node(0, 2, 1), options);
   Remote& first = Join(Node(1, 2, 1));
   Until([&] { return first.Last("go") != nullptr; }, "go");
-  first.link.reset();
-  Until([&] { return said_.find("waiting for a replacement of node 1") != std::string::npos; }, "the free seat");
-  Member replacement = Node(1, 2, 1);
+  first.client.reset();
+  Until([&] { return said_.find("waiting for a replacement of node 1") != std::string::npos; }, "the free node");
+  Participant replacement = Node(1, 2, 1);
   replacement.pid = 2001;
   Join(replacement, RemoteRanks(1, 1, [](int, int) { return 0; }));
   UntilFinished();
@@ -90,7 +90,7 @@ TEST_F(CoordinatorTest, AStopRequestFromAnyNodeStopsAllWithThatSignal) {
   Host(Node(0, 2, 1));
   Remote& remote = Join(Node(1, 2, 1), RemoteRanks(1, 1, [](int, int) { return -1; }));
   Until([&] { return remote.Last("go") != nullptr; }, "go");
-  remote.link->Send(ToJson(message::StopRequest{SIGINT, false}));
+  remote.client->Send(ToJson(message::StopRequest{SIGINT, false}));
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 128 + SIGINT);
   EXPECT_EQ(GetInt(*remote.Last("stop"), "signal"), SIGINT);
@@ -101,7 +101,7 @@ TEST_F(CoordinatorTest, ALauncherWhoseMessageCannotBeReadIsLostAndTheFieldIsName
   Host(Node(0, 2, 1));
   Remote& remote = Join(Node(1, 2, 1));
   Until([&] { return remote.Last("go") != nullptr; }, "go");
-  remote.link->Send({{"type", "exit"}, {"rank", "one"}});
+  remote.client->Send({{"type", "exit"}, {"rank", "one"}});
   UntilFinished();
   EXPECT_EQ(outcome_->end, End::kNodeLost);
   EXPECT_THAT(outcome_->reason, HasSubstr("message 'exit' from node 1 (pid 1001 on host-1) at 127.0.0.1:"));
@@ -160,7 +160,7 @@ TEST_F(CoordinatorTest, ALostNodeIsTheCauseAndNotTheSignalThatStoppedTheOthers) 
   Host(Node(0, 2, 1), options);
   Remote& remote = Join(Node(1, 2, 1));
   Until([&] { return remote.Last("go") != nullptr; }, "go");
-  remote.link.reset();
+  remote.client.reset();
   UntilFinished();
   EXPECT_EQ(outcome_->end, End::kNodeLost);
   EXPECT_EQ(outcome_->diagnosis["signature"], "node-lost");
@@ -220,8 +220,8 @@ TEST_F(CoordinatorTest, ANodeThatCannotStartItsRanksEndsTheJobAsEnvironment) {
   Host(Node(0, 2, 1));
   Join(Node(1, 2, 1), [](Remote& remote, const Json& message) {
     if (TypeOf(message) != "go") return;
-    remote.link->Send(ToJson(message::StartFailed{"no such interpreter", "install it"}));
-    remote.link->Send(ToJson(message::Stopped{}));
+    remote.client->Send(ToJson(message::StartFailed{"no such interpreter", "install it"}));
+    remote.client->Send(ToJson(message::Stopped{}));
   });
   UntilFinished();
   EXPECT_EQ(outcome_->exit_code, 3);

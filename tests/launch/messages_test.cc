@@ -60,7 +60,7 @@ TEST(Messages, AFieldThatDoesNotFitIsNamed) {
   const Json stop = ToJson(message::Stop{15, Millis(1000), "why"});
   const Json go = ToJson(message::Go{});
   const Json stopped = ToJson(Full());
-  const Json claims = ToJson(Member());
+  const Json claims = ToJson(Participant());
   const Json pulse = ToJson(message::Pulse{0, {RankPulse()}});
   const Json stacks = ToJson(message::Stacks{1, {Json::object()}, {{0, "x"}}, "", ""});
   const WrongField cases[] = {
@@ -101,7 +101,7 @@ TEST(Messages, AFieldThatDoesNotFitIsNamed) {
                           : type == "stopped" ? Parse<message::Stopped>(wrong, peer).status()
                           : type == "pulse"   ? Parse<message::Pulse>(wrong, peer).status()
                           : type == "stacks"  ? Parse<message::Stacks>(wrong, peer).status()
-                                              : Parse<Member>(wrong, peer).status();
+                                              : Parse<Participant>(wrong, peer).status();
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.code(), Code::kRendezvous);
     const std::string name = type.empty() ? "introduction" : "message '" + type + "'";

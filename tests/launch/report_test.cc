@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Outcome Failed() {
+RunOutcome Failed() {
   RankExit first;
   first.rank = 3;
   first.node = 1;
@@ -23,7 +23,7 @@ Outcome Failed() {
   second.rank = 4;
   second.code = 1;
   second.error_message = "ConnectionError";
-  Outcome outcome;
+  RunOutcome outcome;
   outcome.end = End::kFailed;
   outcome.exit_code = 5;
   outcome.reason = "rank 3 on node 1 (gpu-1) failed first: SIGKILL (signal 9)";
@@ -56,7 +56,7 @@ TEST(Report, TheTextSaysWhatAPersonNeeds) {
 }
 
 TEST(Report, RanksThatHadToBeKilledAreInTheDocumentAndInTheText) {
-  Outcome outcome;
+  RunOutcome outcome;
   outcome.end = End::kStopped;
   outcome.exit_code = 143;
   EXPECT_EQ(ReportJson(outcome, {})["killed_after_grace"], Json::array());
@@ -71,14 +71,14 @@ TEST(Report, EveryEndHasOneOfTheThreeOutcomes) {
                                                   {End::kSaved, "stopped"},       {End::kRendezvous, "failed"},
                                                   {End::kEnvironment, "failed"},  {End::kStalled, "failed"}};
   for (const auto& [end, word] : expected) {
-    Outcome outcome;
+    RunOutcome outcome;
     outcome.end = end;
     EXPECT_EQ(ReportJson(outcome, {})["outcome"], word);
   }
 }
 
 TEST(Report, ADiagnosisTakesThePlaceOfTheGeneralAdvice) {
-  Outcome outcome = Failed();
+  RunOutcome outcome = Failed();
   outcome.diagnosis = {{"verdict", "failure"}, {"signature", "exit-sigkill"}};
   outcome.diagnosis_text = "cause: out of memory\nremedy: use less";
   outcome.hint = "use less";
@@ -95,7 +95,7 @@ TEST(Report, ADiagnosisTakesThePlaceOfTheGeneralAdvice) {
 }
 
 TEST(Report, WhatWasRefusedIsSaidOnceWithItsRemedy) {
-  Outcome outcome;
+  RunOutcome outcome;
   outcome.end = End::kEnvironment;
   outcome.exit_code = 2;
   outcome.reason = "train.lrr: unknown key";
@@ -107,7 +107,7 @@ TEST(Report, WhatWasRefusedIsSaidOnceWithItsRemedy) {
 }
 
 TEST(Report, AnErrorThatTheReasonOrASureDiagnosisNamesIsNotRepeated) {
-  Outcome outcome = Failed();
+  RunOutcome outcome = Failed();
   outcome.failures[0].error_message = "no finite gradient";
   EXPECT_THAT(ReportText(outcome, {}), HasSubstr("error: no finite gradient"));
   outcome.reason = "no finite gradient";
@@ -119,7 +119,7 @@ TEST(Report, AnErrorThatTheReasonOrASureDiagnosisNamesIsNotRepeated) {
 }
 
 TEST(Report, BytesThatAreNotTextDoNotBreakIt) {
-  Outcome outcome = Failed();
+  RunOutcome outcome = Failed();
   outcome.failures[0].tail = "\xff\xfe\n";
   const Json report = ReportJson(outcome, {});
   EXPECT_NE(report.dump(-1, ' ', false, Json::error_handler_t::replace).size(), 0u);

@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "paths.h"
-#include "preflight/meeting.h"
+#include "preflight/all_nodes.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -15,10 +15,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<Facts> Nodes(int count) {
-  std::vector<Facts> all;
+std::vector<NodeFacts> Nodes(int count) {
+  std::vector<NodeFacts> all;
   for (int i = 0; i < count; ++i) {
-    Facts facts;
+    NodeFacts facts;
     facts.host = fmt::format("h{}", i);
     facts.boot_id = fmt::format("boot-{}", i);
     facts.gpus = {{fmt::format("GPU-{}a", i), "H800"}, {fmt::format("GPU-{}b", i), "H800"}};
@@ -50,7 +50,7 @@ std::vector<Findings> AllReached(int count) {
   return findings;
 }
 
-Outcome Find(const std::vector<CheckResult>& results, const std::string& id) {
+CheckOutcome Find(const std::vector<CheckResult>& results, const std::string& id) {
   for (const CheckResult& result : results) {
     if (result.id == id) return result.outcome;
   }
@@ -67,7 +67,7 @@ TEST(CompareFacts, EqualNodesAgreeOnEverything) {
 TEST(CompareFacts, TheMinorityIsNamedFirst) {
   auto all = Nodes(4);
   all[2].software["PyTorch"] = "2.4.0";
-  const Outcome outcome = Find(CompareFacts(all), "same-software");
+  const CheckOutcome outcome = Find(CompareFacts(all), "same-software");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_EQ(outcome.problems[0].text, "PyTorch: node 2 (h2) has 2.4.0, nodes 0, 1, 3 (h0, h1, h3) have 2.5.1");
   EXPECT_THAT(outcome.problems[0].nodes, ElementsAre(2));
@@ -82,7 +82,7 @@ TEST(CompareFacts, ADriverMayDifferWithAWarning) {
 TEST(CompareFacts, AGpuLostOnOneNodeIsSeenByTheOthersCount) {
   auto all = Nodes(3);
   all[1].gpus.pop_back();
-  const Outcome outcome = Find(CompareFacts(all), "same-gpus");
+  const CheckOutcome outcome = Find(CompareFacts(all), "same-gpus");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_THAT(outcome.problems[0].text, HasSubstr("node 1 (h1) has 1"));
 }
@@ -103,7 +103,7 @@ TEST(CompareFacts, VariablesThatMustAgreeFailOthersWarn) {
   all[1].env["NCCL_DEBUG"] = "INFO";
   EXPECT_EQ(Find(CompareFacts(all), "same-env").state(), State::kWarn);
   all[1].env["NCCL_ALGO"] = "Ring";
-  const Outcome outcome = Find(CompareFacts(all), "same-env");
+  const CheckOutcome outcome = Find(CompareFacts(all), "same-env");
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_EQ(outcome.problems[0].text, "NCCL_ALGO: node 1 (h1) has Ring, node 0 (h0) has none");
 }
@@ -132,7 +132,7 @@ TEST(CompareClocks, OneWrongClockIsNamedEvenOnNodeZero) {
   const auto all = Nodes(3);
   EXPECT_EQ(CompareClocks(all, {{0, 0}, {0.01, 0.001}, {-0.02, 0.001}}).outcome.state(), State::kOk);
   // Measured against node 0, whose own clock is 100 s slow.
-  const Outcome outcome = CompareClocks(all, {{0, 0}, {100, 0.001}, {100.01, 0.001}}).outcome;
+  const CheckOutcome outcome = CompareClocks(all, {{0, 0}, {100, 0.001}, {100.01, 0.001}}).outcome;
   EXPECT_EQ(outcome.state(), State::kFail);
   ASSERT_EQ(outcome.problems.size(), 1u);
   EXPECT_EQ(outcome.problems[0].text, "the clock of node 0 (h0) is 100.00 s behind the others");
@@ -148,7 +148,7 @@ TEST(CompareReach, APairAndAHub) {
   auto findings = AllReached(4);
   EXPECT_EQ(CompareReach(all, findings, false).outcome.state(), State::kOk);
   findings[0].reached[1].trouble = "Connection refused";  // 0 -> 2
-  Outcome outcome = CompareReach(all, findings, false).outcome;
+  CheckOutcome outcome = CompareReach(all, findings, false).outcome;
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_THAT(outcome.problems[0].text, HasSubstr("node 0 (h0) to node 2 (h2): cannot connect to 10.0.0.3"));
   // Node 2 reaches nobody: one problem, not six.
@@ -176,7 +176,7 @@ TEST(CompareMtu, NamesThePairAndTheSizeThatCameThrough) {
   auto findings = AllReached(2);
   EXPECT_EQ(CompareMtu(all, findings).outcome.state(), State::kOk);
   findings[0].reached[0].mtu_through = 1400;
-  const Outcome outcome = CompareMtu(all, findings).outcome;
+  const CheckOutcome outcome = CompareMtu(all, findings).outcome;
   EXPECT_EQ(outcome.state(), State::kFail);
   EXPECT_THAT(outcome.problems[0].text,
               HasSubstr("node 0 (h0) to node 1 (h1): a packet of 1500 bytes is lost, 1400 came through"));
@@ -186,10 +186,10 @@ TEST(CompareMtu, NamesThePairAndTheSizeThatCameThrough) {
 }
 
 TEST(CompareRates, OfTwoNodesOneDirectionTellsAboutTheOther) {
-  std::vector<Facts> all = Nodes(2);
-  for (Facts& facts : all) facts.net.gbit = 0;  // no card says how fast it is
+  std::vector<NodeFacts> all = Nodes(2);
+  for (NodeFacts& facts : all) facts.net.gbit = 0;  // no card says how fast it is
   std::vector<PairRate> rates = {{0, 1, 18e9, ""}, {1, 0, 0.02e9, ""}};
-  const Outcome outcome = CompareRates(all, rates, false).outcome;
+  const CheckOutcome outcome = CompareRates(all, rates, false).outcome;
   EXPECT_EQ(outcome.state(), State::kWarn);
   ASSERT_EQ(outcome.problems.size(), 1u);
   EXPECT_THAT(outcome.problems[0].text, HasSubstr("node 1 (h1) to node 0 (h0): slow: 0.02 Gbit/s, the way back 18"));
@@ -248,16 +248,16 @@ TEST(Contacts, OfManyNodesEachTriesAFewAndNobodyIsLeftOut) {
   EXPECT_LT(most, 32u);
 }
 
-TEST(Facts, SurviveTheWireAndForeignDocuments) {
+TEST(NodeFacts, SurviveTheWireAndForeignDocuments) {
   auto facts = Nodes(1)[0];
-  Outcome outcome;
+  CheckOutcome outcome;
   outcome.Fail("full", "make room");
-  facts.checks = {{"log-dir", outcome}, {"shm", Outcome::Ok("64 GiB")}, {"data", Outcome::Skip("none")}};
-  EXPECT_EQ(Facts::FromJson(facts.ToJson()).ToJson(), facts.ToJson());
+  facts.checks = {{"log-dir", outcome}, {"shm", CheckOutcome::Ok("64 GiB")}, {"data", CheckOutcome::Skip("none")}};
+  EXPECT_EQ(NodeFacts::FromJson(facts.ToJson()).ToJson(), facts.ToJson());
   for (const char* text : {"null", "[]", "{\"checks\":7,\"gpus\":[1],\"network\":[],\"trees\":{\"code\":3}}"}) {
-    (void)Facts::FromJson(Json::parse(text)).ToJson();
+    (void)NodeFacts::FromJson(Json::parse(text)).ToJson();
     (void)Findings::FromJson(Json::parse(text)).ToJson();
-    (void)Report::FromJson(Json::parse(text)).ToJson();
+    (void)PreflightReport::FromJson(Json::parse(text)).ToJson();
   }
 }
 

@@ -6,9 +6,9 @@
 
 #include "base/files.h"
 #include "base/sockets.h"
+#include "preflight/healthy_node.h"
 #include "preflight/interfaces.h"
 #include "preflight/interpreter.h"
-#include "preflight/scene.h"
 
 namespace lockstep::preflight {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-void ExpectProblem(const Outcome& outcome, State state, const std::string& words) {
+void ExpectProblem(const CheckOutcome& outcome, State state, const std::string& words) {
   EXPECT_EQ(outcome.state(), state) << outcome.ToJson();
   ASSERT_FALSE(outcome.problems.empty());
   EXPECT_THAT(outcome.problems[0].text, HasSubstr(words));
@@ -24,143 +24,143 @@ void ExpectProblem(const Outcome& outcome, State state, const std::string& words
 }
 
 TEST(SystemChecks, AHealthyNodePasses) {
-  const Scene scene = HealthyScene();
+  const CheckInput input = HealthyNode();
   for (auto* check : {CheckMemlock, CheckNofile, CheckPids, CheckMemory, CheckShm, CheckClock, CheckIbPorts}) {
-    EXPECT_EQ(check(scene).state(), State::kOk) << check(scene).ToJson();
+    EXPECT_EQ(check(input).state(), State::kOk) << check(input).ToJson();
   }
 }
 
 TEST(SystemChecks, LockedMemoryMattersOnlyToRdma) {
-  Scene scene = HealthyScene();
-  scene.root = "/nonexistent";  // no capability lifts the limit
-  scene.here.limits.memlock = 65536;
-  EXPECT_EQ(CheckMemlock(scene).state(), State::kWarn) << "one node";
-  scene.nnodes = 2;
-  ExpectProblem(CheckMemlock(scene), State::kFail, "64.0 KiB");
-  scene.here.limits.memlock = 8ull << 30;
-  EXPECT_EQ(CheckMemlock(scene).state(), State::kWarn);
-  scene.here.ib.clear();
-  scene.here.limits.memlock = 65536;
-  EXPECT_EQ(CheckMemlock(scene).state(), State::kSkipped);
+  CheckInput input = HealthyNode();
+  input.root = "/nonexistent";  // no capability lifts the limit
+  input.here.limits.memlock = 65536;
+  EXPECT_EQ(CheckMemlock(input).state(), State::kWarn) << "one node";
+  input.nnodes = 2;
+  ExpectProblem(CheckMemlock(input), State::kFail, "64.0 KiB");
+  input.here.limits.memlock = 8ull << 30;
+  EXPECT_EQ(CheckMemlock(input).state(), State::kWarn);
+  input.here.ib.clear();
+  input.here.limits.memlock = 65536;
+  EXPECT_EQ(CheckMemlock(input).state(), State::kSkipped);
 }
 
 TEST(SystemChecks, SharedMemoryIsWantedPerRank) {
-  Scene scene = HealthyScene();
-  scene.here.filesystems[0].total = scene.here.filesystems[0].free = 64ull << 20;  // docker's default
-  ExpectProblem(CheckShm(scene), State::kFail, "64.0 MiB");
-  EXPECT_THAT(CheckShm(scene).problems[0].remedy, HasSubstr("--ipc=host"));
-  scene.here.filesystems[0].total = scene.here.filesystems[0].free = 7ull << 30;
-  EXPECT_EQ(CheckShm(scene).state(), State::kWarn);
-  scene.nproc = 4;
-  EXPECT_EQ(CheckShm(scene).state(), State::kOk);
-  scene.here.filesystems[0].total = 64ull << 30;
-  scene.here.filesystems[0].free = 1 << 20;
-  EXPECT_THAT(CheckShm(scene).problems[0].remedy, HasSubstr("dead programs"));
-  scene.here.filesystems.clear();
-  ExpectProblem(CheckShm(scene), State::kFail, "not there");
+  CheckInput input = HealthyNode();
+  input.here.filesystems[0].total = input.here.filesystems[0].free = 64ull << 20;  // docker's default
+  ExpectProblem(CheckShm(input), State::kFail, "64.0 MiB");
+  EXPECT_THAT(CheckShm(input).problems[0].remedy, HasSubstr("--ipc=host"));
+  input.here.filesystems[0].total = input.here.filesystems[0].free = 7ull << 30;
+  EXPECT_EQ(CheckShm(input).state(), State::kWarn);
+  input.nproc = 4;
+  EXPECT_EQ(CheckShm(input).state(), State::kOk);
+  input.here.filesystems[0].total = 64ull << 30;
+  input.here.filesystems[0].free = 1 << 20;
+  EXPECT_THAT(CheckShm(input).problems[0].remedy, HasSubstr("dead programs"));
+  input.here.filesystems.clear();
+  ExpectProblem(CheckShm(input), State::kFail, "not there");
 }
 
 TEST(SystemChecks, LimitsOfFilesProcessesAndMemory) {
-  Scene scene = HealthyScene();
-  scene.here.limits.nofile = 256;
-  ExpectProblem(CheckNofile(scene), State::kFail, "256 open files");
-  scene.here.limits.nofile = 1024;
-  ExpectProblem(CheckNofile(scene), State::kWarn, "1024");
-  scene.here.limits.pids_max = 400;
-  scene.here.limits.pids_now = 300;
-  ExpectProblem(CheckPids(scene), State::kFail, "100 of 400");
-  scene.nproc = 1;
-  ExpectProblem(CheckPids(scene), State::kWarn, ", 1 rank may need ");
-  scene.nproc = 8;
-  scene.here.limits.memory_max = 8ull << 30;
-  scene.here.limits.memory_now = 4ull << 30;
-  ExpectProblem(CheckMemory(scene), State::kFail, "4.0 GiB free in the control group");
-  scene.here.limits.memory_max = 20ull << 30;
-  EXPECT_EQ(CheckMemory(scene).state(), State::kWarn);
+  CheckInput input = HealthyNode();
+  input.here.limits.nofile = 256;
+  ExpectProblem(CheckNofile(input), State::kFail, "256 open files");
+  input.here.limits.nofile = 1024;
+  ExpectProblem(CheckNofile(input), State::kWarn, "1024");
+  input.here.limits.pids_max = 400;
+  input.here.limits.pids_now = 300;
+  ExpectProblem(CheckPids(input), State::kFail, "100 of 400");
+  input.nproc = 1;
+  ExpectProblem(CheckPids(input), State::kWarn, ", 1 rank may need ");
+  input.nproc = 8;
+  input.here.limits.memory_max = 8ull << 30;
+  input.here.limits.memory_now = 4ull << 30;
+  ExpectProblem(CheckMemory(input), State::kFail, "4.0 GiB free in the control group");
+  input.here.limits.memory_max = 20ull << 30;
+  EXPECT_EQ(CheckMemory(input).state(), State::kWarn);
 }
 
 TEST(SystemChecks, AClockNobodySetsMattersBetweenNodes) {
-  Scene scene = HealthyScene();
-  scene.here.clock_synchronised = false;
-  EXPECT_EQ(CheckClock(scene).state(), State::kOk);
-  scene.nnodes = 2;
-  EXPECT_EQ(CheckClock(scene).state(), State::kWarn);
+  CheckInput input = HealthyNode();
+  input.here.clock_synchronised = false;
+  EXPECT_EQ(CheckClock(input).state(), State::kOk);
+  input.nnodes = 2;
+  EXPECT_EQ(CheckClock(input).state(), State::kWarn);
 }
 
 TEST(HostName, OnLoopbackStopsOnlyWhereNobodyNamesTheInterface) {
-  Scene scene = HealthyScene(0);
-  scene.here.host = "localhost";
-  EXPECT_EQ(CheckHostName(scene).state(), State::kOk) << "one node";
-  scene.nnodes = 2;
-  ExpectProblem(CheckHostName(scene), State::kFail, "Gloo would tell the others");
-  scene.tuned = true;
-  ExpectProblem(CheckHostName(scene), State::kWarn, "Gloo would tell the others");
-  scene.env["GLOO_SOCKET_IFNAME"] = "eth0";
-  EXPECT_EQ(CheckHostName(scene).state(), State::kOk);
+  CheckInput input = HealthyNode(0);
+  input.here.host = "localhost";
+  EXPECT_EQ(CheckHostName(input).state(), State::kOk) << "one node";
+  input.nnodes = 2;
+  ExpectProblem(CheckHostName(input), State::kFail, "Gloo would tell the others");
+  input.tuned = true;
+  ExpectProblem(CheckHostName(input), State::kWarn, "Gloo would tell the others");
+  input.env["GLOO_SOCKET_IFNAME"] = "eth0";
+  EXPECT_EQ(CheckHostName(input).state(), State::kOk);
 }
 
 TEST(RdmaPorts, DownOneWarnsAllDownFails) {
-  Scene scene = HealthyScene();
-  scene.nnodes = 2;
-  scene.here.ib[2].state = "DOWN";
-  scene.here.ib[2].phys_state = "Polling";
-  ExpectProblem(CheckIbPorts(scene), State::kWarn, "mlx5_2 port 1 is DOWN (Polling)");
-  scene.env["NCCL_IB_HCA"] = "mlx5_2,mlx5_3";
-  ExpectProblem(CheckIbPorts(scene), State::kFail, "NCCL_IB_HCA=mlx5_2,mlx5_3 asks for it");
-  scene.env["NCCL_IB_HCA"] = "^mlx5_2";
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk);
-  scene.env["NCCL_IB_HCA"] = "mlx4";
-  ExpectProblem(CheckIbPorts(scene), State::kFail, "names no device");
-  scene.env.clear();
-  for (hardware::IbPort& port : scene.here.ib) port.state = "DOWN";
-  ExpectProblem(CheckIbPorts(scene), State::kFail, "no RDMA port is active");
-  scene.nnodes = 1;
-  ExpectProblem(CheckIbPorts(scene), State::kWarn, "no RDMA port is active");
-  scene.nnodes = 2;
-  scene.visible.clear();  // Gloo speaks TCP
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kWarn);
+  CheckInput input = HealthyNode();
+  input.nnodes = 2;
+  input.here.ib[2].state = "DOWN";
+  input.here.ib[2].phys_state = "Polling";
+  ExpectProblem(CheckIbPorts(input), State::kWarn, "mlx5_2 port 1 is DOWN (Polling)");
+  input.env["NCCL_IB_HCA"] = "mlx5_2,mlx5_3";
+  ExpectProblem(CheckIbPorts(input), State::kFail, "NCCL_IB_HCA=mlx5_2,mlx5_3 asks for it");
+  input.env["NCCL_IB_HCA"] = "^mlx5_2";
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kOk);
+  input.env["NCCL_IB_HCA"] = "mlx4";
+  ExpectProblem(CheckIbPorts(input), State::kFail, "names no device");
+  input.env.clear();
+  for (hardware::IbPort& port : input.here.ib) port.state = "DOWN";
+  ExpectProblem(CheckIbPorts(input), State::kFail, "no RDMA port is active");
+  input.nnodes = 1;
+  ExpectProblem(CheckIbPorts(input), State::kWarn, "no RDMA port is active");
+  input.nnodes = 2;
+  input.visible.clear();  // Gloo speaks TCP
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kWarn);
 }
 
 TEST(RdmaPorts, WhatIsUnusedByDesignIsNotComplainedAbout) {
-  Scene scene = HealthyScene();
-  scene.nnodes = 2;
-  hardware::IbPort second = scene.here.ib[0];  // the other port of a card, where no card uses it
+  CheckInput input = HealthyNode();
+  input.nnodes = 2;
+  hardware::IbPort second = input.here.ib[0];  // the other port of a card, where no card uses it
   second.port = 2;
   second.state = "DOWN";
-  scene.here.ib.push_back(second);
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
-  scene.env["NCCL_IB_HCA"] = "mlx5";  // a beginning that fits every card asks for none by name
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
-  scene.env.clear();
-  scene.here.ib.push_back(HealthyPort(9));  // a front end that `lockstep run` leaves out by itself
-  scene.here.ib.back().link_layer = "Ethernet";
-  scene.here.ib.back().gbit = 100;
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk) << CheckIbPorts(scene).ToJson();
+  input.here.ib.push_back(second);
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kOk) << CheckIbPorts(input).ToJson();
+  input.env["NCCL_IB_HCA"] = "mlx5";  // a beginning that fits every card asks for none by name
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kOk) << CheckIbPorts(input).ToJson();
+  input.env.clear();
+  input.here.ib.push_back(HealthyPort(9));  // a front end that `lockstep run` leaves out by itself
+  input.here.ib.back().link_layer = "Ethernet";
+  input.here.ib.back().gbit = 100;
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kOk) << CheckIbPorts(input).ToJson();
 }
 
 TEST(RdmaPorts, APodNeedsOnlyOneItCanOpen) {
-  Scene scene = HealthyScene();
-  scene.nnodes = 2;
-  for (hardware::IbPort& port : scene.here.ib) port.verbs.clear();
-  ExpectProblem(CheckIbPorts(scene), State::kWarn, "mlx5_0 port 1, mlx5_1 port 1");
-  EXPECT_EQ(CheckIbPorts(scene).problems.size(), 1u);
-  scene.here.ib[5].verbs = "/dev/infiniband/uverbs5";
-  EXPECT_EQ(CheckIbPorts(scene).state(), State::kOk);
-  EXPECT_THAT(CheckIbPorts(scene).note, HasSubstr("1 can be opened here"));
+  CheckInput input = HealthyNode();
+  input.nnodes = 2;
+  for (hardware::IbPort& port : input.here.ib) port.verbs.clear();
+  ExpectProblem(CheckIbPorts(input), State::kWarn, "mlx5_0 port 1, mlx5_1 port 1");
+  EXPECT_EQ(CheckIbPorts(input).problems.size(), 1u);
+  input.here.ib[5].verbs = "/dev/infiniband/uverbs5";
+  EXPECT_EQ(CheckIbPorts(input).state(), State::kOk);
+  EXPECT_THAT(CheckIbPorts(input).note, HasSubstr("1 can be opened here"));
 }
 
 TEST(RdmaPorts, WithoutSubnetManagerOrWithMixedRates) {
-  Scene scene = HealthyScene();
-  scene.nnodes = 2;
-  scene.here.ib[0].sm_lid = 0;
-  ExpectProblem(CheckIbPorts(scene), State::kFail, "sm_lid 0");
-  scene = HealthyScene();
-  scene.nnodes = 2;
-  scene.here.ib[0].state = "INIT";
-  ExpectProblem(CheckIbPorts(scene), State::kFail, "no subnet manager");
-  scene = HealthyScene();
-  scene.here.ib[5].gbit = 100;
-  ExpectProblem(CheckIbPorts(scene), State::kWarn, "100 Gbit/s: mlx5_5; 400 Gbit/s: mlx5_0");
+  CheckInput input = HealthyNode();
+  input.nnodes = 2;
+  input.here.ib[0].sm_lid = 0;
+  ExpectProblem(CheckIbPorts(input), State::kFail, "sm_lid 0");
+  input = HealthyNode();
+  input.nnodes = 2;
+  input.here.ib[0].state = "INIT";
+  ExpectProblem(CheckIbPorts(input), State::kFail, "no subnet manager");
+  input = HealthyNode();
+  input.here.ib[5].gbit = 100;
+  ExpectProblem(CheckIbPorts(input), State::kWarn, "100 Gbit/s: mlx5_5; 400 Gbit/s: mlx5_0");
 }
 
 TEST(InterfaceLists, MeanWhatNcclMakesOfThem) {
@@ -185,85 +185,85 @@ TEST(InterfaceLists, MeanWhatNcclMakesOfThem) {
 }
 
 TEST(InterfaceCheck, TheWayToTheMaster) {
-  Scene scene = HealthyScene();
-  scene.nnodes = 2;
-  scene.first = false;
-  scene.master = "node0";
-  scene.master_address = "10.0.0.1";
-  EXPECT_EQ(CheckInterface(scene).state(), State::kOk) << CheckInterface(scene).ToJson();
-  EXPECT_THAT(CheckInterface(scene).note, HasSubstr("eth0, 25 Gbit/s, MTU 1500"));
-  scene.here.interfaces[1].up = false;
-  ExpectProblem(CheckInterface(scene), State::kFail, "is down");
-  scene.here.interfaces[1].up = true;
-  scene.env["NCCL_SOCKET_IFNAME"] = "ens5";
-  ExpectProblem(CheckInterface(scene), State::kFail, "names no interface of this node (there are: eth0)");
-  scene.env["NCCL_SOCKET_IFNAME"] = "lo";
-  ExpectProblem(CheckInterface(scene), State::kFail, "loopback");
-  scene.env.clear();
-  scene.here.ib.clear();
-  scene.here.interfaces[1].gbit = 1;
-  ExpectProblem(CheckInterface(scene), State::kWarn, "1 Gbit/s");
-  scene.here.routes.clear();
-  ExpectProblem(CheckInterface(scene), State::kFail, "no route");
-  scene.master_address = "";
-  scene.master_trouble = "Name or service not known";
-  ExpectProblem(CheckInterface(scene), State::kFail, "has no address here");
+  CheckInput input = HealthyNode();
+  input.nnodes = 2;
+  input.first = false;
+  input.master = "node0";
+  input.master_address = "10.0.0.1";
+  EXPECT_EQ(CheckInterface(input).state(), State::kOk) << CheckInterface(input).ToJson();
+  EXPECT_THAT(CheckInterface(input).note, HasSubstr("eth0, 25 Gbit/s, MTU 1500"));
+  input.here.interfaces[1].up = false;
+  ExpectProblem(CheckInterface(input), State::kFail, "is down");
+  input.here.interfaces[1].up = true;
+  input.env["NCCL_SOCKET_IFNAME"] = "ens5";
+  ExpectProblem(CheckInterface(input), State::kFail, "names no interface of this node (there are: eth0)");
+  input.env["NCCL_SOCKET_IFNAME"] = "lo";
+  ExpectProblem(CheckInterface(input), State::kFail, "loopback");
+  input.env.clear();
+  input.here.ib.clear();
+  input.here.interfaces[1].gbit = 1;
+  ExpectProblem(CheckInterface(input), State::kWarn, "1 Gbit/s");
+  input.here.routes.clear();
+  ExpectProblem(CheckInterface(input), State::kFail, "no route");
+  input.master_address = "";
+  input.master_trouble = "Name or service not known";
+  ExpectProblem(CheckInterface(input), State::kFail, "has no address here");
 }
 
 TEST(InterfaceCheck, GlooWantsWholeNames) {
-  Scene scene = HealthyScene();
+  CheckInput input = HealthyNode();
   for (const char* value : {"eth", "=eth0", "^docker0", "eth0,eth7"}) {
-    scene.env["GLOO_SOCKET_IFNAME"] = value;
-    ExpectProblem(CheckInterface(scene), State::kFail, "there is no interface");
+    input.env["GLOO_SOCKET_IFNAME"] = value;
+    ExpectProblem(CheckInterface(input), State::kFail, "there is no interface");
   }
-  scene.env["GLOO_SOCKET_IFNAME"] = "eth0";
-  scene.env["NCCL_SOCKET_IFNAME"] = "=eth0";
-  EXPECT_EQ(CheckInterface(scene).problems.size(), 0u) << CheckInterface(scene).ToJson();
+  input.env["GLOO_SOCKET_IFNAME"] = "eth0";
+  input.env["NCCL_SOCKET_IFNAME"] = "=eth0";
+  EXPECT_EQ(CheckInterface(input).problems.size(), 0u) << CheckInterface(input).ToJson();
 }
 
 TEST(Ports, ABusyMasterPortNamesItsOwner) {
   auto listener = Listen(0);
   ASSERT_TRUE(listener.ok());
-  Scene scene = HealthyScene();
-  scene.launcher_port = LocalPort(listener->get());
-  ExpectProblem(CheckPorts(scene), State::kFail, fmt::format("pid {}", getpid()));
+  CheckInput input = HealthyNode();
+  input.launcher_port = LocalPort(listener->get());
+  ExpectProblem(CheckPorts(input), State::kFail, fmt::format("pid {}", getpid()));
   listener->reset();
-  EXPECT_EQ(CheckPorts(scene).state(), State::kOk);
-  scene.first = false;
-  EXPECT_EQ(CheckPorts(scene).state(), State::kSkipped);
+  EXPECT_EQ(CheckPorts(input).state(), State::kOk);
+  input.first = false;
+  EXPECT_EQ(CheckPorts(input).state(), State::kSkipped);
 }
 
 TEST(Disks, AFolderThatIsNotThereYetIsTriedAboveAndNothingIsLeft) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
-  Scene scene = HealthyScene();
-  scene.log_dir = *dir / "a/b/c";
-  EXPECT_NE(CheckLogDir(scene).state(), State::kFail) << CheckLogDir(scene).ToJson();
+  CheckInput input = HealthyNode();
+  input.log_dir = *dir / "a/b/c";
+  EXPECT_NE(CheckLogDir(input).state(), State::kFail) << CheckLogDir(input).ToJson();
   EXPECT_THAT(*ListDir(dir->path()), ElementsAre());
   ASSERT_TRUE(WriteFileAtomic(*dir / "file", "x").ok());
-  scene.log_dir = *dir / "file";
-  ExpectProblem(CheckLogDir(scene), State::kFail, "is a file");
+  input.log_dir = *dir / "file";
+  ExpectProblem(CheckLogDir(input), State::kFail, "is a file");
 }
 
 TEST(Disks, ATemporaryFolderThatIsNamedMustBeThere) {
-  Scene scene = HealthyScene();
-  const auto said = [&] { return CheckTmp(scene).ToJson().dump(); };
+  CheckInput input = HealthyNode();
+  const auto said = [&] { return CheckTmp(input).ToJson().dump(); };
   EXPECT_THAT(said(), testing::Not(HasSubstr("is not there")));
-  scene.env["TMPDIR"] = "/nonexistent/scratch";
+  input.env["TMPDIR"] = "/nonexistent/scratch";
   EXPECT_THAT(said(), HasSubstr("TMPDIR=/nonexistent/scratch is not there"));
 }
 
 TEST(Disks, DataMustBeThereAndNotEmpty) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
-  Scene scene = HealthyScene();
-  EXPECT_EQ(CheckData(scene).state(), State::kSkipped);
-  scene.data = {*dir / "missing"};
-  ExpectProblem(CheckData(scene), State::kFail, "missing");
-  scene.data = {dir->path()};
-  ExpectProblem(CheckData(scene), State::kFail, "is empty");
+  CheckInput input = HealthyNode();
+  EXPECT_EQ(CheckData(input).state(), State::kSkipped);
+  input.data = {*dir / "missing"};
+  ExpectProblem(CheckData(input), State::kFail, "missing");
+  input.data = {dir->path()};
+  ExpectProblem(CheckData(input), State::kFail, "is empty");
   ASSERT_TRUE(WriteFileAtomic(*dir / "clip.mp4", "x").ok());
-  EXPECT_EQ(CheckData(scene).state(), State::kOk);
+  EXPECT_EQ(CheckData(input).state(), State::kOk);
 }
 
 TEST(Software, TheInterpreterIsAskedAndTellsItsVersion) {
@@ -282,9 +282,9 @@ TEST(Software, AFileCalledTorchIsNotPyTorch) {
   ASSERT_TRUE(dir.ok());
   ASSERT_TRUE(WriteFileAtomic(*dir / "torch.py", "x = 1\n").ok());
   InterpreterQuestion question("/usr/bin/python3", {"PATH=/usr/bin:/bin"}, dir->path());
-  Scene scene = HealthyScene();
-  scene.python = question.Answer(Now() + Millis(20000));
-  ExpectProblem(CheckTorch(scene), State::kFail, "torch.py, which is not PyTorch");
+  CheckInput input = HealthyNode();
+  input.python = question.Answer(Now() + Millis(20000));
+  ExpectProblem(CheckTorch(input), State::kFail, "torch.py, which is not PyTorch");
   // A script looks beside itself, not in the folder it is started from.
   InterpreterQuestion elsewhere("/usr/bin/python3", {"PATH=/usr/bin:/bin"}, dir->path(), "/nonexistent");
   EXPECT_NE(elsewhere.Answer(Now() + Millis(20000)).torch_path, *dir / "torch.py");
@@ -306,26 +306,26 @@ TEST(Software, TorchVersionFileIsReadWithoutImportingIt) {
 TEST(Software, AMissingTorchFailsOnlyAProgramThatImportsIt) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
-  Scene scene = HealthyScene();
-  scene.python.torch_path = scene.python.torch_version = "";
-  scene.program = *dir / "train.py";
-  ASSERT_TRUE(WriteFileAtomic(scene.program, "print(1)\nimport torchish, os\nfrom os import torch\n").ok());
-  EXPECT_EQ(CheckTorch(scene).state(), State::kWarn);
+  CheckInput input = HealthyNode();
+  input.python.torch_path = input.python.torch_version = "";
+  input.program = *dir / "train.py";
+  ASSERT_TRUE(WriteFileAtomic(input.program, "print(1)\nimport torchish, os\nfrom os import torch\n").ok());
+  EXPECT_EQ(CheckTorch(input).state(), State::kWarn);
   for (const char* text : {"def f():\n    import torch.nn\n", "import os, torch\n", "from torch import nn\n"}) {
-    ASSERT_TRUE(WriteFileAtomic(scene.program, text).ok());
-    ExpectProblem(CheckTorch(scene), State::kFail, "and the program imports it");
+    ASSERT_TRUE(WriteFileAtomic(input.program, text).ok());
+    ExpectProblem(CheckTorch(input), State::kFail, "and the program imports it");
   }
 }
 
 TEST(Deadline, ACheckThatHangsFailsAndHoldsUpNobody) {
   auto dir = TempDir::Create();
   ASSERT_TRUE(dir.ok());
-  auto scene = std::make_shared<Scene>(HealthyScene());
-  scene->data = {*dir / "pipe"};
-  ASSERT_EQ(mkfifo(scene->data[0].c_str(), 0600), 0);  // opening it waits for a writer that never comes
+  auto input = std::make_shared<CheckInput>(HealthyNode());
+  input->data = {*dir / "pipe"};
+  ASSERT_EQ(mkfifo(input->data[0].c_str(), 0600), 0);  // opening it waits for a writer that never comes
   Selection selection;
   selection.only = {"data", "shm"};
-  const auto results = RunChecks(scene, selection, Millis(100));
+  const auto results = RunChecks(input, selection, Millis(100));
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].outcome.state(), State::kOk);
   ExpectProblem(results[1].outcome, State::kFail, "no answer within");

@@ -1,4 +1,4 @@
-// Probes over loopback: what they reach, what they do not, and that strangers get nothing.
+// Probes over loopback: what they reach, what they do not, and that nobody without the secret gets an answer.
 #include "preflight/probe.h"
 
 #include <gmock/gmock.h>

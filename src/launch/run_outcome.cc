@@ -1,4 +1,4 @@
-#include "launch/outcome.h"
+#include "launch/run_outcome.h"
 
 #include <fmt/format.h>
 
@@ -30,8 +30,8 @@ const EndRow& RowOf(End end) {
   return kRows[1];
 }
 
-Outcome Outcome::StoppedBy(int signal, std::string why) {
-  Outcome outcome(End::kStopped, std::move(why));
+RunOutcome RunOutcome::StoppedBy(int signal, std::string why) {
+  RunOutcome outcome(End::kStopped, std::move(why));
   outcome.exit_code = ExitOfSignal(signal);
   return outcome;
 }

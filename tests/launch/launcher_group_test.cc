@@ -1,5 +1,5 @@
-// Whole gatherings in one process: node 0 and its guests are threads, the wires are loopback.
-#include "launch/gathering.h"
+// Whole groups in one process: node 0 and the others are threads, connected over loopback.
+#include "launch/launcher_group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,16 +14,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Member Node(int index, int count) {
-  Member member;
-  member.index = index;
-  member.count = count;
-  member.host = "host-" + std::to_string(index);
-  member.boot_id = "boot";
-  member.version = "1.0";
-  member.job = "preflight";
-  member.pid = 1000 + index;
-  return member;
+Participant Node(int index, int count) {
+  Participant participant;
+  participant.index = index;
+  participant.count = count;
+  participant.host = "host-" + std::to_string(index);
+  participant.boot_id = "boot";
+  participant.version = "1.0";
+  participant.job = "preflight";
+  participant.pid = 1000 + index;
+  return participant;
 }
 
 class GatheringTest : public ::testing::Test {
@@ -37,17 +37,17 @@ class GatheringTest : public ::testing::Test {
     listener_ = std::move(*listener);
   }
 
-  Result<std::unique_ptr<Gathering>> Come(const Member& self, GatheringOptions options) {
-    GatheringEvents events{[this](const std::string& text) {
-                             const std::lock_guard lock(mutex_);
-                             said_ += text + "\n";
-                           },
-                           [](const std::string&) {}};
-    return Gathering::Meet(std::move(options), self, self.index == 0 ? std::move(listener_) : UniqueFd(), events);
+  Result<std::unique_ptr<LauncherGroup>> Come(const Participant& self, LauncherGroupOptions options) {
+    LauncherGroupEvents events{[this](const std::string& text) {
+                                 const std::lock_guard lock(mutex_);
+                                 said_ += text + "\n";
+                               },
+                               [](const std::string&) {}};
+    return LauncherGroup::Form(std::move(options), self, self.index == 0 ? std::move(listener_) : UniqueFd(), events);
   }
-  Result<std::unique_ptr<Gathering>> Come(const Member& self) { return Come(self, options_); }
+  Result<std::unique_ptr<LauncherGroup>> Come(const Participant& self) { return Come(self, options_); }
 
-  GatheringOptions options_;
+  LauncherGroupOptions options_;
   UniqueFd listener_;
   std::mutex mutex_;
   std::string said_;
@@ -58,19 +58,18 @@ TEST_F(GatheringTest, EveryDocumentReachesNodeZeroAndItsAnswerEverybody) {
   std::vector<std::thread> nodes;
   for (int i = 0; i < 4; ++i) {
     nodes.emplace_back([&, i] {
-      auto gathering = Come(Node(i, 4));
-      ASSERT_TRUE(gathering.ok()) << gathering.status().ToString();
-      EXPECT_EQ((*gathering)->index(), i);
+      auto group = Come(Node(i, 4));
+      ASSERT_TRUE(group.ok()) << group.status().ToString();
+      EXPECT_EQ((*group)->index(), i);
       for (int round = 0; round < 3; ++round) {
-        auto answer = (*gathering)
-                          ->Round(
-                              Json{{"from", i}},
-                              [](const std::vector<Json>& all) {
-                                std::string text;
-                                for (const Json& one : all) text += std::to_string(one["from"].get<int>());
-                                return Json(text);
-                              },
-                              Millis(20000));
+        auto answer = (*group)->Round(
+            Json{{"from", i}},
+            [](const std::vector<Json>& all) {
+              std::string text;
+              for (const Json& one : all) text += std::to_string(one["from"].get<int>());
+              return Json(text);
+            },
+            Millis(20000));
         ASSERT_TRUE(answer.ok()) << answer.status().ToString();
         answers[static_cast<size_t>(i)] += answer->get<std::string>() + " ";
       }
@@ -82,9 +81,9 @@ TEST_F(GatheringTest, EveryDocumentReachesNodeZeroAndItsAnswerEverybody) {
 
 TEST_F(GatheringTest, AMemberWithoutARankIsGivenOne) {
   std::thread host([&] {
-    auto gathering = Come(Node(0, 2));
-    ASSERT_TRUE(gathering.ok());
-    EXPECT_EQ((*gathering)->members()[1].host, "host--1");
+    auto group = Come(Node(0, 2));
+    ASSERT_TRUE(group.ok());
+    EXPECT_EQ((*group)->participants()[1].host, "host--1");
   });
   auto guest = Come(Node(-1, 2));
   ASSERT_TRUE(guest.ok());
@@ -98,7 +97,7 @@ TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
   options_.hosts = {"alpha", "beta", "gamma"};
   Status guest;
   std::thread other([&] {
-    GatheringOptions patient = options_;
+    LauncherGroupOptions patient = options_;
     patient.join_timeout = Millis(20000);
     guest = Come(Node(2, 3), patient).status();
   });
@@ -114,16 +113,16 @@ TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
 TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOnce) {
   options_.token = "secret";
   std::thread host([&] {
-    auto gathering = Come(Node(0, 2));
-    EXPECT_TRUE(gathering.ok());
+    auto group = Come(Node(0, 2));
+    EXPECT_TRUE(group.ok());
   });
-  GatheringOptions wrong = options_;
+  LauncherGroupOptions wrong = options_;
   wrong.token = "guess";
   EXPECT_THAT(Come(Node(1, 2), wrong).status().message(), HasSubstr("token"));
-  Member job = Node(1, 2);
+  Participant job = Node(1, 2);
   job.job = "training";
   EXPECT_THAT(Come(job).status().message(), HasSubstr("another job"));
-  Member stranger = Node(7, 2);
+  Participant stranger = Node(7, 2);
   EXPECT_THAT(Come(stranger).status().message(), HasSubstr("does not exist"));
   auto guest = Come(Node(1, 2));
   EXPECT_TRUE(guest.ok()) << guest.status().ToString();
@@ -135,14 +134,14 @@ TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOn
 TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
   Status host_status, guest_status;
   std::thread host([&] {
-    auto gathering = Come(Node(0, 3));
-    ASSERT_TRUE(gathering.ok());
-    host_status = (*gathering)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(20000)).status();
+    auto group = Come(Node(0, 3));
+    ASSERT_TRUE(group.ok());
+    host_status = (*group)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(20000)).status();
   });
   std::thread guest([&] {
-    auto gathering = Come(Node(1, 3));
+    auto group = Come(Node(1, 3));
     // It may hear of the end with the same breath as of the beginning.
-    guest_status = gathering.ok() ? (*gathering)->Round(Json(), nullptr, Millis(20000)).status() : gathering.status();
+    guest_status = group.ok() ? (*group)->Round(Json(), nullptr, Millis(20000)).status() : group.status();
   });
   {
     auto leaver = Come(Node(2, 3));
@@ -159,9 +158,9 @@ TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
 TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
   Status host_status;
   std::thread host([&] {
-    auto gathering = Come(Node(0, 2));
-    ASSERT_TRUE(gathering.ok());
-    host_status = (*gathering)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(50)).status();
+    auto group = Come(Node(0, 2));
+    ASSERT_TRUE(group.ok());
+    host_status = (*group)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(50)).status();
   });
   auto silent = Come(Node(1, 2));
   ASSERT_TRUE(silent.ok());
@@ -173,26 +172,25 @@ TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
 
 TEST_F(GatheringTest, ClocksOfOneMachineAgreeWithinTheirOwnError) {
   std::thread guest([&] {
-    auto gathering = Come(Node(1, 2));
-    ASSERT_TRUE(gathering.ok());
-    (void)(*gathering)->Round(Json(), nullptr, Millis(20000));
+    auto group = Come(Node(1, 2));
+    ASSERT_TRUE(group.ok());
+    (void)(*group)->Round(Json(), nullptr, Millis(20000));
   });
-  auto gathering = Come(Node(0, 2));
-  ASSERT_TRUE(gathering.ok());
+  auto group = Come(Node(0, 2));
+  ASSERT_TRUE(group.ok());
   std::vector<ClockReading> clocks;
-  auto answer = (*gathering)
-                    ->Round(
-                        Json(),
-                        [&](const std::vector<Json>&) {
-                          clocks = (*gathering)->ReadClocks(8, Millis(10000));
-                          return Json();
-                        },
-                        Millis(20000));
+  auto answer = (*group)->Round(
+      Json(),
+      [&](const std::vector<Json>&) {
+        clocks = (*group)->ReadClocks(8, Millis(10000));
+        return Json();
+      },
+      Millis(20000));
   ASSERT_TRUE(answer.ok());
   ASSERT_EQ(clocks.size(), 2u);
   EXPECT_GT(clocks[1].error, 0);
   EXPECT_LE(std::abs(clocks[1].offset), clocks[1].error + 1e-4);
-  gathering->reset();
+  group->reset();
   guest.join();
 }
 

@@ -1,6 +1,6 @@
-// The door of a rendezvous: accepts connections, asks each for the token and its claims (docs/formats/rendezvous.md),
-// and hands over those that belong here; strangers are dropped after a while. Owned by a coordinator or a gathering;
-// lives on the loop's thread.
+// The server side of the rendezvous, on node 0: accepts connections, asks each for the token and its claims
+// (docs/formats/rendezvous.md), and hands over those that belong to the job; connections that do not answer are dropped
+// after a while. Owned by a coordinator or a launcher group; lives on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "launch/connection.h"
-#include "launch/member.h"
+#include "launch/participant.h"
 
 namespace lockstep::launch {
 
-class Reception {
+class RendezvousServer {
  public:
   struct Events {
-    std::function<Status(const Member&)> admit;
-    std::function<void(Member, std::unique_ptr<Connection>)> seated;  // set_events of the connection at once
-    // `member` is null where it did not prove that it knows the token.
-    std::function<void(const std::string& who, const Member* member, const Status& why)> refused;
+    std::function<Status(const Participant&)> admit;
+    std::function<void(Participant, std::unique_ptr<Connection>)> joined;  // set_events of the connection at once
+    // `participant` is null where it did not prove that it knows the token.
+    std::function<void(const std::string& who, const Participant* participant, const Status& why)> refused;
   };
 
-  Reception(Loop& loop, std::string token, std::string version, Events events);
-  ~Reception();
+  RendezvousServer(Loop& loop, std::string token, std::string version, Events events);
+  ~RendezvousServer();
 
   void Serve(UniqueFd listener);
   // Frees the port; who is being asked stays until asked.
@@ -44,7 +44,7 @@ class Reception {
   void Forget(uint64_t id);
   void OnHello(uint64_t id, const Json& json);
   Status OtherVersion(const std::string& peer, const std::string& version) const;
-  void Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member = nullptr);
+  void Refuse(uint64_t id, const std::string& who, const Status& why, const Participant* participant = nullptr);
 
   Loop& loop_;
   std::string token_, version_;

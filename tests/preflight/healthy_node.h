@@ -1,4 +1,4 @@
-// A healthy scene for tests to spoil: eight GPUs, eight InfiniBand ports, roomy limits. Header only.
+// A healthy input for tests to spoil: eight GPUs, eight InfiniBand ports, roomy limits. Header only.
 #pragma once
 
 #include <fmt/format.h>
@@ -39,10 +39,10 @@ inline hardware::IbPort HealthyPort(int index) {
   return port;
 }
 
-inline Scene HealthyScene(int gpus = 8) {
-  Scene scene;
-  scene.nproc = gpus;
-  hardware::Hardware& here = scene.here;
+inline CheckInput HealthyNode(int gpus = 8) {
+  CheckInput input;
+  input.nproc = gpus;
+  hardware::Hardware& here = input.here;
   here.host = "gpu-1";
   here.driver = here.driver_library = "550.90.07";
   here.cuda = "12.4";
@@ -51,7 +51,7 @@ inline Scene HealthyScene(int gpus = 8) {
     here.gpus.push_back(HealthyGpu(i));
     here.ib.push_back(HealthyPort(i));
   }
-  scene.visible = here.gpus;
+  input.visible = here.gpus;
   hardware::Interface loopback;
   loopback.name = "lo";
   loopback.loopback = loopback.up = true;
@@ -73,9 +73,9 @@ inline Scene HealthyScene(int gpus = 8) {
   shm.total = shm.free = 64ull << 30;
   here.filesystems = {shm};
   here.clock_synchronised = true;
-  scene.python = {"/venv/bin/python", "", "3.11.2", "/venv/lib/torch/__init__.py", "2.5.1", "12.4"};
+  input.python = {"/venv/bin/python", "", "3.11.2", "/venv/lib/torch/__init__.py", "2.5.1", "12.4"};
   here.nccl = hardware::Library{"/venv/lib/libnccl.so.2", "2.21.5", "rpath of libtorch_cuda.so", "12.4"};
-  return scene;
+  return input;
 }
 
 }  // namespace lockstep::preflight

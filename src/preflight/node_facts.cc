@@ -1,4 +1,4 @@
-#include "preflight/facts.h"
+#include "preflight/node_facts.h"
 
 #include "base/json.h"
 
@@ -74,7 +74,7 @@ std::vector<int> Ints(const Json& json, const char* key) {
 
 }  // namespace
 
-Json Facts::ToJson(bool entries) const {
+Json NodeFacts::ToJson(bool entries) const {
   Json list = Json::array();
   for (const CheckResult& check : checks) {
     Json entry = check.outcome.ToJson();
@@ -103,13 +103,13 @@ Json Facts::ToJson(bool entries) const {
             {"range_ports", net.probe.range_ports}}}};
 }
 
-Facts Facts::FromJson(const Json& json) {
-  Facts facts;
+NodeFacts NodeFacts::FromJson(const Json& json) {
+  NodeFacts facts;
   if (!json.is_object()) return facts;
   facts.host = GetString(json, "host");
   facts.boot_id = GetString(json, "boot_id");
   for (const Json& check : List(json, "checks")) {
-    if (check.is_object()) facts.checks.push_back({GetString(check, "id"), Outcome::FromJson(check)});
+    if (check.is_object()) facts.checks.push_back({GetString(check, "id"), CheckOutcome::FromJson(check)});
   }
   for (const Json& gpu : List(json, "gpus")) facts.gpus.emplace_back(GetString(gpu, "uuid"), GetString(gpu, "model"));
   facts.fabric = GetString(json, "fabric");

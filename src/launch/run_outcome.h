@@ -73,13 +73,13 @@ struct EndRow {
 };
 const EndRow& RowOf(End end);
 
-struct Outcome {
-  Outcome() = default;
+struct RunOutcome {
+  RunOutcome() = default;
   // With the exit code of such an end.
-  explicit Outcome(End how, std::string why = "", std::string what_to_do = "")
+  explicit RunOutcome(End how, std::string why = "", std::string what_to_do = "")
       : end(how), exit_code(RowOf(how).exit_code), reason(std::move(why)), hint(std::move(what_to_do)) {}
   // A stop that was asked for.
-  static Outcome StoppedBy(int signal, std::string why);
+  static RunOutcome StoppedBy(int signal, std::string why);
 
   End end = End::kSucceeded;
   int exit_code = 0;

@@ -1,4 +1,4 @@
-#include "preflight/meeting.h"
+#include "preflight/all_nodes.h"
 
 #include <fmt/format.h>
 #include <net/if.h>
@@ -14,34 +14,35 @@
 
 #include "base/json.h"
 #include "base/sockets.h"
-#include "launch/seat.h"
+#include "launch/admission.h"
 #include "preflight/compare.h"
 #include "preflight/interfaces.h"
 
 namespace lockstep::preflight {
 namespace {
 
-using launch::Gathering;
-using launch::Member;
+using launch::LauncherGroup;
+using launch::Participant;
 
 constexpr Millis kRound{20000};  // for the slowest node
 constexpr Millis kReach{2000};   // one lost first packet of a connection is sent again after a second
 constexpr Millis kNames{2500};
 constexpr Millis kStandardStream{40}, kFullStream{250};
 constexpr int kEverybody = 64;        // nodes that all try each other
-constexpr int kStandardMatches = 15;  // rounds of rates: everybody with everybody up to 16 nodes
+constexpr int kStandardMatches = 15;  // rounds of rates: all pairs up to 16 nodes
 constexpr int kClockSamples = 16;
 constexpr size_t kAgain = 8;  // slow pairs that are measured a second time
 
 // ---- who is a node ------------------------------------------------------------------------------------------------
 
-// Seats of the members that speak for a node: all of them, or on process level the first of each host.
-std::vector<int> Speakers(const std::vector<Member>& members) {
+// Slots of the participants that speak for a node: all of them, or on process level the first of each host.
+std::vector<int> Speakers(const std::vector<Participant>& participants) {
   std::vector<int> speakers;
   std::set<std::pair<std::string, std::string>> hosts;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Member& member = members[i];
-    if (member.level == place::Level::kProcess && !hosts.insert({member.boot_id, member.host}).second) continue;
+  for (size_t i = 0; i < participants.size(); ++i) {
+    const Participant& participant = participants[i];
+    if (participant.level == place::Level::kProcess && !hosts.insert({participant.boot_id, participant.host}).second)
+      continue;
     speakers.push_back(static_cast<int>(i));
   }
   return speakers;
@@ -63,11 +64,11 @@ std::string SourceTowards(const std::string& peer) {
 }
 
 // The interface the user chose for collectives, when it means one here.
-const hardware::Interface* Chosen(const Scene& scene) {
+const hardware::Interface* Chosen(const CheckInput& input) {
   for (const char* variable : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
-    auto value = scene.env.find(variable);
-    if (value == scene.env.end() || value->second.empty()) continue;
-    for (const hardware::Interface* interface : NamedInterfaces(scene.here, value->second)) {
+    auto value = input.env.find(variable);
+    if (value == input.env.end() || value->second.empty()) continue;
+    for (const hardware::Interface* interface : NamedInterfaces(input.here, value->second)) {
       if (interface->up && !interface->loopback && !AddressOf(*interface).empty()) return interface;
     }
   }
@@ -83,29 +84,29 @@ int LiveMtu(const std::string& name) {
   return ioctl(fd.get(), SIOCGIFMTU, &request) == 0 ? request.ifr_mtu : 0;
 }
 
-void Describe(const Scene& scene, const std::string& towards, Network* net) {
-  const hardware::Interface* interface = Chosen(scene);
+void Describe(const CheckInput& input, const std::string& towards, Network* net) {
+  const hardware::Interface* interface = Chosen(input);
   net->address = interface != nullptr ? AddressOf(*interface) : SourceTowards(towards);
-  if (interface == nullptr) interface = InterfaceWith(scene.here, net->address);
+  if (interface == nullptr) interface = InterfaceWith(input.here, net->address);
   if (interface != nullptr) {
     net->interface = interface->name;
     net->mtu = interface->loopback ? 0 : LiveMtu(interface->name);
     net->gbit = interface->loopback ? 0 : interface->gbit.value_or(0);
   }
-  for (const hardware::Interface& one : scene.here.interfaces) {
+  for (const hardware::Interface& one : input.here.interfaces) {
     for (const std::string& text : one.addresses) {
       if (!one.loopback && !text.starts_with("fe80")) net->addresses.push_back(text.substr(0, text.find('/')));
     }
   }
 }
 
-std::vector<std::pair<int, int>> Ranges(const Scene& scene) {
+std::vector<std::pair<int, int>> Ranges(const CheckInput& input) {
   // On process level the workers' port is given; otherwise the bottom, the middle and the top of the range.
-  if (scene.worker_port > 0) {
-    if (!scene.first) return {};
-    return {{scene.worker_port, scene.worker_port}};
+  if (input.worker_port > 0) {
+    if (!input.first) return {};
+    return {{input.worker_port, input.worker_port}};
   }
-  const auto [first, last] = scene.port_range.value_or(std::pair{20000, 32767});
+  const auto [first, last] = input.port_range.value_or(std::pair{20000, 32767});
   const int third = std::max(1, (last - first + 1) / 3);
   std::vector<std::pair<int, int>> ranges;
   for (int begin = first; begin <= last && ranges.size() < 3; begin += third) {
@@ -116,7 +117,7 @@ std::vector<std::pair<int, int>> Ranges(const Scene& scene) {
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
-Lookup Judge(int node, const Facts& peer, const Result<std::vector<Address>>& found) {
+Lookup Judge(int node, const NodeFacts& peer, const Result<std::vector<Address>>& found) {
   if (!found.ok() || found->empty()) {
     return {node, State::kWarn, fmt::format("'{}' does not resolve", peer.host)};
   }
@@ -136,7 +137,7 @@ Lookup Judge(int node, const Facts& peer, const Result<std::vector<Address>>& fo
 // Names of all peers at once, on threads that are left behind when the name server hangs.
 class NameQuestions {
  public:
-  NameQuestions(const std::vector<Facts>& nodes, std::vector<int> peers) : peers_(std::move(peers)) {
+  NameQuestions(const std::vector<NodeFacts>& nodes, std::vector<int> peers) : peers_(std::move(peers)) {
     shared_->answers.resize(peers_.size());
     shared_->hosts.reserve(peers_.size());
     for (int peer : peers_) shared_->hosts.push_back(nodes[static_cast<size_t>(peer)]);
@@ -174,7 +175,7 @@ class NameQuestions {
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
-    std::vector<Facts> hosts;
+    std::vector<NodeFacts> hosts;
     std::vector<std::optional<Lookup>> answers;
     size_t next = 0, done = 0;
   };
@@ -202,7 +203,7 @@ std::vector<PairRate> RatesFromJson(const Json& json) {
   return rates;
 }
 
-Target TargetOf(int node, const Facts& facts) {
+Target TargetOf(int node, const NodeFacts& facts) {
   Target target = facts.net.probe;
   target.node = node;
   target.address = facts.net.address;
@@ -217,9 +218,9 @@ std::vector<size_t> Rounds(size_t all, bool full) {
   return rounds;
 }
 
-// What everybody has to know about the others to try the network: no checks, no environment.
-Json Card(const Facts& facts) {
-  Facts card;
+// What each node has to know of the others to try the network: no checks, no environment.
+Json Card(const NodeFacts& facts) {
+  NodeFacts card;
   card.host = facts.host;
   card.net = facts.net;
   return card.ToJson();
@@ -227,54 +228,54 @@ Json Card(const Facts& facts) {
 
 // ---- node 0 -------------------------------------------------------------------------------------------------------
 
-class Judge0 {
+class NodeZero {
  public:
-  Judge0(const Options& options, Gathering& gathering) : options_(options), gathering_(gathering) {}
+  NodeZero(const Options& options, LauncherGroup& group) : options_(options), group_(group) {}
 
-  // Round 1: facts in, addresses of everybody out.
-  Json Introduce(const std::vector<Json>& documents, const Scene& scene) {
-    speakers_ = Speakers(gathering_.members());
-    const std::vector<std::string> addresses = gathering_.addresses();
-    Json cards = Json::array(), seats = Json::array();
-    for (int seat : speakers_) {
-      Facts facts = Facts::FromJson(documents[static_cast<size_t>(seat)]);
-      // Where a member does not know its own address, its connection does.
-      if (facts.net.address.empty() && seat != 0) facts.net.address = addresses[static_cast<size_t>(seat)];
+  // Round 1: facts in, addresses of all out.
+  Json Introduce(const std::vector<Json>& documents, const CheckInput& input) {
+    speakers_ = Speakers(group_.participants());
+    const std::vector<std::string> addresses = group_.addresses();
+    Json cards = Json::array(), slots = Json::array();
+    for (int slot : speakers_) {
+      NodeFacts facts = NodeFacts::FromJson(documents[static_cast<size_t>(slot)]);
+      // Where a participant does not know its own address, its connection does.
+      if (facts.net.address.empty() && slot != 0) facts.net.address = addresses[static_cast<size_t>(slot)];
       report_.nodes.push_back(std::move(facts));
-      seats.push_back(seat);
+      slots.push_back(slot);
     }
-    if (Chosen(scene) == nullptr && report_.nodes.size() > 1) {
+    if (Chosen(input) == nullptr && report_.nodes.size() > 1) {
       // Node 0 is where the others come to; which of its addresses that is, they decide.
       Network& net = report_.nodes[0].net;
       net.addresses.clear();
-      Describe(scene, report_.nodes[1].net.address, &net);
+      Describe(input, report_.nodes[1].net.address, &net);
     }
-    for (const Facts& facts : report_.nodes) cards.push_back(Card(facts));
+    for (const NodeFacts& facts : report_.nodes) cards.push_back(Card(facts));
     if (options_.selection.Has("clock-skew")) {
-      const auto readings = gathering_.ReadClocks(kClockSamples, kReach);
-      for (int seat : speakers_) report_.clocks.push_back(readings[static_cast<size_t>(seat)]);
+      const auto readings = group_.ReadClocks(kClockSamples, kReach);
+      for (int slot : speakers_) report_.clocks.push_back(readings[static_cast<size_t>(slot)]);
     }
     // Node 0's flags decide how many rounds follow, so that all stay in step whatever theirs say.
     std::vector<size_t> rounds;
     if (options_.selection.Has("rate")) {
       rounds = Rounds(Tournament(static_cast<int>(report_.nodes.size())).size(), options_.full);
     }
-    return {{"seats", seats},
+    return {{"seats", slots},
             {"cards", cards},
             {"explain", DifferingTrees(report_.nodes)},
             {"rounds", rounds},
             {"stream_ms", (options_.full ? kFullStream : kStandardStream).count()}};
   }
 
-  // Round 2: what everybody found of everybody.
+  // Round 2: what each node found of the others.
   Json TakeFindings(const std::vector<Json>& documents) {
-    for (int seat : speakers_) report_.findings.push_back(Findings::FromJson(documents[static_cast<size_t>(seat)]));
+    for (int slot : speakers_) report_.findings.push_back(Findings::FromJson(documents[static_cast<size_t>(slot)]));
     return Json::object();
   }
 
   Json TakeRates(const std::vector<Json>& documents) {
-    for (int seat : speakers_) {
-      for (PairRate& rate : RatesFromJson(documents[static_cast<size_t>(seat)])) {
+    for (int slot : speakers_) {
+      for (PairRate& rate : RatesFromJson(documents[static_cast<size_t>(slot)])) {
         const auto count = static_cast<int>(report_.nodes.size());
         if (rate.from < 0 || rate.from >= count || rate.to < 0 || rate.to >= count) continue;
         auto known = std::find_if(report_.rates.begin(), report_.rates.end(),
@@ -290,7 +291,7 @@ class Judge0 {
     return Json::object();
   }
 
-  // Slow pairs meet once more, as many at a time as have no node in common.
+  // Slow pairs are measured once more, as many at a time as have no node in common.
   Json Again() const {
     std::vector<std::vector<std::pair<int, int>>> rounds;
     std::set<std::pair<int, int>> planned;
@@ -326,7 +327,7 @@ class Judge0 {
       if (options_.selection.Has(result.id)) report_.all.push_back(std::move(result));
     }
     // What is told to all is what is worth reading: no secrets of probes, no listings, no environment.
-    for (Facts& node : report_.nodes) {
+    for (NodeFacts& node : report_.nodes) {
       node.env.clear();
       node.net.probe = {};
       for (auto& [name, tree] : node.trees) tree.entries.clear();
@@ -334,10 +335,10 @@ class Judge0 {
     for (Findings& one : report_.findings) one.trees.clear();
     if (count <= kEverybody) return report_.ToJson();
     // Of many nodes the others hear what is wrong; the whole stays with node 0.
-    Report told = report_;
+    PreflightReport told = report_;
     told.findings.clear();
     told.rates.clear();
-    for (Facts& node : told.nodes) {
+    for (NodeFacts& node : told.nodes) {
       std::erase_if(node.checks, [](const CheckResult& check) { return check.outcome.state() < State::kWarn; });
       node.software.clear();
       node.trees.clear();
@@ -345,18 +346,18 @@ class Judge0 {
     return told.ToJson();
   }
 
-  const Report& report() const { return report_; }
+  const PreflightReport& report() const { return report_; }
 
  private:
   const Options& options_;
-  Gathering& gathering_;
+  LauncherGroup& group_;
   std::vector<int> speakers_;
-  Report report_;
+  PreflightReport report_;
 };
 
-// ---- everybody ----------------------------------------------------------------------------------------------------
+// ---- all nodes ----------------------------------------------------------------------------------------------------
 
-Findings TryNetwork(const Options& options, const std::vector<Facts>& nodes, int self, const Facts& mine,
+Findings TryNetwork(const Options& options, const std::vector<NodeFacts>& nodes, int self, const NodeFacts& mine,
                     const std::vector<std::string>& explain) {
   Findings findings;
   const Selection& selection = options.selection;
@@ -382,8 +383,8 @@ Findings TryNetwork(const Options& options, const std::vector<Facts>& nodes, int
 }
 
 // The match of this node in one round; only the lower of the two measures, for both directions.
-std::vector<PairRate> Play(const std::vector<std::pair<int, int>>& matches, int self, const std::vector<Facts>& nodes,
-                           const Findings& findings, Millis time) {
+std::vector<PairRate> Play(const std::vector<std::pair<int, int>>& matches, int self,
+                           const std::vector<NodeFacts>& nodes, const Findings& findings, Millis time) {
   for (const auto& [low, high] : matches) {
     if (low != self) continue;
     const int other = high;
@@ -416,9 +417,9 @@ std::vector<int> Contacts(int node, int count, bool full) {
   return {peers.begin(), peers.end()};
 }
 
-Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene& scene, Facts mine,
-            const launch::GatheringEvents& events) {
-  Report report;
+PreflightReport CheckAllNodes(const launch::LaunchPlan& plan, const Options& options, const CheckInput& input,
+                              NodeFacts mine, const launch::LauncherGroupEvents& events) {
+  PreflightReport report;
   const auto alone = [&](const Status& why) {
     report.rendezvous = why.WithCode(why.code() == Code::kTimeout ? Code::kRendezvous : why.code());
     report.nodes = {mine};
@@ -426,43 +427,43 @@ Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene&
     return report;
   };
 
-  Member self = launch::DescribeMember(plan);
+  Participant self = launch::DescribeParticipant(plan);
   // A preflight and a job on one port must not take each other for their own.
   self.job = self.job.empty() ? "preflight" : "preflight of " + self.job;
   UniqueFd listener;
-  launch::FindSeatByAddress(plan, &self, &listener);
+  launch::ClaimNodeZeroByAddress(plan, &self, &listener);
   if (self.index == 0 && !listener) {
     auto held = launch::ListenForLaunchers(plan, /*loopback_only=*/false);
     if (!held.ok()) return alone(held.status());
     listener = std::move(*held);
   }
-  auto probe = Probe::Open(Ranges(scene));
+  auto probe = Probe::Open(Ranges(input));
   if (!probe.ok()) return alone(probe.status());
   mine.net.probe.secret = (*probe)->secret();
   mine.net.probe.port = (*probe)->port();
   mine.net.probe.udp_port = (*probe)->udp_port();
   mine.net.probe.range_ports = (*probe)->range_ports();
-  Describe(scene, launch::LauncherHost(plan), &mine.net);
+  Describe(input, launch::LauncherHost(plan), &mine.net);
 
-  launch::GatheringOptions meeting;
+  launch::LauncherGroupOptions meeting;
   meeting.host = launch::LauncherHost(plan);
   meeting.port = launch::LauncherPort(plan);
   meeting.token = plan.token;
   meeting.hosts = plan.placement.hosts;
   meeting.join_timeout = options.timeout;
-  auto met = Gathering::Meet(meeting, self, std::move(listener), events);
+  auto met = LauncherGroup::Form(meeting, self, std::move(listener), events);
   if (!met.ok()) return alone(met.status());
-  Gathering& gathering = **met;
+  LauncherGroup& group = **met;
 
-  Judge0 judge(options, gathering);
+  NodeZero judge(options, group);
   auto book =
-      gathering.Round(mine.ToJson(), [&](const std::vector<Json>& all) { return judge.Introduce(all, scene); }, kRound);
+      group.Round(mine.ToJson(), [&](const std::vector<Json>& all) { return judge.Introduce(all, input); }, kRound);
   if (!book.ok()) return alone(book.status());
-  std::vector<Facts> nodes;
-  int node = -1;  // which node this member speaks for; -1: another does
+  std::vector<NodeFacts> nodes;
+  int node = -1;  // which node this participant speaks for; -1: another does
   for (size_t i = 0; i < (*book)["cards"].size(); ++i) {
-    nodes.push_back(Facts::FromJson((*book)["cards"][i]));
-    if ((*book)["seats"][i] == gathering.index()) node = static_cast<int>(i);
+    nodes.push_back(NodeFacts::FromJson((*book)["cards"][i]));
+    if ((*book)["seats"][i] == group.index()) node = static_cast<int>(i);
   }
   std::vector<std::string> explain;
   for (const Json& name : (*book)["explain"]) explain.push_back(name.get<std::string>());
@@ -474,7 +475,7 @@ Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene&
   Findings findings;
   if (node >= 0) findings = TryNetwork(options, nodes, node, mine, explain);
   auto taken =
-      gathering.Round(findings.ToJson(), [&](const std::vector<Json>& all) { return judge.TakeFindings(all); }, kRound);
+      group.Round(findings.ToJson(), [&](const std::vector<Json>& all) { return judge.TakeFindings(all); }, kRound);
   if (!taken.ok()) return alone(taken.status());
 
   const auto tournament = Tournament(static_cast<int>(nodes.size()));
@@ -483,24 +484,24 @@ Report Meet(const launch::LaunchPlan& plan, const Options& options, const Scene&
     std::vector<PairRate> rates;
     if (node >= 0) rates = Play(tournament.at(round.get<size_t>()), node, nodes, findings, time);
     auto played =
-        gathering.Round(ToJson(rates), [&](const std::vector<Json>& all) { return judge.TakeRates(all); }, kRound);
+        group.Round(ToJson(rates), [&](const std::vector<Json>& all) { return judge.TakeRates(all); }, kRound);
     if (!played.ok()) return alone(played.status());
   }
   if (!(*book)["rounds"].empty()) {
-    auto again = gathering.Round(Json::object(), [&](const std::vector<Json>&) { return judge.Again(); }, kRound);
+    auto again = group.Round(Json::object(), [&](const std::vector<Json>&) { return judge.Again(); }, kRound);
     if (!again.ok()) return alone(again.status());
     for (const Json& round : *again) {
       std::vector<PairRate> rates;
       if (node >= 0) rates = Play(round.get<std::vector<std::pair<int, int>>>(), node, nodes, findings, 2 * time);
       auto played =
-          gathering.Round(ToJson(rates), [&](const std::vector<Json>& all) { return judge.TakeRates(all); }, kRound);
+          group.Round(ToJson(rates), [&](const std::vector<Json>& all) { return judge.TakeRates(all); }, kRound);
       if (!played.ok()) return alone(played.status());
     }
   }
 
-  auto verdict = gathering.Round(Json::object(), [&](const std::vector<Json>&) { return judge.Conclude(); }, kRound);
+  auto verdict = group.Round(Json::object(), [&](const std::vector<Json>&) { return judge.Conclude(); }, kRound);
   if (!verdict.ok()) return alone(verdict.status());
-  report = gathering.index() == 0 ? judge.report() : Report::FromJson(*verdict);
+  report = group.index() == 0 ? judge.report() : PreflightReport::FromJson(*verdict);
   report.index = node >= 0 ? node : 0;
   return report;
 }

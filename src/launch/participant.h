@@ -1,5 +1,5 @@
-// A launcher as the others see it: what it claims when it joins the rendezvous. On node level one member is one node;
-// on process level one member is one rank. A plain value; messages.h has its JSON form.
+// A launcher as the others see it: what it claims when it joins the rendezvous. On node level one participant is one
+// node; on process level one participant is one rank. A plain value; messages.h has its JSON form.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::launch {
 
-struct Member {
+struct Participant {
   int index = -1;  // node rank or rank; -1: the coordinator assigns one
   int count = 1;   // nodes or ranks in the job
   place::Level level = place::Level::kNode;
@@ -32,21 +32,22 @@ struct Member {
   // "node 1 (pid 4711 on gpu-7)", "rank 3 (pid 4711 on gpu-7)".
   std::string Who() const;
   // "node 1" or "rank 3".
-  std::string Seat() const;
+  std::string Name() const;
 
-  static constexpr int kMostMembers = 1 << 20;
+  static constexpr int kMostParticipants = 1 << 20;
   static constexpr int kMostProcs = 4096;
-  LOCKSTEP_FIELDS(visit("index", self.index, Range{-1, kMostMembers}),
-                  visit("count", self.count, Range{1, kMostMembers}), visit("level", self.level),
-                  visit("nproc", self.nproc, Range{1, kMostProcs}), visit("world", self.world, Range{-1, kMostMembers}),
+  LOCKSTEP_FIELDS(visit("index", self.index, Range{-1, kMostParticipants}),
+                  visit("count", self.count, Range{1, kMostParticipants}), visit("level", self.level),
+                  visit("nproc", self.nproc, Range{1, kMostProcs}),
+                  visit("world", self.world, Range{-1, kMostParticipants}),
                   visit("local_rank", self.local_rank, Range{-1, kMostProcs}),
                   visit("local_world", self.local_world, Range{-1, kMostProcs}),
-                  visit("node_rank", self.node_rank, Range{-1, kMostMembers}), visit("job", self.job),
+                  visit("node_rank", self.node_rank, Range{-1, kMostParticipants}), visit("job", self.job),
                   visit("host", self.host), visit("boot_id", self.boot_id), visit("version", self.version),
                   visit("pid", self.pid), visit("has_token", self.has_token), visit("command", self.command))
 };
 
 // "node" or "rank".
-const char* SeatWord(place::Level level);
+const char* ParticipantWord(place::Level level);
 
 }  // namespace lockstep::launch

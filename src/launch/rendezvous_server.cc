@@ -1,4 +1,4 @@
-#include "launch/reception.h"
+#include "launch/rendezvous_server.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -15,42 +15,42 @@ constexpr Millis kGoodbye{2000};     // for a refusal to reach its reader
 
 }  // namespace
 
-Reception::Reception(Loop& loop, std::string token, std::string version, Events events)
+RendezvousServer::RendezvousServer(Loop& loop, std::string token, std::string version, Events events)
     : loop_(loop), token_(std::move(token)), version_(std::move(version)), events_(std::move(events)) {}
 
-Reception::~Reception() {
+RendezvousServer::~RendezvousServer() {
   *alive_ = false;
   StopListening();
 }
 
-void Reception::Serve(UniqueFd listener) {
+void RendezvousServer::Serve(UniqueFd listener) {
   listener_ = std::move(listener);
   loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
 }
 
-void Reception::StopListening() {
+void RendezvousServer::StopListening() {
   if (!listener_) return;
   loop_.Unwatch(listener_.get());
   listener_.reset();
 }
 
-void Reception::Expire() {
+void RendezvousServer::Expire() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     it = Now() - it->second.since > kHandshake ? pending_.erase(it) : std::next(it);
   }
 }
 
-void Reception::Forget(uint64_t id) {
+void RendezvousServer::Forget(uint64_t id) {
   loop_.Post([this, id, alive = alive_] {
     if (*alive) pending_.erase(id);
   });
 }
 
-void Reception::Accept() {
+void RendezvousServer::Accept() {
   for (int i = 0; i < 256; ++i) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
-    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());  // the oldest stranger makes room
+    if (pending_.size() >= kMaxPending) pending_.erase(pending_.begin());  // the oldest is dropped
     const uint64_t id = next_pending_++;
     Pending pending;
     pending.nonce = MakeNonce();
@@ -63,13 +63,13 @@ void Reception::Accept() {
   }
 }
 
-Status Reception::OtherVersion(const std::string& peer, const std::string& version) const {
+Status RendezvousServer::OtherVersion(const std::string& peer, const std::string& version) const {
   return Status(Code::kRendezvous,
                 fmt::format("different versions: {} runs lockstep {}, this node runs {}", peer, version, version_),
                 "install the same lockstep on every node");
 }
 
-void Reception::OnHello(uint64_t id, const Json& json) {
+void RendezvousServer::OnHello(uint64_t id, const Json& json) {
   auto it = pending_.find(id);
   if (it == pending_.end()) return;
   const std::string peer = it->second.connection->peer();
@@ -86,25 +86,25 @@ void Reception::OnHello(uint64_t id, const Json& json) {
                          "give every node the same token (--token-file or LOCKSTEP_TOKEN)"));
   }
   const Json claims = Json::parse(hello->claims, nullptr, false);
-  const Result<Member> member = Parse<Member>(claims, "a launcher at " + peer);
-  if (!member.ok()) {
+  const Result<Participant> participant = Parse<Participant>(claims, "a launcher at " + peer);
+  if (!participant.ok()) {
     // Another version may claim other things: then that is what to say.
     const std::string version = GetString(claims, "version");
     return Refuse(id, "a launcher at " + peer,
-                  version.empty() || version == version_ ? member.status() : OtherVersion(peer, version));
+                  version.empty() || version == version_ ? participant.status() : OtherVersion(peer, version));
   }
-  const Status admitted = events_.admit(*member);
-  if (!admitted.ok()) return Refuse(id, member->Who() + " at " + peer, admitted, &*member);
+  const Status admitted = events_.admit(*participant);
+  if (!admitted.ok()) return Refuse(id, participant->Who() + " at " + peer, admitted, &*participant);
   it->second.connection->Send(ToJson(message::Welcome{Proof(token_, {"server", hello->nonce, it->second.nonce})}));
   it->second.connection->set_limit(kFrameLimit);
   auto node = pending_.extract(id);
-  events_.seated(*member, std::move(node.mapped().connection));
+  events_.joined(*participant, std::move(node.mapped().connection));
 }
 
-void Reception::Refuse(uint64_t id, const std::string& who, const Status& why, const Member* member) {
+void RendezvousServer::Refuse(uint64_t id, const std::string& who, const Status& why, const Participant* participant) {
   auto it = pending_.find(id);
   if (it == pending_.end()) return;
-  events_.refused(who, member, why);
+  events_.refused(who, participant, why);
   it->second.connection->Send(ToJson(message::Refuse{why.message(), why.hint()}));
   it->second.connection->CloseAfterFlush(kGoodbye);
 }

@@ -1,6 +1,7 @@
-// The other end of the rendezvous: how the launcher of a node that is not node 0 finds the coordinator. It resolves the
-// name (again and again: DNS may come late), connects (again and again: node 0 may start later), proves that it knows
-// the token, and then carries messages. Lives on the loop's thread; only the name lookup runs on a thread of its own.
+// The client side of the rendezvous: how the launcher of a node that is not node 0 finds the coordinator. It resolves
+// the name (again and again: DNS may come late), connects (again and again: node 0 may start later), proves that it
+// knows the token, and then carries messages. Lives on the loop's thread; only the name lookup runs on a thread of its
+// own.
 #pragma once
 
 #include <functional>
@@ -12,11 +13,11 @@
 #include "base/loop.h"
 #include "base/sockets.h"
 #include "launch/connection.h"
-#include "launch/member.h"
+#include "launch/participant.h"
 
 namespace lockstep::launch {
 
-struct LinkOptions {
+struct RendezvousClientOptions {
   std::string host;
   int port = 0;
   std::string token;
@@ -25,7 +26,7 @@ struct LinkOptions {
   Millis suspect_after{5000};
 };
 
-class Link {
+class RendezvousClient {
  public:
   struct Events {
     std::function<void(Json)> message;
@@ -35,8 +36,8 @@ class Link {
     std::function<void(const std::string&)> status;
   };
 
-  Link(Loop& loop, LinkOptions options, Member self, Events events);
-  ~Link();
+  RendezvousClient(Loop& loop, RendezvousClientOptions options, Participant self, Events events);
+  ~RendezvousClient();
 
   void Start();
   void Send(const Json& message);
@@ -58,8 +59,8 @@ class Link {
   void Tick();
 
   Loop& loop_;
-  LinkOptions options_;
-  Member self_;
+  RendezvousClientOptions options_;
+  Participant self_;
   Events events_;
   TimePoint start_ = Now();
   TimePoint last_tick_ = Now();

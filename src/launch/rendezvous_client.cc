@@ -1,4 +1,4 @@
-#include "launch/link.h"
+#include "launch/rendezvous_client.h"
 
 #include <fmt/format.h>
 
@@ -14,10 +14,10 @@ constexpr Millis kTick{1000};
 
 }  // namespace
 
-Link::Link(Loop& loop, LinkOptions options, Member self, Events events)
+RendezvousClient::RendezvousClient(Loop& loop, RendezvousClientOptions options, Participant self, Events events)
     : loop_(loop), options_(std::move(options)), self_(std::move(self)), events_(std::move(events)) {}
 
-Link::~Link() {
+RendezvousClient::~RendezvousClient() {
   *alive_ = false;
   if (connecting_) loop_.Unwatch(connecting_.get());
   for (Loop::TimerId id : {connect_timer_, retry_timer_, tick_timer_}) {
@@ -26,13 +26,13 @@ Link::~Link() {
   if (lookup_.joinable()) lookup_.join();
 }
 
-void Link::Start() {
+void RendezvousClient::Start() {
   start_ = last_tick_ = Now();
   Tick();
   Attempt();
 }
 
-void Link::Attempt() {
+void RendezvousClient::Attempt() {
   if (over_ || joined_) return;
   // getaddrinfo blocks for as long as the resolver likes; the loop has signals and a display to serve meanwhile.
   if (lookup_.joinable()) lookup_.join();  // it has posted its answer: that is why we are here
@@ -44,7 +44,7 @@ void Link::Attempt() {
   });
 }
 
-void Link::OnResolved(const Result<std::vector<Address>>& addresses) {
+void RendezvousClient::OnResolved(const Result<std::vector<Address>>& addresses) {
   if (over_) return;
   if (!addresses.ok()) return Retry(addresses.status().message());
   addresses_ = *addresses;
@@ -52,7 +52,7 @@ void Link::OnResolved(const Result<std::vector<Address>>& addresses) {
   TryNext();
 }
 
-void Link::TryNext() {
+void RendezvousClient::TryNext() {
   if (over_) return;
   if (next_address_ >= addresses_.size()) return Retry(trouble_.empty() ? "no address" : trouble_);
   const Address address = addresses_[next_address_++];
@@ -82,14 +82,14 @@ void Link::TryNext() {
   });
 }
 
-void Link::OnConnected() {
+void RendezvousClient::OnConnected() {
   last_heard_ = Now();
   connection_ = std::make_unique<Connection>(loop_, std::move(connecting_),
                                              Connection::Events{[this](const Json& message) { OnMessage(message); },
                                                                 [this](const std::string& why) { OnClosed(why); }});
 }
 
-void Link::OnMessage(const Json& message) {
+void RendezvousClient::OnMessage(const Json& message) {
   last_heard_ = Now();
   Receiver on(message, fmt::format("{}:{}", options_.host, options_.port));
   on.Case<message::Refuse>([&](const message::Refuse& refuse) {
@@ -119,7 +119,7 @@ void Link::OnMessage(const Json& message) {
   if (!on.status().ok()) Fail(on.status());
 }
 
-void Link::OnClosed(const std::string& why) {
+void RendezvousClient::OnClosed(const std::string& why) {
   if (over_) return;
   if (joined_) {
     over_ = true;
@@ -137,7 +137,7 @@ void Link::OnClosed(const std::string& why) {
   });
 }
 
-void Link::Retry(const std::string& why) {
+void RendezvousClient::Retry(const std::string& why) {
   trouble_ = why;
   if (over_ || retry_timer_ != 0) return;
   retry_timer_ = loop_.After(kRetry, [this] {
@@ -146,7 +146,7 @@ void Link::Retry(const std::string& why) {
   });
 }
 
-void Link::Fail(Status status) {
+void RendezvousClient::Fail(Status status) {
   if (over_) return;
   over_ = true;
   loop_.Post([alive = alive_, this, status] {
@@ -154,16 +154,16 @@ void Link::Fail(Status status) {
   });
 }
 
-void Link::Send(const Json& message) {
+void RendezvousClient::Send(const Json& message) {
   if (connection_ && joined_) connection_->Send(message);
 }
 
-void Link::Done() {
+void RendezvousClient::Done() {
   over_ = true;
   if (connection_) connection_->Close();
 }
 
-void Link::Tick() {
+void RendezvousClient::Tick() {
   tick_timer_ = loop_.After(kTick, [this] { Tick(); });
   const TimePoint now = Now();
   const auto late = std::chrono::duration_cast<Millis>(now - last_tick_) - kTick;
@@ -192,7 +192,7 @@ void Link::Tick() {
     over_ = true;
     connection_->Close();
     return events_.lost(
-        fmt::format("no sign of life from its machine for {:.0f} s (--node-timeout)", silence.count() / 1000.0));
+        fmt::format("its machine has acknowledged nothing for {:.0f} s (--node-timeout)", silence.count() / 1000.0));
   }
   if (silence >= options_.suspect_after && !suspected_) {
     suspected_ = true;

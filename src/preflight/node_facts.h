@@ -28,7 +28,7 @@ struct Network {
   Target probe;
 };
 
-struct Facts {
+struct NodeFacts {
   std::string host, boot_id;
   std::vector<CheckResult> checks;
   std::vector<std::pair<std::string, std::string>> gpus;  // visible: UUID, model
@@ -39,7 +39,7 @@ struct Facts {
   Network net;
 
   Json ToJson(bool entries = false) const;
-  static Facts FromJson(const Json& json);
+  static NodeFacts FromJson(const Json& json);
 };
 
 // One node's look at another.

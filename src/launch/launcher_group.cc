@@ -1,4 +1,4 @@
-#include "launch/gathering.h"
+#include "launch/launcher_group.h"
 
 #include <fmt/format.h>
 
@@ -7,19 +7,19 @@
 #include <optional>
 
 #include "base/sockets.h"
-#include "launch/link.h"
+#include "launch/admission.h"
 #include "launch/messages.h"
-#include "launch/reception.h"
-#include "launch/seat.h"
+#include "launch/rendezvous_client.h"
+#include "launch/rendezvous_server.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr Millis kTick{1000};
-constexpr Millis kPatience{2000};  // a gang that meets within this time needs no words
+constexpr Millis kPatience{2000};  // a rendezvous complete within this time is not worth a line
 constexpr Millis kTurn{50};
 constexpr Millis kGoodbye{2000};
-constexpr Millis kMargin{5000};  // what a member grants node 0 beyond the slowest member
+constexpr Millis kMargin{5000};  // what a participant grants node 0 beyond the slowest participant
 
 std::string AddressOf(const std::string& peer) {
   const auto parsed = ParseHostPort(peer);
@@ -28,21 +28,21 @@ std::string AddressOf(const std::string& peer) {
 
 // ---- node 0 -------------------------------------------------------------------------------------------------------
 
-class HostGathering : public Gathering {
+class HostGathering : public LauncherGroup {
  public:
-  HostGathering(GatheringOptions options, Member self, GatheringEvents events)
+  HostGathering(LauncherGroupOptions options, Participant self, LauncherGroupEvents events)
       : options_(std::move(options)), self_(std::move(self)), events_(std::move(events)) {
     self_.index = 0;
-    seats_[0].member = self_;
+    slots_[0].participant = self_;
   }
   ~HostGathering() override {
-    // The last words reach their readers: members hang up when they have read them.
+    // The last words reach their readers: participants hang up when they have read them.
     const TimePoint until = Now() + kGoodbye;
-    for (auto& [index, seat] : seats_) {
-      if (seat.connection) seat.connection->CloseAfterFlush(kGoodbye);
+    for (auto& [index, slot] : slots_) {
+      if (slot.connection) slot.connection->CloseAfterFlush(kGoodbye);
     }
     const auto open = [&] {
-      return std::any_of(seats_.begin(), seats_.end(),
+      return std::any_of(slots_.begin(), slots_.end(),
                          [](const auto& entry) { return entry.second.connection && entry.second.connection->open(); });
     };
     while (open() && Now() < until) loop_.RunOnce(Millis(5));
@@ -52,45 +52,46 @@ class HostGathering : public Gathering {
   int count() const override { return self_.count; }
 
   Status Gather(UniqueFd listener) {
-    Reception reception(loop_, options_.token, self_.version,
-                        {[this](const Member& member) { return AdmitOne(member); },
-                         [this](Member member, std::unique_ptr<Connection> connection) {
-                           Seat(std::move(member), std::move(connection));
-                         },
-                         [this](const std::string& who, const Member* member, const Status& why) {
-                           events_.say(fmt::format("refused {}: {}", who, why.message()));
-                           if (member != nullptr) refusals_.Add(self_, Seated(), *member, why);
-                         }});
-    if (listener) reception.Serve(std::move(listener));
+    RendezvousServer server(loop_, options_.token, self_.version,
+                            {[this](const Participant& participant) { return AdmitOne(participant); },
+                             [this](Participant participant, std::unique_ptr<Connection> connection) {
+                               Slot(std::move(participant), std::move(connection));
+                             },
+                             [this](const std::string& who, const Participant* participant, const Status& why) {
+                               events_.say(fmt::format("refused {}: {}", who, why.message()));
+                               if (participant != nullptr) refusals_.Add(self_, Assigned(), *participant, why);
+                             }});
+    if (listener) server.Serve(std::move(listener));
     const TimePoint start = Now();
     TimePoint tick = start;
-    while (static_cast<int>(seats_.size()) < self_.count) {
+    while (static_cast<int>(slots_.size()) < self_.count) {
       loop_.RunOnce(kTurn);
       if (Now() - tick < kTick) continue;
       tick = Now();
-      reception.Expire();
+      server.Expire();
       Ping();
       const auto waited = std::chrono::duration_cast<Millis>(tick - start);
       const std::string missing = Missing();
-      if (refusals_.Hopeless(self_.count - static_cast<int>(seats_.size()), options_.refused_patience)) {
-        return End(refusals_.End(self_, seats_.size(), missing));
+      if (refusals_.Hopeless(self_.count - static_cast<int>(slots_.size()), options_.refused_patience)) {
+        return End(refusals_.End(self_, slots_.size(), missing));
       }
       if (waited >= options_.join_timeout) {
         const Status status(Code::kRendezvous,
-                            fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", seats_.size(), self_.count,
-                                        SeatWord(self_.level), options_.join_timeout.count() / 1000.0, missing),
+                            fmt::format("{} of {} {}s joined within {:.0f} s; missing: {}", slots_.size(), self_.count,
+                                        ParticipantWord(self_.level), options_.join_timeout.count() / 1000.0, missing),
                             "check that the command runs there, that it reaches this machine, and that both use the "
                             "same master address and port");
         return End(status);
       }
       if (waited < kPatience) continue;
-      events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", seats_.size(), self_.count,
-                                 SeatWord(self_.level), (options_.join_timeout - waited).count() / 1000.0, missing));
-      Broadcast(ToJson(message::Waiting{static_cast<int>(seats_.size()), self_.count, missing}));
+      events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", slots_.size(), self_.count,
+                                 ParticipantWord(self_.level), (options_.join_timeout - waited).count() / 1000.0,
+                                 missing));
+      Broadcast(ToJson(message::Waiting{static_cast<int>(slots_.size()), self_.count, missing}));
     }
     events_.status("");
-    for (auto& [index, seat] : seats_) {
-      if (seat.connection) seat.connection->Send(ToJson(message::Seated{index}));
+    for (auto& [index, slot] : slots_) {
+      if (slot.connection) slot.connection->Send(ToJson(message::Assigned{index}));
     }
     gathered_ = true;
     return {};
@@ -102,8 +103,8 @@ class HostGathering : public Gathering {
     TimePoint tick = Now();
     const auto waiting = [&] {
       std::vector<std::string> slow;
-      for (const auto& [index, seat] : seats_) {
-        if (seat.connection && !seat.documents.count(round_)) slow.push_back(seat.member.Who());
+      for (const auto& [index, slot] : slots_) {
+        if (slot.connection && !slot.documents.count(round_)) slow.push_back(slot.participant.Who());
       }
       return slow;
     };
@@ -123,13 +124,13 @@ class HostGathering : public Gathering {
     }
     if (!lost_.ok()) return End(lost_);
     std::vector<Json> all;
-    for (auto& [index, seat] : seats_) {
+    for (auto& [index, slot] : slots_) {
       if (index == 0) {
         all.push_back(mine);
       } else {
-        all.push_back(std::move(seat.documents[round_]));
+        all.push_back(std::move(slot.documents[round_]));
       }
-      seat.documents.erase(round_);
+      slot.documents.erase(round_);
     }
     Json answer = at_zero(all);
     if (!lost_.ok()) return End(lost_);
@@ -137,92 +138,92 @@ class HostGathering : public Gathering {
     return answer;
   }
 
-  std::vector<Member> members() const override {
-    std::vector<Member> all;
-    for (const auto& [index, seat] : seats_) all.push_back(seat.member);
+  std::vector<Participant> participants() const override {
+    std::vector<Participant> all;
+    for (const auto& [index, slot] : slots_) all.push_back(slot.participant);
     return all;
   }
 
   std::vector<std::string> addresses() const override {
     std::vector<std::string> all;
-    for (const auto& [index, seat] : seats_) all.push_back(seat.connection ? AddressOf(seat.connection->peer()) : "");
+    for (const auto& [index, slot] : slots_) all.push_back(slot.connection ? AddressOf(slot.connection->peer()) : "");
     return all;
   }
 
   std::vector<ClockReading> ReadClocks(int samples, Millis patience) override {
     const TimePoint deadline = Now() + patience;
-    for (auto& [index, seat] : seats_) {
-      seat.clock.clear();
-      seat.clock_left = samples;
-      if (seat.connection) AskClock(seat);
+    for (auto& [index, slot] : slots_) {
+      slot.clock.clear();
+      slot.clock_left = samples;
+      if (slot.connection) AskClock(slot);
     }
     const auto busy = [&] {
-      return std::any_of(seats_.begin(), seats_.end(),
+      return std::any_of(slots_.begin(), slots_.end(),
                          [](const auto& entry) { return entry.second.connection && entry.second.clock_left > 0; });
     };
     while (busy() && lost_.ok() && Now() < deadline) loop_.RunOnce(Millis(5));
     std::vector<ClockReading> readings;
-    for (const auto& [index, seat] : seats_) readings.push_back(EstimateClock(seat.clock));
+    for (const auto& [index, slot] : slots_) readings.push_back(EstimateClock(slot.clock));
     return readings;
   }
 
  private:
   struct OneSeat {
-    Member member;
+    Participant participant;
     std::unique_ptr<Connection> connection;  // null: node 0 itself
-    std::map<int, Json> documents;           // by round; a quick member may be one round ahead
+    std::map<int, Json> documents;           // by round; a quick participant may be one round ahead
     std::vector<ClockSample> clock;
     int clock_left = 0;
     double clock_sent = 0;
   };
 
-  std::vector<const Member*> Seated() const {
-    std::vector<const Member*> seated;
-    for (const auto& [index, seat] : seats_) seated.push_back(&seat.member);
-    return seated;
+  std::vector<const Participant*> Assigned() const {
+    std::vector<const Participant*> joined;
+    for (const auto& [index, slot] : slots_) joined.push_back(&slot.participant);
+    return joined;
   }
 
-  Status AdmitOne(const Member& member) const { return Admit(self_, Seated(), member); }
+  Status AdmitOne(const Participant& participant) const { return Admit(self_, Assigned(), participant); }
 
-  void Seat(Member member, std::unique_ptr<Connection> connection) {
-    if (member.index < 0) {
-      member.index = 1;
-      while (seats_.count(member.index) != 0) ++member.index;
+  void Slot(Participant participant, std::unique_ptr<Connection> connection) {
+    if (participant.index < 0) {
+      participant.index = 1;
+      while (slots_.count(participant.index) != 0) ++participant.index;
     }
-    const int index = member.index;
-    refusals_.Forget(member.host);
+    const int index = participant.index;
+    refusals_.Forget(participant.host);
     connection->set_events({[this, index](const Json& message) { OnMessage(index, message); },
                             [this, index](const std::string& why) { OnClosed(index, why); }});
-    seats_[index] = OneSeat{std::move(member), std::move(connection), {}, {}, 0, 0};
+    slots_[index] = OneSeat{std::move(participant), std::move(connection), {}, {}, 0, 0};
   }
 
   void OnMessage(int index, const Json& message) {
-    OneSeat& seat = seats_[index];
-    Receiver on(message, seat.member.Who());
+    OneSeat& slot = slots_[index];
+    Receiver on(message, slot.participant.Who());
     on.Case<message::Document>([&](message::Document& document) {
-      // At most one round ahead: a member waits for the answer before it goes on.
-      if (document.n >= round_ && document.n <= round_ + 1) seat.documents[document.n] = std::move(document.document);
+      // At most one round ahead: a participant waits for the answer before it goes on.
+      if (document.n >= round_ && document.n <= round_ + 1) slot.documents[document.n] = std::move(document.document);
     });
     on.Case<message::ClockAnswer>([&](const message::ClockAnswer& clock) {
-      if (seat.clock_left <= 0) return;
-      seat.clock.push_back({seat.clock_sent, clock.time, UnixSeconds()});
-      if (--seat.clock_left > 0) AskClock(seat);
+      if (slot.clock_left <= 0) return;
+      slot.clock.push_back({slot.clock_sent, clock.time, UnixSeconds()});
+      if (--slot.clock_left > 0) AskClock(slot);
     });
-    if (on.status().ok() || !seat.connection) return;
-    seat.connection->Close();
+    if (on.status().ok() || !slot.connection) return;
+    slot.connection->Close();
     OnClosed(index, on.status().message());
   }
 
   void OnClosed(int index, const std::string& why) {
     loop_.Post([this, index, why] {
-      auto it = seats_.find(index);
-      if (it == seats_.end()) return;
-      const std::string who = it->second.member.Who();
+      auto it = slots_.find(index);
+      if (it == slots_.end()) return;
+      const std::string who = it->second.participant.Who();
       graveyard_.push_back(std::move(it->second.connection));
-      seats_.erase(it);
+      slots_.erase(it);
       if (gathered_) {
         if (lost_.ok()) {
-          lost_ = Status(Code::kRendezvous, fmt::format("{} left the meeting: {}", who, why),
+          lost_ = Status(Code::kRendezvous, fmt::format("{} left the rendezvous: {}", who, why),
                          "its own output says why; start it again on all nodes");
         }
       } else {
@@ -231,30 +232,30 @@ class HostGathering : public Gathering {
     });
   }
 
-  void AskClock(OneSeat& seat) {
-    seat.clock_sent = UnixSeconds();
-    seat.connection->Send(ToJson(message::ClockQuestion{seat.clock_left}));
+  void AskClock(OneSeat& slot) {
+    slot.clock_sent = UnixSeconds();
+    slot.connection->Send(ToJson(message::ClockQuestion{slot.clock_left}));
   }
 
   // Keeps something unacknowledged on every wire, so that a dead machine is noticed.
   void Ping() {
-    for (auto& [index, seat] : seats_) {
-      if (!seat.connection) continue;
-      if (seat.connection->Silence() >= options_.node_timeout) {
-        OnClosed(index, "no sign of life from its machine");
+    for (auto& [index, slot] : slots_) {
+      if (!slot.connection) continue;
+      if (slot.connection->Silence() >= options_.node_timeout) {
+        OnClosed(index, "its machine has acknowledged nothing");
         continue;
       }
-      seat.connection->Ping();
+      slot.connection->Ping();
     }
   }
 
   std::string Missing() const {
-    return MissingSeats(self_, [this](int i) { return seats_.count(i) != 0; }, options_.hosts);
+    return MissingParticipants(self_, [this](int i) { return slots_.count(i) != 0; }, options_.hosts);
   }
 
   void Broadcast(const Json& message) {
-    for (auto& [index, seat] : seats_) {
-      if (seat.connection) seat.connection->Send(message);
+    for (auto& [index, slot] : slots_) {
+      if (slot.connection) slot.connection->Send(message);
     }
   }
 
@@ -265,10 +266,10 @@ class HostGathering : public Gathering {
   }
 
   Loop loop_;  // outlives what is watched on it
-  GatheringOptions options_;
-  Member self_;
-  GatheringEvents events_;
-  std::map<int, OneSeat> seats_;
+  LauncherGroupOptions options_;
+  Participant self_;
+  LauncherGroupEvents events_;
+  std::map<int, OneSeat> slots_;
   Refusals refusals_;
   std::vector<std::unique_ptr<Connection>> graveyard_;
   bool gathered_ = false;
@@ -278,34 +279,34 @@ class HostGathering : public Gathering {
 
 // ---- the others ---------------------------------------------------------------------------------------------------
 
-class GuestGathering : public Gathering {
+class GuestGathering : public LauncherGroup {
  public:
-  GuestGathering(const GatheringOptions& options, const Member& self, GatheringEvents events)
+  GuestGathering(const LauncherGroupOptions& options, const Participant& self, LauncherGroupEvents events)
       : count_(self.count), events_(std::move(events)) {
-    LinkOptions link;
-    link.host = options.host;
-    link.port = options.port;
-    link.token = options.token;
-    link.join_timeout = options.join_timeout;
-    link.node_timeout = options.node_timeout;
+    RendezvousClientOptions client;
+    client.host = options.host;
+    client.port = options.port;
+    client.token = options.token;
+    client.join_timeout = options.join_timeout;
+    client.node_timeout = options.node_timeout;
     // Once joined, the wait for the others is node 0's to limit.
-    link_ = std::make_unique<Link>(
-        loop_, link, self,
-        Link::Events{[this](const Json& message) { OnMessage(message); },
-                     [this](const Status& status) { ended_ = status; },
-                     [this](const std::string& why) {
-                       if (ended_.ok()) {
-                         ended_ = Status(Code::kRendezvous, fmt::format("node 0 left the meeting: {}", why),
-                                         "its own output says why; start it again on all nodes");
-                       }
-                     },
-                     [this](const std::string& text) { events_.say(text); },
-                     [this](const std::string& text) { events_.status(text); }});
+    client_ = std::make_unique<RendezvousClient>(
+        loop_, client, self,
+        RendezvousClient::Events{
+            [this](const Json& message) { OnMessage(message); }, [this](const Status& status) { ended_ = status; },
+            [this](const std::string& why) {
+              if (ended_.ok()) {
+                ended_ = Status(Code::kRendezvous, fmt::format("node 0 left the rendezvous: {}", why),
+                                "its own output says why; start it again on all nodes");
+              }
+            },
+            [this](const std::string& text) { events_.say(text); },
+            [this](const std::string& text) { events_.status(text); }});
   }
-  ~GuestGathering() override { link_->Done(); }
+  ~GuestGathering() override { client_->Done(); }
 
   Status Gather() {
-    link_->Start();
+    client_->Start();
     while (index_ < 0 && ended_.ok()) loop_.RunOnce(kTurn);
     events_.status("");
     return ended_;
@@ -316,7 +317,7 @@ class GuestGathering : public Gathering {
 
   Result<Json> Round(const Json& mine, const AtZero&, Millis patience) override {
     ++round_;
-    link_->Send(ToJson(message::Document{round_, mine}));
+    client_->Send(ToJson(message::Document{round_, mine}));
     const TimePoint deadline = Now() + 2 * patience + kMargin;
     while (ended_.ok() && answered_ < round_) {
       if (Now() >= deadline) {
@@ -333,9 +334,9 @@ class GuestGathering : public Gathering {
   void OnMessage(const Json& message) {
     Receiver on(message, "node 0");
     on.Case<message::Waiting>([&](const message::Waiting& waiting) { events_.status(waiting.Text()); });
-    on.Case<message::Seated>([&](const message::Seated& seated) { index_ = seated.index; });
+    on.Case<message::Assigned>([&](const message::Assigned& joined) { index_ = joined.index; });
     on.Case<message::ClockQuestion>([&](const message::ClockQuestion& question) {
-      link_->Send(ToJson(message::ClockAnswer{question.n, UnixSeconds()}));
+      client_->Send(ToJson(message::ClockAnswer{question.n, UnixSeconds()}));
     });
     on.Case<message::Round>([&](message::Round& round) {
       answered_ = round.n;
@@ -348,8 +349,8 @@ class GuestGathering : public Gathering {
 
   Loop loop_;
   int count_ = 1;
-  GatheringEvents events_;
-  std::unique_ptr<Link> link_;
+  LauncherGroupEvents events_;
+  std::unique_ptr<RendezvousClient> client_;
   int index_ = -1;
   int round_ = 0;
   int answered_ = 0;
@@ -367,16 +368,16 @@ ClockReading EstimateClock(const std::vector<ClockSample>& samples) {
   return {best->peer - (best->sent + best->received) / 2, (best->received - best->sent) / 2};
 }
 
-Result<std::unique_ptr<Gathering>> Gathering::Meet(GatheringOptions options, Member self, UniqueFd listener,
-                                                   GatheringEvents events) {
+Result<std::unique_ptr<LauncherGroup>> LauncherGroup::Form(LauncherGroupOptions options, Participant self,
+                                                           UniqueFd listener, LauncherGroupEvents events) {
   if (self.index == 0) {
     auto host = std::make_unique<HostGathering>(std::move(options), std::move(self), std::move(events));
     LOCKSTEP_RETURN_IF_ERROR(host->Gather(std::move(listener)));
-    return std::unique_ptr<Gathering>(std::move(host));
+    return std::unique_ptr<LauncherGroup>(std::move(host));
   }
   auto guest = std::make_unique<GuestGathering>(options, self, std::move(events));
   LOCKSTEP_RETURN_IF_ERROR(guest->Gather());
-  return std::unique_ptr<Gathering>(std::move(guest));
+  return std::unique_ptr<LauncherGroup>(std::move(guest));
 }
 
 }  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "launch/seat.h"
+#include "launch/admission.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,9 +11,9 @@
 
 namespace lockstep::launch {
 
-Member DescribeMember(const LaunchPlan& plan) {
+Participant DescribeParticipant(const LaunchPlan& plan) {
   const place::Placement& p = plan.placement;
-  Member self;
+  Participant self;
   self.level = p.level.value_or(place::Level::kNode);
   if (self.level == place::Level::kNode) {
     self.count = p.nnodes.value_or(1);
@@ -41,10 +41,10 @@ Member DescribeMember(const LaunchPlan& plan) {
   return self;
 }
 
-void FindSeatByAddress(const LaunchPlan& plan, Member* self, UniqueFd* listener) {
+void ClaimNodeZeroByAddress(const LaunchPlan& plan, Participant* self, UniqueFd* listener) {
   if (self->index >= 0) return;
   auto addresses = Resolve(LauncherHost(plan), LauncherPort(plan));
-  if (!addresses.ok()) return;  // the link waits for DNS and says so
+  if (!addresses.ok()) return;  // the client waits for DNS and says so
   for (const Address& address : *addresses) {
     if (!IsLocal(address)) continue;
     auto held = Listen(LauncherPort(plan));
@@ -66,65 +66,67 @@ Result<UniqueFd> ListenForLaunchers(const LaunchPlan& plan, bool loopback_only) 
       "end that program, or choose another port with --master-port (on every node)");
 }
 
-Status Admit(const Member& self, const std::vector<const Member*>& seated, const Member& member) {
+Status Admit(const Participant& self, const std::vector<const Participant*>& joined, const Participant& participant) {
   const auto refuse = [](std::string what, std::string hint) {
     return Status(Code::kRendezvous, std::move(what), std::move(hint));
   };
   const std::string us = fmt::format("pid {} on {}", self.pid, self.host);
-  const std::string them = fmt::format("pid {} on {}", member.pid, member.host);
-  if (member.version != self.version) {
+  const std::string them = fmt::format("pid {} on {}", participant.pid, participant.host);
+  if (participant.version != self.version) {
     return refuse(
-        fmt::format("different versions: {} runs lockstep {}, {} runs {}", them, member.version, us, self.version),
+        fmt::format("different versions: {} runs lockstep {}, {} runs {}", them, participant.version, us, self.version),
         "install the same lockstep on every node");
   }
-  if (member.job != self.job) {
+  if (participant.job != self.job) {
     return refuse(
-        fmt::format("another job holds this port: {} is job '{}', {} is job '{}'", us, self.job, them, member.job),
+        fmt::format("another job holds this port: {} is job '{}', {} is job '{}'", us, self.job, them, participant.job),
         "give the second job another --master-port, or both the same --rdzv-id if they are one job");
   }
-  if (member.level != self.level) {
-    return refuse(
-        fmt::format("{} was started per {}, {} per {}", them, place::Name(member.level), us, place::Name(self.level)),
-        "compare `lockstep explain` on both and settle it with --level");
+  if (participant.level != self.level) {
+    return refuse(fmt::format("{} was started per {}, {} per {}", them, place::Name(participant.level), us,
+                              place::Name(self.level)),
+                  "compare `lockstep explain` on both and settle it with --level");
   }
-  if (member.count != self.count) {
-    return refuse(fmt::format("the sizes differ: {} expects {} {}s, {} expects {}", them, member.count,
-                              SeatWord(self.level), us, self.count),
+  if (participant.count != self.count) {
+    return refuse(fmt::format("the sizes differ: {} expects {} {}s, {} expects {}", them, participant.count,
+                              ParticipantWord(self.level), us, self.count),
                   "start every node with the same --nnodes");
   }
-  if (member.index >= self.count) {
-    return refuse(fmt::format("{} {} does not exist in a job of {}", SeatWord(self.level), member.index, self.count),
-                  "ranks count from 0");
+  if (participant.index >= self.count) {
+    return refuse(
+        fmt::format("{} {} does not exist in a job of {}", ParticipantWord(self.level), participant.index, self.count),
+        "ranks count from 0");
   }
-  if (member.index >= 0) {
-    for (const Member* taken : seated) {
-      if (taken->index != member.index) continue;
+  if (participant.index >= 0) {
+    for (const Participant* taken : joined) {
+      if (taken->index != participant.index) continue;
       return refuse(
-          fmt::format("{} {} is claimed twice: by pid {} on {} and by {}", SeatWord(self.level), member.index,
-                      taken->pid, taken->host, them),
+          fmt::format("{} {} is claimed twice: by pid {} on {} and by {}", ParticipantWord(self.level),
+                      participant.index, taken->pid, taken->host, them),
           fmt::format("give each a --{} of its own", self.level == place::Level::kNode ? "node-rank" : "rank"));
     }
-  } else if (static_cast<int>(seated.size()) >= self.count) {
-    return refuse(fmt::format("the job is complete: {} {}s have joined already", seated.size(), SeatWord(self.level)),
-                  "start it with a larger --nnodes, or not at all");
+  } else if (static_cast<int>(joined.size()) >= self.count) {
+    return refuse(
+        fmt::format("the job is complete: {} {}s have joined already", joined.size(), ParticipantWord(self.level)),
+        "start it with a larger --nnodes, or not at all");
   }
-  for (const Member* seat : seated) {
-    if (seat->world > 0 && member.world > 0 && seat->world != member.world) {
+  for (const Participant* slot : joined) {
+    if (slot->world > 0 && participant.world > 0 && slot->world != participant.world) {
       return refuse(fmt::format("the numbers of ranks do not add up: {} has nproc {} in a world of {}, {} has nproc {} "
                                 "in a world of {}",
-                                them, member.nproc, member.world, seat->Who(), seat->nproc, seat->world),
+                                them, participant.nproc, participant.world, slot->Who(), slot->nproc, slot->world),
                     "give every node the same --nproc-per-node");
     }
   }
   return {};
 }
 
-std::string MissingSeats(const Member& self, const std::function<bool(int)>& seated,
-                         const std::vector<std::string>& hosts) {
+std::string MissingParticipants(const Participant& self, const std::function<bool(int)>& joined,
+                                const std::vector<std::string>& hosts) {
   std::vector<std::string> missing;
   int more = 0;
   for (int i = 0; i < self.count; ++i) {
-    if (seated(i)) continue;
+    if (joined(i)) continue;
     if (missing.size() >= 16) {
       ++more;
     } else if (static_cast<size_t>(i) < hosts.size()) {
@@ -133,19 +135,20 @@ std::string MissingSeats(const Member& self, const std::function<bool(int)>& sea
       missing.push_back(std::to_string(i));
     }
   }
-  return fmt::format("{} {}{}", missing.size() == 1 ? SeatWord(self.level) : std::string(SeatWord(self.level)) + "s",
+  return fmt::format("{} {}{}",
+                     missing.size() == 1 ? ParticipantWord(self.level) : std::string(ParticipantWord(self.level)) + "s",
                      fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-void Refusals::Add(const Member& self, const std::vector<const Member*>& seated, const Member& member,
-                   const Status& why) {
-  if (member.job != self.job) return;
-  // Started again where its predecessor still holds the seat: not the one who is missing.
-  for (const Member* seat : seated) {
-    if (seat->index == member.index && seat->host == member.host) return;
+void Refusals::Add(const Participant& self, const std::vector<const Participant*>& joined,
+                   const Participant& participant, const Status& why) {
+  if (participant.job != self.job) return;
+  // Started again where its predecessor is still connected: not the one who is missing.
+  for (const Participant* slot : joined) {
+    if (slot->index == participant.index && slot->host == participant.host) return;
   }
-  Forget(member.host);
-  refused_.push_back({member.host, member.Who(), member.pid, why});
+  Forget(participant.host);
+  refused_.push_back({participant.host, participant.Who(), participant.pid, why});
   last_ = Now();
 }
 
@@ -163,10 +166,10 @@ std::string Refusals::Text() const {
   return fmt::format("{}{} was refused: {}", refused_[0].who, more, refused_[0].why.message());
 }
 
-Status Refusals::End(const Member& self, size_t joined, const std::string& missing) const {
+Status Refusals::End(const Participant& self, size_t joined, const std::string& missing) const {
   return Status(Code::kRendezvous,
                 fmt::format("{} of {} {}s joined, missing: {}, and nobody else can come: {}", joined, self.count,
-                            SeatWord(self.level), missing, Text()),
+                            ParticipantWord(self.level), missing, Text()),
                 refused_.empty() ? "" : refused_[0].why.hint());
 }
 
