@@ -2,9 +2,9 @@
 
 #include <torch/nn/modules/conv.h>
 
+#include "media/tiles.h"
+#include "media/video_metrics.h"
 #include "models/weights.h"
-#include "recipes/tiles.h"
-#include "recipes/video_metrics.h"
 #include "recipes/video_recipe.h"
 #include "track/score_text.h"
 
@@ -56,21 +56,21 @@ class Denoise : public VideoRecipe {
   std::vector<engine::Score> Validate(const engine::TensorBatch& batch) override {
     const at::Tensor clean = Pictures(batch);
     const at::Tensor denoised = net_->forward(Noisy(batch)).to(at::kFloat);
-    return {{"psnr", Psnr(denoised.unsqueeze(1), clean.unsqueeze(1)).sum().item<double>()}};
+    return {{"psnr", media::Psnr(denoised.unsqueeze(1), clean.unsqueeze(1)).sum().item<double>()}};
   }
   std::vector<std::string> Scores() const override { return {"psnr"}; }
   std::pair<std::string, bool> Best() const override { return {"psnr", true}; }
   void Show(const engine::TensorBatch& batch, track::Sheet* sheet) override {
     const at::Tensor clean = Pictures(batch), noisy = Noisy(batch), denoised = net_->forward(noisy).to(at::kFloat);
-    const at::Tensor psnr = Psnr(denoised.unsqueeze(1), clean.unsqueeze(1));
+    const at::Tensor psnr = media::Psnr(denoised.unsqueeze(1), clean.unsqueeze(1));
     sheet->columns = {"noisy", "denoised", "clean", "error"};
     sheet->map_label = track::kAbsoluteError;
     for (int64_t i = 0; i < batch.count(); ++i) {
       sheet->rows.push_back({.score = track::ScoreText("psnr", psnr[i].item<double>()),
-                             .cells = {{ToPicture(noisy[i])},
-                                       {ToPicture(denoised[i])},
-                                       {ToPicture(clean[i])},
-                                       {ErrorMap(denoised[i], clean[i])}}});
+                             .cells = {{media::ToPicture(noisy[i])},
+                                       {media::ToPicture(denoised[i])},
+                                       {media::ToPicture(clean[i])},
+                                       {media::ErrorMap(denoised[i], clean[i])}}});
     }
   }
 

@@ -8,9 +8,9 @@
 #include "base/units.h"
 #include "data/random.h"
 #include "engine/state.h"
+#include "media/tiles.h"
+#include "media/video_metrics.h"
 #include "models/taehv_file.h"
-#include "recipes/tiles.h"
-#include "recipes/video_metrics.h"
 #include "track/score_text.h"
 
 namespace lockstep::recipes {
@@ -317,8 +317,8 @@ engine::Loss TaehvRecipe::ComputeValidationLoss(const engine::TensorBatch& batch
 std::vector<engine::Score> TaehvRecipe::Validate(const engine::TensorBatch& batch) {
   const at::Tensor output = Reconstruct(batch);
   const at::Tensor target = model_->Target(Frames(batch));
-  std::vector<engine::Score> scores = {{"psnr", Psnr(output, target).sum().item<double>()},
-                                       {"ssim", Ssim(output, target).sum().item<double>()}};
+  std::vector<engine::Score> scores = {{"psnr", media::Psnr(output, target).sum().item<double>()},
+                                       {"ssim", media::Ssim(output, target).sum().item<double>()}};
   if (has_teacher()) {
     const at::Tensor error = at::mse_loss(model_->Encode(Frames(batch)).to(at::kFloat), batch["latents"]);
     scores.push_back({"latent_mse", error.item<double>() * static_cast<double>(batch.count())});
@@ -335,14 +335,14 @@ std::vector<std::string> TaehvRecipe::Scores() const {
 // The first and the last frame of each clip.
 void TaehvRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
   const at::Tensor target = model_->Target(Frames(batch)), output = Reconstruct(batch);
-  const at::Tensor psnr = Psnr(output, target), ssim = Ssim(output, target);
-  sheet->columns = kClipColumns;
+  const at::Tensor psnr = media::Psnr(output, target), ssim = media::Ssim(output, target);
+  sheet->columns = media::kClipColumns;
   sheet->map_label = track::kAbsoluteError;
   for (int64_t n = 0; n < batch.count(); ++n) {
-    std::vector<ShownFrame> frames = {ShowFrame(0, output[n][0], target[n][0])};
+    std::vector<media::ShownFrame> frames = {media::ShowFrame(0, output[n][0], target[n][0])};
     const int64_t last = target.size(1) - 1;
-    if (last > 0) frames.push_back(ShowFrame(last, output[n][last], target[n][last]));
-    track::SheetRow row = ClipRow(std::move(frames));
+    if (last > 0) frames.push_back(media::ShowFrame(last, output[n][last], target[n][last]));
+    track::SheetRow row = media::ClipRow(std::move(frames));
     row.score =
         track::ScoreText("psnr", psnr[n].item<double>()) + "   " + track::ScoreText("ssim", ssim[n].item<double>());
     sheet->rows.push_back(std::move(row));

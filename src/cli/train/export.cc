@@ -7,9 +7,9 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
-#include "cli/train/media_files.h"
-#include "cli/train/weights_file.h"
 #include "data/publish.h"
+#include "media/files.h"
+#include "media/load_taehv.h"
 #include "models/taehv_file.h"
 
 namespace lockstep::cli {
@@ -24,13 +24,13 @@ constexpr std::pair<const char*, Dtype> kTypes[] = {
     {"fp32", Dtype::kF32}, {"fp16", Dtype::kF16}, {"bf16", Dtype::kBF16}};
 
 Status Export(const Asked& asked) {
-  if (!IsTensorName(asked.output)) {
+  if (!media::IsTensorName(asked.output)) {
     return Status(Code::kUsage, fmt::format("'{}': weights are written as safetensors", asked.output),
                   "give OUTPUT the ending .safetensors");
   }
   Result<data::Publication> place = data::Publication::File(asked.output, asked.overwrite);
   if (!place.ok()) return place.status();
-  Result<LoadedTaehv> loaded = LoadTaehv(asked.weights, asked.variant);
+  Result<media::LoadedTaehv> loaded = media::LoadTaehv(asked.weights, asked.variant);
   if (!loaded.ok()) return loaded.status();
   if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
   for (const auto& [name, type] : kTypes) {

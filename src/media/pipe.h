@@ -23,9 +23,9 @@
 #include <thread>
 
 #include "base/status.h"
-#include "cli/train/media_files.h"
+#include "media/files.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 // SIGINT, SIGTERM and SIGHUP set the flag from now on.
 void ListenForStop();
@@ -97,4 +97,4 @@ class MediaPipe {
   std::jthread reader_, writer_;
 };
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -12,7 +12,7 @@
 
 #include "track/sheet.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 
 // A frame (3, height, width) of values in [0, 1]; what is larger than a tile is reduced. Not a number becomes black.
 track::Picture ToPicture(const at::Tensor& frame);
@@ -31,4 +31,4 @@ ShownFrame ShowFrame(int64_t index, const at::Tensor& output, const at::Tensor& 
 inline const std::vector<std::string> kClipColumns = {"input", "reconstruction", "error"};
 track::SheetRow ClipRow(std::vector<ShownFrame> frames);
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

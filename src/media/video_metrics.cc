@@ -1,11 +1,11 @@
-#include "recipes/video_metrics.h"
+#include "media/video_metrics.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <cmath>
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 // 8-bit values as float64: sums of squares up to 255^2 cancel in the variances, which float32 would spoil.
@@ -62,4 +62,4 @@ at::Tensor Ssim(const at::Tensor& a, const at::Tensor& b) {
   return at::stack(clips).cpu();
 }
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

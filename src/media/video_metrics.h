@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 
 // Both take clips NTCHW with values in [0, 1] (clamped and rounded to 8 bits first) and return one float64 per clip,
 // [N], on the CPU: the mean over its frames. They throw c10::Error on unequal shapes.
@@ -17,4 +17,4 @@ at::Tensor Psnr(const at::Tensor& a, const at::Tensor& b);
 // Frames must be at least 11 x 11.
 at::Tensor Ssim(const at::Tensor& a, const at::Tensor& b);
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

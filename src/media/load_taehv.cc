@@ -1,4 +1,4 @@
-#include "cli/train/weights_file.h"
+#include "media/load_taehv.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "record/checkpoint.h"
 #include "record/checkpoint_folder.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 namespace {
 
 struct Found {
@@ -88,4 +88,4 @@ Result<LoadedTaehv> LoadTaehv(const std::string& path, const std::string& varian
   return loaded;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

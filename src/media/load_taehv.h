@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "models/taehv.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 struct LoadedTaehv {
   std::shared_ptr<models::Taehv> model;
@@ -25,4 +25,4 @@ struct LoadedTaehv {
 // `variant` ("": found out) forces one of TaehvVariants().
 Result<LoadedTaehv> LoadTaehv(const std::string& path, const std::string& variant = "");
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,4 +1,4 @@
-#include "cli/train/eval_clips.h"
+#include "media/clips.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -6,12 +6,12 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "cli/train/media_files.h"
 #include "data/clip_transform.h"
 #include "data/file_source.h"
 #include "data/listing.h"
+#include "media/files.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 namespace {
 
 constexpr int64_t kSkip = 16;  // frames read at once on the way to a clip's start
@@ -245,4 +245,4 @@ std::unique_ptr<ClipSet> SourceClips(std::shared_ptr<const data::Source> source)
   return std::make_unique<FromSource>(std::move(source));
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

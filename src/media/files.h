@@ -17,7 +17,7 @@
 #include "base/tensor_info.h"
 #include "data/video_reader.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 // Frames NTCHW on the CPU: uint8, or floating point in [0, 1]. Latents likewise, floating point.
 struct Piece {
@@ -89,4 +89,4 @@ Result<std::unique_ptr<MediaOutput>> CreateLatents(const std::string& path, cons
 // "25", "29.97" (the broadcast rates become what they stand for), "30000/1001".
 Result<data::Ratio> ParseRate(const std::string& text);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,5 +1,5 @@
 // Scores in pieces against scores of the whole, temporal scores against arithmetic, the baseline against its own rule.
-#include "recipes/evaluation.h"
+#include "media/evaluation.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -7,9 +7,9 @@
 
 #include <cmath>
 
-#include "recipes/video_metrics.h"
+#include "media/video_metrics.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 at::Tensor Noise(std::vector<int64_t> shape, uint64_t seed) {
@@ -184,4 +184,4 @@ TEST(Summarize, IsNumPysMeanDeviationAndQuantiles) {
 }
 
 }  // namespace
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

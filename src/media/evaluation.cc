@@ -1,4 +1,4 @@
-#include "recipes/evaluation.h"
+#include "media/evaluation.h"
 
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
 #include <torch/types.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "recipes/video_metrics.h"
+#include "media/video_metrics.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 constexpr int64_t kSsimWindow = 11, kLpipsSmallest = 31;
@@ -224,4 +224,4 @@ Summary Summarize(const std::vector<double>& values) {
   return summary;
 }
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

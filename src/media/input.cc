@@ -11,12 +11,12 @@
 
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/train/media_files.h"
 #include "data/frame_folder.h"
 #include "data/listing.h"
 #include "data/tensor_stream.h"
+#include "media/files.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 namespace {
 
 // Values this far outside of [0, 1] are rounding; further out they are something else, for example [-1, 1].
@@ -353,4 +353,4 @@ Result<data::Ratio> ParseRate(const std::string& text) {
   return data::Ratio{static_cast<int>(num / common), static_cast<int>(1000 / common)};
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,4 +1,4 @@
-#include "cli/train/media_pipe.h"
+#include "media/pipe.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-namespace lockstep::cli {
+namespace lockstep::media {
 namespace {
 
 std::atomic<bool> g_stopped{false};
@@ -109,4 +109,4 @@ Status MediaPipe::Finish(const std::map<std::string, std::string>& metadata) {
   return output_->Finish(metadata);
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "recipes/tiles.h"
+#include "media/tiles.h"
 #include "track/sheet.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 // The frames of a clip that are worth looking at.
 class Strip {
@@ -22,7 +22,7 @@ class Strip {
  private:
   int64_t seen_ = 0;
   double worst_error_ = -1;
-  std::optional<recipes::ShownFrame> first_, worst_, last_;
+  std::optional<media::ShownFrame> first_, worst_, last_;
 };
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,11 +1,11 @@
-#include "recipes/tiles.h"
+#include "media/tiles.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 TEST(ToPicture, IsRowsOfRoundedPixels) {
@@ -53,4 +53,4 @@ TEST(ClipRow, HasTheFramesOfEachColumnSideBySide) {
 }
 
 }  // namespace
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

@@ -1,16 +1,16 @@
-#include "cli/train/eval_picture.h"
+#include "media/strip.h"
 
 #include <torch/types.h>
 
 #include <utility>
 #include <vector>
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 void Strip::Add(const at::Tensor& output, const at::Tensor& target) {
   const int64_t frames = output.size(0);
   if (frames == 0) return;
-  const auto show = [&](int64_t t) { return recipes::ShowFrame(seen_ + t, output[t], target[t]); };
+  const auto show = [&](int64_t t) { return media::ShowFrame(seen_ + t, output[t], target[t]); };
   const at::Tensor errors =
       (output.to(at::kFloat).clamp(0, 1) - target.to(at::kFloat).clamp(0, 1)).abs().mean({1, 2, 3});
   const auto worst = errors.argmax().item<int64_t>();
@@ -25,7 +25,7 @@ void Strip::Add(const at::Tensor& output, const at::Tensor& target) {
 }
 
 track::SheetRow Strip::Row() const {
-  std::vector<recipes::ShownFrame> frames;
+  std::vector<media::ShownFrame> frames;
   const bool differs = worst_ && worst_->index != first_->index;
   if (first_) frames.push_back(*first_);
   if (differs) {
@@ -33,9 +33,9 @@ track::SheetRow Strip::Row() const {
   } else if (last_ && last_->index != first_->index) {
     frames.push_back(*last_);
   }
-  track::SheetRow row = recipes::ClipRow(std::move(frames));
+  track::SheetRow row = media::ClipRow(std::move(frames));
   if (differs) row.detail += " (the worst)";
   return row;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -3,15 +3,15 @@
 #include <torch/types.h>
 
 #include "base/files.h"
-#include "cli/train/media_files.h"
 #include "data/frame_folder.h"
 #include "data/listing.h"
 #include "data/publish.h"
 #include "data/sources.h"
 #include "data/tensor_stream.h"
 #include "data/video_writer.h"
+#include "media/files.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 namespace {
 
 // [T, H, W, 3] bytes of the only clip.
@@ -164,4 +164,4 @@ Result<std::unique_ptr<MediaOutput>> CreateLatents(const std::string& path, cons
   return CreateTensor(path, "latents", shape, options);
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,11 +1,11 @@
 // PSNR and SSIM against NumPy written from the formulas (tests/golden/make.py), and against arithmetic.
-#include "recipes/video_metrics.h"
+#include "media/video_metrics.h"
 
 #include <gtest/gtest.h>
 
 #include "golden/golden.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 // All is computed in float64 on equal 8-bit values; only the order of sums differs.
@@ -56,4 +56,4 @@ TEST(VideoMetrics, OtherShapesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

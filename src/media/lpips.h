@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "models/weights.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 
 class Lpips {
  public:
@@ -37,4 +37,4 @@ class Lpips {
   std::array<at::Tensor, kLayers> weight_, bias_, lin_;
 };
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

@@ -1,4 +1,4 @@
-#include "recipes/lpips.h"
+#include "media/lpips.h"
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "engine/state.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 // AlexNet up to its last convolution, in torchvision's version: each row is one convolution with its ReLU, whose output
@@ -143,4 +143,4 @@ at::Tensor Lpips::operator()(const at::Tensor& a, const at::Tensor& b) const {
   return at::stack(distances).to(at::kDouble).view({a.size(0), a.size(1)}).mean(1).cpu();
 }
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

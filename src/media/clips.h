@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "data/source.h"
 
-namespace lockstep::cli {
+namespace lockstep::media {
 
 // The frames of one clip in order.
 class ClipReader {
@@ -48,4 +48,4 @@ Result<std::unique_ptr<ClipSet>> FindClips(const ClipChoice& choice);
 // The samples of a source, without augmentation.
 std::unique_ptr<ClipSet> SourceClips(std::shared_ptr<const data::Source> source);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::media

@@ -1,11 +1,11 @@
-#include "recipes/tiles.h"
+#include "media/tiles.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 constexpr int64_t kLargest = 480;  // side of a tile that is kept; sheets show less
@@ -61,4 +61,4 @@ track::SheetRow ClipRow(std::vector<ShownFrame> frames) {
   return row;
 }
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "engine/precision.h"
+#include "media/lpips.h"
 #include "models/taehv_stream.h"
-#include "recipes/lpips.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 
 // NaN: not defined for this clip (one frame has no motion, LPIPS without weights, frames too small for a window).
 struct ClipScores {
@@ -113,4 +113,4 @@ struct Summary {
 // Standard deviation over the values as a whole; quantiles with linear interpolation.
 Summary Summarize(const std::vector<double>& values);
 
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

@@ -1,6 +1,6 @@
 // LPIPS against PyTorch modules written from its description (tests/golden/lpips.py). The weights come from a formula
 // both sides compute.
-#include "recipes/lpips.h"
+#include "media/lpips.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include "base/safetensors.h"
 #include "golden/golden.h"
 
-namespace lockstep::recipes {
+namespace lockstep::media {
 namespace {
 
 using models::NamedTensors;
@@ -143,4 +143,4 @@ TEST(Lpips, FramesTooSmallForTheNetworkAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::recipes
+}  // namespace lockstep::media

@@ -1,0 +1,98 @@
+// The tools that run a video autoencoder over files: reconstruct, encode, decode; and what they share: options, the
+// model on its device, frames to and from what the model takes, progress, the summary at the end. Main thread only.
+#pragma once
+
+#include <torch/types.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "media/files.h"
+#include "media/load_taehv.h"
+#include "track/progress_line.h"
+
+namespace lockstep::media {
+
+struct MediaOptions {
+  std::string command, weights, variant, input, output;
+  std::string device = "auto", precision = "auto", execution = "fast", dtype = "f32";
+  std::string fps;
+  int64_t chunk = 0;        // frames; 0: chosen
+  uint64_t max_frames = 0;  // 0: all
+  OutputOptions out;
+  bool json = false;
+  bool no_tail = false;  // encode: no further latents for the last frames
+};
+
+// The frames a command reads, and their shape with --fps and --max-frames taken into account.
+struct AskedFrames {
+  std::unique_ptr<MediaInput> input;
+  MediaShape shape;
+};
+Result<AskedFrames> OpenAsked(const MediaOptions& options);
+
+class MediaModel {
+ public:
+  // Loads the weights and brings them to the device.
+  static Result<MediaModel> Load(const MediaOptions& options);
+
+  models::Taehv& taehv() const { return *loaded_.model; }
+  const models::TaehvConfig& config() const { return loaded_.model->config(); }
+  const LoadedTaehv& loaded() const { return loaded_; }
+  at::Device device() const { return device_; }
+  const char* precision() const;
+
+  // Time steps of one piece for frames of this size.
+  int64_t PieceOf(const MediaOptions& options, const MediaShape& frames) const;
+  // Frames of a file as the model takes them: [0, 1], on its device, the last row and column repeated up to the model's
+  // multiple.
+  at::Tensor Take(const at::Tensor& frames) const;
+  at::Tensor TakeLatents(const at::Tensor& latents) const { return latents.to(device_, type_); }
+  // Frames of the model for the file: cropped; bytes if `bytes`. An error if the model gave something that is no
+  // number.
+  Result<at::Tensor> Give(const at::Tensor& frames, int64_t height, int64_t width, bool bytes) const;
+  // The same in the CPU's memory; `planes`: as files of tensors hold them, else as they are.
+  static at::Tensor ToHost(const at::Tensor& frames, bool planes);
+  Result<at::Tensor> GiveLatents(const at::Tensor& latents) const;
+  // How many frames to encode, the last one repeated, so that decoding gives back all `frames`.
+  int64_t Complete(int64_t frames) const;
+
+ private:
+  LoadedTaehv loaded_;
+  at::Device device_ = at::kCPU;
+  at::ScalarType type_ = at::kFloat;
+};
+
+// Counts frames on stderr; the summary's clock.
+class MediaProgress {
+ public:
+  explicit MediaProgress(uint64_t total);  // 0: unknown
+  void Done(int64_t frames);
+  void End() { line_.Finish(); }
+  uint64_t frames() const { return frames_; }
+  double seconds() const;
+
+ private:
+  track::ProgressLine line_;
+  TimePoint began_;
+  uint64_t frames_ = 0;
+};
+
+// The part of the summary that all commands share.
+void Summarize(const MediaOptions& options, const MediaModel& model, const MediaShape& frames,
+               const MediaProgress& progress, const std::vector<std::string>& notes, nlohmann::json* summary);
+
+std::string RateText(const data::Ratio& rate);  // "30000/1001" or "25"
+
+// Each fills the summary; an output that was not finished leaves nothing behind.
+Status Reconstruct(const MediaOptions& options, nlohmann::json* summary);  // frames through the model and back
+Status Encode(const MediaOptions& options, nlohmann::json* summary);       // frames to latents
+Status Decode(const MediaOptions& options, nlohmann::json* summary);       // latents to frames
+
+}  // namespace lockstep::media
