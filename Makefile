@@ -113,14 +113,16 @@ lint: setup-lint  ## clang-format, clang-tidy, layering and wording; only what c
 	@python3 cmake/lint.py
 
 .PHONY: install
-install: build  ## the programs into PREFIX/bin (default /usr/local)
+install: build  ## programs, headers, libraries and the CMake package for recipes of your own, into PREFIX (/usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin
 	@install -s -m 755 $(BIN)/lockstep $(BIN)/lockstep-train $(DESTDIR)$(PREFIX)/bin
+	@DESTDIR='$(DESTDIR)' cmake --install $(TREE) --prefix $(PREFIX) --component package >$(TREE)/install.log
 	@install -d $(DESTDIR)$(PREFIX)/share/doc/lockstep
 	@install -m 644 LICENSE NOTICE README.md CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/lockstep
 	@for program in lockstep lockstep-train; do \
 	  install -m 644 $(TREE)/notices/$$program.txt $(DESTDIR)$(PREFIX)/share/doc/lockstep/licenses-of-$$program.txt; done
-	@echo "installed $(DESTDIR)$(PREFIX)/bin/lockstep and lockstep-train, their licenses in $(DESTDIR)$(PREFIX)/share/doc/lockstep"
+	@echo "installed in $(DESTDIR)$(PREFIX): bin/lockstep and bin/lockstep-train; their licenses in share/doc/lockstep;"
+	@echo "for recipes outside this tree (docs/write-a-recipe.md): include/lockstep, lib, lib/cmake/lockstep"
 
 .PHONY: clean
 clean:  ## removes build/ (not .venv and .venv-cuda)

@@ -14,7 +14,7 @@ endfunction()
 # lockstep_use(target folders...): the target links these folders and sees their headers.
 function(lockstep_use target)
   foreach(folder ${ARGN})
-    string(REGEX REPLACE "_torch$" "" outer ${folder})  # comm_torch is comm/torch
+    string(REGEX REPLACE "_(torch|train)$" "" outer ${folder})  # comm_torch is comm/torch, cli_train is cli/train
     lockstep_root(${outer})
     target_include_directories(${target} PRIVATE ${LOCKSTEP_ROOT})
     target_link_libraries(${target} PUBLIC lockstep_${folder})
@@ -28,7 +28,8 @@ lockstep_pch_cache(lockstep_pch)
 target_compile_definitions(lockstep_pch PUBLIC FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 
 # lockstep_folder(name [AT dir] [TORCH] USES folders... LIBS ...): AT names a subfolder of src/ that is a target of its own
-# (the part of a folder that needs LibTorch); its headers are seen through the outer folder's root.
+# (the part of a folder that needs LibTorch); its headers are seen through the outer folder's root. A main.cc is left to
+# lockstep_program.
 function(lockstep_folder folder)
   cmake_parse_arguments(ARG "TORCH" "AT" "USES;LIBS" ${ARGN})
   set(dir ${folder})
@@ -36,6 +37,7 @@ function(lockstep_folder folder)
     set(dir ${ARG_AT})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   if(NOT sources)
     set(sources ${CMAKE_SOURCE_DIR}/cmake/pch.cc)  # a folder whose first file is a header
   endif()

@@ -1,7 +1,7 @@
 # Notices of what is inside the programs: archives that are linked, headers that are compiled in, files that are embedded.
 #
 #   lockstep_component(name LICENSE spdx HOME url FROM file [TEXT file VERSION version] [COMMON file])
-#   lockstep_notices(program component...)
+#   lockstep_notices(program target component...)
 #
 # FROM is a file of the component as the build uses it (a path, or a header below an include folder). At build time its
 # Debian package gives version and text (/usr/share/doc/<package>/copyright), so that both are those of what was built
@@ -9,7 +9,7 @@
 # that the package only refers to; it is printed once. Elsewhere than on Debian the notice says where to find the text.
 # tests/integration/test_licenses.py fails when an archive or header is used and has no component here.
 #
-# The program gets the text as notices_of_<program> (see embed.cmake). This file is also the script that writes it.
+# The target, the program or a library in it, gets the text as notices_of_<program> (see embed.cmake). This file is also the script that writes it.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
   set(line "--------------------------------------------------------------------------------\n")
@@ -93,7 +93,7 @@ function(lockstep_component name)
   set_property(GLOBAL PROPERTY lockstep_component_from_${name} ${from})
 endfunction()
 
-function(lockstep_notices program)
+function(lockstep_notices program target)
   set(list ${CMAKE_BINARY_DIR}/notices/${program}.list)
   set(out ${CMAKE_BINARY_DIR}/notices/${program}.txt)
   set(content "")
@@ -115,7 +115,7 @@ function(lockstep_notices program)
       -P ${LOCKSTEP_NOTICES_SCRIPT}
     DEPENDS ${list} ${depends} ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/NOTICE ${LOCKSTEP_NOTICES_SCRIPT})
   string(MAKE_C_IDENTIFIER notices_of_${program} symbol)
-  lockstep_embed(${program} ${out} ${symbol})
+  lockstep_embed(${target} ${out} ${symbol})
 endfunction()
 
 lockstep_component(fmt LICENSE MIT HOME https://github.com/fmtlib/fmt FROM fmt/format.h)

@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/digits.h"
+#include "base/own_program.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "cli/flag_engine.h"
@@ -179,7 +180,7 @@ Status Settle(ParseMode mode, const Environment& env, Draft* draft) {
 // Everything after the program is the program's; these are hardly ever meant for it.
 void WarnOfLateFlags(const launch::RunOptions& options, std::vector<std::string>* warnings) {
   static const std::vector<std::string> ours = {"--nproc-per-node", "--nnodes", "--node-rank", "--max-restarts"};
-  if (options.runs_engine()) return;
+  if (options.train_program) return;
   for (const std::string& word : options.args) {
     std::string name = word.substr(0, word.find('='));
     std::replace(name.begin(), name.end(), '_', '-');
@@ -313,6 +314,8 @@ Result<RunFlags> ParseRunFlags(int argc, char** argv, const Environment& env, Pa
   options.program = scanned->program.value_or("");
   options.args = std::move(scanned->args);
   options.argv = args;
+  // The engine itself is known wherever the command line came from; any other train program is said to be one.
+  if (options.program.substr(options.program.rfind('/') + 1) == kEngineName) options.train_program = true;
   LOCKSTEP_RETURN_IF_ERROR(Settle(mode, env, &draft));
   WarnOfLateFlags(options, &draft.flags.warnings);
   return std::move(draft.flags);

@@ -136,6 +136,11 @@ std::vector<FlagRow> MakeTable() {
        "",
        "With one command per rank (srun, mpirun): replace this process by the program, unsupervised.",
        SWITCH(exec)},
+      {"--train-program", {}, nullptr, nullptr, kProgram, T::kOurs,
+       "",
+       "The program is a train program of Lockstep, whose exit codes mean what the launcher's mean. `lockstep train` "
+       "says so; lockstep-train is known by its name.",
+       SWITCH(train_program)},
       {"--role", {}, "NAME", "PET_ROLE", kProgram, T::kHonoured,
        "workers see it as ROLE_NAME",
        "Role of the workers. Default: default.",

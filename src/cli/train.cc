@@ -1,6 +1,6 @@
-// `lockstep train` and the commands that the engine answers itself (`config`, `reconstruct`, ...): find the engine
-// (`lockstep-train`), then start it, as ranks under `lockstep run` or in our place. The engine needs LibTorch and so is
-// a program of its own, looked up git-style.
+// `lockstep train` and the commands that the engine answers itself (`config`, `reconstruct`, ...): find the train
+// program (`lockstep-train`, or what --program names), then start it, as ranks under `lockstep run` or in our place. It
+// needs LibTorch and so is a program of its own, looked up git-style.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,12 +15,12 @@
 #include "base/arguments.h"
 #include "base/environment.h"
 #include "base/exit_codes.h"
-#include "base/own_program.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/key_flag.h"
 #include "cli/run_flags.h"
+#include "cli/train_program.h"
 #include "hardware/cpu_share.h"
 #include "launch/capture.h"
 #include "place/machine.h"
@@ -43,6 +43,9 @@ constexpr char kHelp[] =
     "  --resume WHAT        auto: the newest good checkpoint of this run (default); none; or the path of a checkpoint\n"
     "  --max-time DURATION  save and stop after this long, exit code 75\n"
     "  --smoke[=STEPS]      test (100 steps) of a small version on the CPU: data, validation, checkpoint, resume\n"
+    "  --program PROGRAM    a train program of your own, with recipes of your own, instead of lockstep-train: a path, "
+    "or\n"
+    "                       a name in PATH; built against an installation (docs/write-a-recipe.md)\n"
     "  --licenses           notices and license texts of the software inside the engine\n"
     "  --version            the engine, its torch and CUDA, the GPUs it sees\n"
     "  --help\n\n"
@@ -50,7 +53,8 @@ constexpr char kHelp[] =
     "  lockstep train taehv --smoke\n"
     "  lockstep train taehv --nproc-per-node 2 --set recipe.model=taehv-small --set train.steps=200\n"
     "  lockstep train taehv --config taehv.yaml --name night-1 --max-restarts 3\n"
-    "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n\n"
+    "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n"
+    "  lockstep train --program ./my-train spirals --nproc-per-node 2\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
 // Options of the engine, beside those of `run`.
@@ -61,39 +65,10 @@ const std::vector<FlagSpec>& EngineFlags() {
       {.name = "--preset", .takes_value = true, .first_class = true},
       {.name = "--resume", .takes_value = true, .first_class = true},
       {.name = "--max-time", .takes_value = true, .first_class = true},
+      {.name = "--program", .takes_value = true, .first_class = true},
       {.name = "--smoke", .optional_value = true, .first_class = true},
   };
   return flags;
-}
-
-// The engine finds LibTorch by its run path, then in LOCKSTEP_LIBTORCH. Said here, once, instead of by every rank.
-Status CheckEngine(const std::string& engine) {
-  if (const char* libtorch = std::getenv("LOCKSTEP_LIBTORCH"); libtorch != nullptr && *libtorch != '\0') {
-    const char* old = std::getenv("LD_LIBRARY_PATH");
-    const std::string path = old == nullptr || *old == '\0' ? libtorch : fmt::format("{}:{}", libtorch, old);
-    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
-  }
-  // The loader itself says which libraries it misses; the engine does not run.
-  const std::string command = fmt::format("LD_TRACE_LOADED_OBJECTS=1 {} 2>&1", ShellQuote(engine));
-  FILE* pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return Status::Ok();
-  std::string text;
-  char block[4096];
-  for (size_t n = 0; (n = fread(block, 1, sizeof block, pipe)) > 0;) text.append(block, n);
-  pclose(pipe);
-  std::vector<std::string> missing;
-  for (const std::string& line : Split(text, '\n')) {
-    const size_t mark = line.find("=> not found");
-    if (mark != std::string::npos) missing.emplace_back(Trim(std::string_view(line).substr(0, mark)));
-  }
-  if (missing.empty()) return Status::Ok();
-  const bool torch = std::any_of(missing.begin(), missing.end(), [](const std::string& name) {
-    return name.find("torch") != std::string::npos || name.find("c10") != std::string::npos;
-  });
-  return Status(Code::kEnvironment, fmt::format("{} misses {}", engine, Join(missing, ", ")),
-                torch ? "set LOCKSTEP_LIBTORCH to the lib folder of a torch package (python -c 'import torch; "
-                        "print(torch.__path__[0] + \"/lib\")')"
-                      : "install the packages these libraries belong to");
 }
 
 int Fail(const char* command, const Status& status) {
@@ -107,7 +82,7 @@ bool Says(const std::vector<std::string>& words, const std::string& flag) {
 }
 
 struct TrainLine {
-  std::string recipe;
+  std::string recipe, program;
   std::vector<std::string> engine, run;  // flags, spelled out
   bool help = false;
 };
@@ -124,9 +99,10 @@ Status Stray(const std::string& word) {
 }
 
 // Only the engine knows the keys of a recipe. Asked when a flag is unknown, and not before.
-std::string MeantKey(const std::string& recipe, const std::string& flag, const std::string& value) {
-  const Result<std::string> engine = FindEngine();
-  if (!engine.ok() || !CheckEngine(*engine).ok()) return "";
+std::string MeantKey(const std::string& program, const std::string& recipe, const std::string& flag,
+                     const std::string& value) {
+  const Result<std::string> engine = FindTrainProgram(program);
+  if (!engine.ok()) return "";
   std::vector<std::string> env;
   for (const auto& [name, text] : CurrentEnvironment()) env.push_back(name + "=" + text);
   const auto told = launch::Capture({*engine, "config", recipe, "--json"}, env, std::chrono::seconds(10));
@@ -138,16 +114,26 @@ std::string MeantKey(const std::string& recipe, const std::string& flag, const s
 // Flags and the recipe in any order; nothing else.
 Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
   TrainLine line;
+  const auto program = [&] {  // for a mistake in the other flags
+    std::vector<std::string> copy = words;
+    const Result<std::string> named = TakeProgramFlag(&copy);
+    return line.program.empty() && named.ok() ? *named : line.program;
+  };
   while (!words.empty()) {
     const std::string recipe = line.recipe.empty() ? words.back() : line.recipe;  // it may come after the flags
-    Result<SplitLine> part =
-        SplitRunFlags(EngineFlags(), words, "see lockstep train --help",
-                      [&](const std::string& flag, const std::string& value) { return MeantKey(recipe, flag, value); });
+    Result<SplitLine> part = SplitRunFlags(
+        EngineFlags(), words, "see lockstep train --help",
+        [&](const std::string& flag, const std::string& value) { return MeantKey(program(), recipe, flag, value); });
     if (!part.ok()) return part.status();
     line.help = line.help || part->help;
     if (line.help) return line;
     for (const ScannedFlag& flag : part->own) {
       const FlagSpec& spec = EngineFlags()[flag.index];
+      if (spec.name == "--program") {
+        if (flag.value.empty()) return Status(Code::kUsage, "--program: expected a value", "--program PATH");
+        line.program = flag.value;
+        continue;
+      }
       line.engine.push_back(spec.takes_value || !flag.value.empty() ? spec.name + "=" + flag.value : spec.name);
     }
     line.run.insert(line.run.end(), part->run.begin(), part->run.end());
@@ -175,6 +161,20 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
   return line;
 }
 
+// The train program answers in our place.
+int Answer(const char* command, std::vector<std::string> words) {
+  const Result<std::string> named = TakeProgramFlag(&words);
+  if (!named.ok()) return Fail(command, named.status());
+  Result<std::string> engine = FindTrainProgram(*named);
+  if (!engine.ok()) return Fail(command, engine.status());
+  hardware::LetWaitingThreadsSleep();
+  std::vector<char*> arguments = {engine->data()};
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(engine->c_str(), arguments.data());
+  return Fail(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
+}
+
 }  // namespace
 
 int TrainMain(int argc, char** argv) {
@@ -182,17 +182,18 @@ int TrainMain(int argc, char** argv) {
     fmt::print(stderr, "{}", kHelp);
     return kExitUsage;
   }
-  if (const std::string first = argv[1]; first == "--licenses" || first == "--version")
-    return EngineMain(argc - 1, argv + 1);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (TakeProgramFlag(&words).ok() && !words.empty() && (words[0] == "--licenses" || words[0] == "--version")) {
+    return Answer("train", {argv + 1, argv + argc});
+  }
   Result<TrainLine> line = ReadTrainLine({argv + 1, argv + argc});
   if (!line.ok()) return Fail("train", line.status());
   if (line->help) {
     fmt::print("{}", kHelp);
     return 0;
   }
-  Result<std::string> engine = FindEngine();
+  Result<std::string> engine = FindTrainProgram(line->program);
   if (!engine.ok()) return Fail("train", engine.status());
-  if (Status status = CheckEngine(*engine); !status.ok()) return Fail("train", status);
   hardware::LetWaitingThreadsSleep();  // of the ranks
   std::vector<std::string> run = {"run"};
   run.insert(run.end(), line->run.begin(), line->run.end());
@@ -205,7 +206,7 @@ int TrainMain(int argc, char** argv) {
       run.insert(run.end(), {"--nproc-per-node", "gpu"});
     }
   }
-  run.insert(run.end(), {"--no-python", *engine, "train", line->recipe});
+  run.insert(run.end(), {"--train-program", "--no-python", *engine, "train", line->recipe});
   run.insert(run.end(), line->engine.begin(), line->engine.end());
   std::vector<char*> arguments;
   for (std::string& word : run) arguments.push_back(word.data());
@@ -213,17 +214,6 @@ int TrainMain(int argc, char** argv) {
   return RunMain(static_cast<int>(run.size()), arguments.data());
 }
 
-int EngineMain(int argc, char** argv) {
-  const char* command = argv[0];
-  Result<std::string> engine = FindEngine();
-  if (!engine.ok()) return Fail(command, engine.status());
-  if (Status status = CheckEngine(*engine); !status.ok()) return Fail(command, status);
-  hardware::LetWaitingThreadsSleep();
-  std::vector<char*> arguments = {engine->data()};
-  arguments.insert(arguments.end(), argv, argv + argc);
-  arguments.push_back(nullptr);
-  execv(engine->c_str(), arguments.data());
-  return Fail(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
-}
+int EngineMain(int argc, char** argv) { return Answer(argv[0], {argv, argv + argc}); }
 
 }  // namespace lockstep::cli

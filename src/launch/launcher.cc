@@ -225,7 +225,7 @@ Status Launcher::Host() {
   options.max_restarts = plan_.options.max_restarts;
   options.stall = plan_.options.stall;
   options.diagnose = diagnose::DiagnoseText;
-  options.engine = plan_.options.runs_engine();
+  options.engine = plan_.options.train_program;
   options.first_attempt = run_dir_->first_attempt();
   options.run_name = run_dir_->name();
   options.run_id = self_.job.empty() ? run_dir_->name() : self_.job;

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/own_program.h"
 #include "logs/log_rotation.h"
 #include "place/placement.h"
 
@@ -98,11 +97,8 @@ struct RunOptions {
   std::vector<std::string> args;  // its arguments, untouched
   std::vector<std::string> argv;  // the whole command line after "run", for re-starting through srun
 
-  // Our own engine keeps the exit codes of the contract: 2 and 3 mean the same from it as from the launcher.
-  bool runs_engine() const {
-    const size_t slash = program.rfind('/');
-    return program.substr(slash == std::string::npos ? 0 : slash + 1) == kEngineName;
-  }
+  // A train program of ours keeps the exit codes of the contract: 2 and 3 mean the same from it as from the launcher.
+  bool train_program = false;
 };
 
 }  // namespace lockstep::launch

@@ -98,7 +98,7 @@ int LauncherPort(const LaunchPlan& plan) {
 }
 
 std::string NameStem(const RunOptions& options) {
-  if (options.runs_engine() && options.args.size() > 1) return options.args[1];
+  if (options.train_program && options.args.size() > 1) return options.args[1];
   std::string program = options.program;
   while (program.size() > 1 && program.ends_with('/')) program.pop_back();
   // The last part that is no __main__: "pkg.train", "pkg.train.__main__" and "pkg/train.py" are all "train".

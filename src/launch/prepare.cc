@@ -86,7 +86,7 @@ Status FindProgram(LaunchPlan* plan) {
   const auto torch =
       TorchVersion(plan->program.interpreter.empty() ? plan->program.argv[0] : plan->program.interpreter);
   plan->settings.threads = DefaultThreads(plan->cpus, FirstRank(*plan).local_world_size);
-  plan->settings.old_torch_names = !plan->options.runs_engine() && (!torch || *torch < kFirstTorchWithoutOldNames);
+  plan->settings.old_torch_names = !plan->options.train_program && (!torch || *torch < kFirstTorchWithoutOldNames);
   plan->store = ChooseStore(plan->options, plan->program, plan->env, torch);
   return {};
 }

@@ -401,6 +401,13 @@ TEST(RunFlags, TheDumpIsJsonWithAReasonForEveryFlagOfTorchrun) {
   }
 }
 
+TEST(RunFlags, ATrainProgramIsSaidToBeOneAndTheEngineIsKnown) {
+  EXPECT_TRUE(Good({"--train-program", "--no-python", "./my-train", "train", "mine"}).train_program);
+  EXPECT_TRUE(Good({"--no-python", "/opt/bin/lockstep-train", "train", "taehv"}).train_program);
+  EXPECT_FALSE(Good({"--no-python", "./my-train", "train", "mine"}).train_program);
+  EXPECT_FALSE(Good({"train.py", "lockstep-train"}).train_program);
+}
+
 TEST(RunFlags, TheCommandLineIsKeptForStartingItAgain) {
   EXPECT_THAT(Good({"--nproc", "2", "a.py", "--x"}).argv, ElementsAre("--nproc", "2", "a.py", "--x"));
 }

@@ -24,7 +24,8 @@ TEST(Plan, ARunIsNamedAfterWhatItsCommandNames) {
     EXPECT_EQ(NameStem(options), row.expected) << row.program;
   }
   RunOptions engine;
-  engine.program = "/opt/bin/lockstep-train";
+  engine.program = "/opt/bin/my-train";
+  engine.train_program = true;
   engine.args = {"train", "taehv", "--smoke"};
   EXPECT_EQ(NameStem(engine), "taehv");
 }

@@ -17,7 +17,7 @@ struct Read {
 };
 
 Read ReadConfig(const std::string& file) {
-  const std::unique_ptr<engine::Recipe> recipe = *MakeRecipe("denoise");
+  const std::unique_ptr<engine::Recipe> recipe = *Registry::With({})->Make("denoise");
   engine::Config config;
   const ConfigTree tree = *ConfigTree::Parse(file, "c.yaml", ConfigTree::Format::kYaml);
   ConfigReader reader(tree);

@@ -1,17 +1,27 @@
-// The commands of `lockstep-train`, one file each: parse, call, print.
+// The commands of a train program, one file each: parse, call, print.
 #pragma once
+
+#include <string>
+
+#include "recipes/registry.h"
 
 namespace lockstep::cli {
 
-int TrainMain(int argc, char** argv);   // lockstep-train train RECIPE ...
-int ConfigMain(int argc, char** argv);  // lockstep-train config RECIPE ...
-int EvalMain(int argc, char** argv);    // lockstep-train eval RECIPE ...
+// The program they are commands of.
+struct Program {
+  std::string name;  // its file's, for messages
+  recipes::Registry recipes;
+};
+
+int TrainMain(const Program& program, int argc, char** argv);   // lockstep-train train RECIPE ...
+int ConfigMain(const Program& program, int argc, char** argv);  // lockstep-train config RECIPE ...
+int EvalMain(const Program& program, int argc, char** argv);    // lockstep-train eval RECIPE ...
 int ReconstructMain(int argc, char** argv);
 int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
 int LicensesMain();
-int VersionMain(int argc, char** argv);  // lockstep-train --version
+int VersionMain(const Program& program, int argc, char** argv);  // lockstep-train --version
 
 }  // namespace lockstep::cli

@@ -67,7 +67,7 @@ Result<std::string> Json(const Settings& settings, const std::string& recipe, co
 
 }  // namespace
 
-int ConfigMain(int argc, char** argv) {
+int ConfigMain(const Program& program, int argc, char** argv) {
   Arguments args(
       "Prints every key of a recipe's configuration with its value and what it means; the output is a config file.",
       "lockstep config");
@@ -93,7 +93,7 @@ int ConfigMain(int argc, char** argv) {
       "  lockstep config taehv --gpus 48 > taehv-48.yaml\n"
       "  lockstep config taehv --config mine.yaml --gpus 12 --cores 96 --json\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  Result<Settings> settings = ReadSettings(recipe, file, overrides, false, 0, preset);
+  Result<Settings> settings = ReadSettings(program.recipes, recipe, file, overrides, false, 0, preset);
   if (!settings.ok()) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());
     return ExitCode(settings.status());

@@ -41,7 +41,8 @@ std::string ConfigOfRun(const std::string& weights) {
   return "";
 }
 
-Result<std::unique_ptr<media::ClipSet>> FindData(const Asked& asked, const std::string& weights) {
+Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipes, const Asked& asked,
+                                                 const std::string& weights) {
   std::string config = asked.config;
   if (config.empty() && asked.clips.data.empty() && asked.clips.annotations.empty()) {
     config = ConfigOfRun(weights);
@@ -56,7 +57,7 @@ Result<std::unique_ptr<media::ClipSet>> FindData(const Asked& asked, const std::
   if (!asked.clips.data.empty() || !asked.clips.annotations.empty()) {
     return Status(Code::kUsage, "--config brings the data of a training, --data and --annotations others: give one");
   }
-  Result<Settings> settings = ReadSettings(asked.recipe, config, asked.overrides, false, 0);
+  Result<Settings> settings = ReadSettings(recipes, asked.recipe, config, asked.overrides, false, 0);
   if (!settings.ok()) return settings.status();
   Result<engine::Sources> sources = settings->recipe->Open(settings->config);
   if (!sources.ok()) return sources.status();
@@ -220,10 +221,10 @@ class EvaluationView {
   const media::Evaluation& found_;
 };
 
-Status Run(const Asked& asked) {
+Status Run(const recipes::Registry& recipes, const Asked& asked) {
   media::Evaluation evaluation(asked.evaluation);
   LOCKSTEP_RETURN_IF_ERROR(evaluation.Load());
-  Result<std::unique_ptr<media::ClipSet>> clips = FindData(asked, evaluation.loaded().path);
+  Result<std::unique_ptr<media::ClipSet>> clips = FindData(recipes, asked, evaluation.loaded().path);
   if (!clips.ok()) return clips.status();
   LOCKSTEP_RETURN_IF_ERROR(evaluation.Measure(std::move(*clips)));
   const EvaluationView view(asked, evaluation);
@@ -237,7 +238,7 @@ Status Run(const Asked& asked) {
 
 }  // namespace
 
-int EvalMain(int argc, char** argv) {
+int EvalMain(const Program& program, int argc, char** argv) {
   Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
                  "lockstep eval");
   Asked asked;
@@ -280,7 +281,7 @@ int EvalMain(int argc, char** argv) {
       "  lockstep eval taehv --weights taew2_1.pth --data clips/ --lpips alexnet-owt-7be5be79.pth --lpips alex.pth\n"
       "  lockstep eval taehv --weights model.safetensors --data a.mp4 b.mp4 --frames 0 --baseline --json\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  const Status status = Run(asked);
+  const Status status = Run(program.recipes, asked);
   std::fflush(nullptr);
   if (status.ok()) return 0;
   fmt::print(stderr, "lockstep eval: {}\n", status.ToString());

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "recipes/registry.h"
-
 namespace lockstep::cli {
 namespace {
 
@@ -41,11 +39,11 @@ void Declare(const ConfigTree& tree, ConfigReader* reader, Settings* settings) {
 }
 
 // Without the rules between sections.
-Result<Settings> ReadOnce(const std::string& name, const std::string& config_file,
+Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
                           const std::vector<std::string>& assignments) {
   Settings settings, of_file;
   for (Settings* one : {&settings, &of_file}) {
-    Result<std::unique_ptr<engine::Recipe>> recipe = recipes::MakeRecipe(name);
+    Result<std::unique_ptr<engine::Recipe>> recipe = recipes.Make(name);
     if (!recipe.ok()) return recipe.status();
     one->recipe = std::move(*recipe);
   }
@@ -69,9 +67,9 @@ Result<Settings> ReadOnce(const std::string& name, const std::string& config_fil
 }
 
 // What the command line gives stays; the rest follows from it.
-Result<Settings> ReadDerived(const std::string& name, const std::string& config_file,
+Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
                              const std::vector<std::string>& overrides, const PresetRequest& request) {
-  Result<Settings> base = ReadOnce(name, config_file, overrides);
+  Result<Settings> base = ReadOnce(recipes, name, config_file, overrides);
   if (!base.ok()) return base;
   recipes::PresetOptions options;
   options.gpus = request.gpus;
@@ -85,18 +83,18 @@ Result<Settings> ReadDerived(const std::string& name, const std::string& config_
   if (!preset.ok()) return preset.status();
   std::vector<std::string> all = preset->Assignments();
   all.insert(all.end(), overrides.begin(), overrides.end());
-  Result<Settings> settings = ReadOnce(name, config_file, all);
+  Result<Settings> settings = ReadOnce(recipes, name, config_file, all);
   if (settings.ok()) settings->preset = std::move(*preset);
   return settings;
 }
 
 }  // namespace
 
-Result<Settings> ReadSettings(const std::string& name, const std::string& config_file,
+Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset) {
-  Result<Settings> settings =
-      preset.gpus == 0 ? ReadOnce(name, config_file, overrides) : ReadDerived(name, config_file, overrides, preset);
+  Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, config_file, overrides)
+                                               : ReadDerived(recipes, name, config_file, overrides, preset);
   if (!settings.ok()) return settings;
   if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
   LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));

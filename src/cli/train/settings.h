@@ -11,6 +11,7 @@
 #include "engine/config.h"
 #include "engine/recipe.h"
 #include "recipes/preset.h"
+#include "recipes/registry.h"
 
 namespace lockstep::cli {
 
@@ -30,8 +31,8 @@ struct PresetRequest {
   int cores = 0;          // of a node; 0: unknown
 };
 
-Result<Settings> ReadSettings(const std::string& recipe, const std::string& config_file,
-                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
-                              const PresetRequest& preset = {});
+Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& recipe,
+                              const std::string& config_file, const std::vector<std::string>& overrides, bool smoke,
+                              uint64_t smoke_steps, const PresetRequest& preset = {});
 
 }  // namespace lockstep::cli

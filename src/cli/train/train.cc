@@ -168,14 +168,15 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
 }
 
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
-Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, const comm::Identity& who,
-                             engine::Ranks& ranks, at::Device device, engine::TrainerOptions options, bool* begun,
-                             double* loss) {
+Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& settings, const Asked& asked,
+                             const comm::Identity& who, engine::Ranks& ranks, at::Device device,
+                             engine::TrainerOptions options, bool* begun, double* loss) {
   options.resume = "none";
   options.stop_at = *asked.smoke / 2;
   Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, begun, loss);
   if (!half.ok()) return half;
-  auto again = ReadSettings(asked.recipe, asked.config, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
+  auto again =
+      ReadSettings(recipes, asked.recipe, asked.config, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
@@ -185,14 +186,14 @@ Result<engine::RunEnd> Smoke(const Settings& settings, const Asked& asked, const
 // --smoke asks a question, and this is its answer.
 Status Verdict(const Asked& asked, const Status& status) { return asked.smoke ? status.Context("not ready") : status; }
 
-int Train(const Asked& asked) {
+int Train(const Program& program, const Asked& asked) {
   // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
   engine::StopRequests::Listen();
   Result<comm::Identity> who = FindIdentity();
   if (!who.ok()) return Refuse(who.status(), true);
   const bool first = who->rank == 0;
-  Result<Settings> settings = ReadSettings(asked.recipe, asked.config, asked.overrides, asked.smoke.has_value(),
-                                           asked.smoke.value_or(0), asked.PresetFor(*who));
+  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.config, asked.overrides,
+                                           asked.smoke.has_value(), asked.smoke.value_or(0), asked.PresetFor(*who));
   Result<at::Device> device = at::Device(at::kCPU);
   if (settings.ok()) {
     device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
@@ -229,8 +230,9 @@ int Train(const Asked& asked) {
   trainer.effective_config = settings->effective;
   double loss = 0;
   bool begun = false;
-  Result<engine::RunEnd> end = asked.smoke ? Smoke(*settings, asked, *who, ranks, *device, trainer, &begun, &loss)
-                                           : TrainOnce(*settings, ranks, *device, trainer, &begun, &loss);
+  Result<engine::RunEnd> end =
+      asked.smoke ? Smoke(program.recipes, *settings, asked, *who, ranks, *device, trainer, &begun, &loss)
+                  : TrainOnce(*settings, ranks, *device, trainer, &begun, &loss);
   if (!end.ok()) {
     const int code = Fail(Verdict(asked, end.status()), first || !ranks.agreed_to_fail(), /*refused=*/!begun);
     if (!begun && asked.smoke && first) (void)RemoveAll(place.run_dir);
@@ -254,8 +256,8 @@ int Train(const Asked& asked) {
 
 }  // namespace
 
-int TrainMain(int argc, char** argv) {
-  Arguments args("One rank of a training.", "lockstep-train train");
+int TrainMain(const Program& program, int argc, char** argv) {
+  Arguments args("One rank of a training.", program.name + " train");
   Asked asked;
   std::string smoke;
   args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
@@ -307,7 +309,7 @@ int TrainMain(int argc, char** argv) {
   }
   asked.command.assign(argv, argv + argc);
   if (!asked.max_time.empty()) asked.overrides.push_back("run.max_time=" + asked.max_time);
-  const int code = Train(asked);
+  const int code = Train(program, asked);
   std::fflush(nullptr);
   return code;
 }

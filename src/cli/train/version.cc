@@ -73,8 +73,8 @@ void AddCuda(ordered_json* all) {
 
 #endif
 
-ordered_json Collect() {
-  ordered_json all = VersionJson("lockstep-train");
+ordered_json Collect(const Program& program) {
+  ordered_json all = VersionJson(program.name);
   all["torch"] = TORCH_VERSION;
   all["cuda"] = nullptr;
 #ifdef LOCKSTEP_CUDA
@@ -90,9 +90,9 @@ ordered_json Collect() {
   return all;
 }
 
-std::string Text(const ordered_json& all) {
+std::string Text(const Program& program, const ordered_json& all) {
   std::string text =
-      fmt::format("{}\ntorch           {}\n", VersionText("lockstep-train"), all["torch"].get<std::string>());
+      fmt::format("{}\ntorch           {}\n", VersionText(program.name), all["torch"].get<std::string>());
   if (all["cuda"].is_null()) {
     text += "CUDA            none: built for CPUs (make build GPU=1 builds for GPUs)\n";
   } else {
@@ -117,13 +117,13 @@ std::string Text(const ordered_json& all) {
 
 }  // namespace
 
-int VersionMain(int argc, char** argv) {
+int VersionMain(const Program& program, int argc, char** argv) {
   bool json = false;
-  Arguments args("Prints this build, its torch and CUDA, and the GPUs it sees.", "lockstep-train --version");
+  Arguments args("Prints this build, its torch and CUDA, and the GPUs it sees.", program.name + " --version");
   args.Flag("--json", &json, "one JSON document");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  const ordered_json all = Collect();
-  fmt::print("{}", json ? all.dump(2) + "\n" : Text(all));
+  const ordered_json all = Collect(program);
+  fmt::print("{}", json ? all.dump(2) + "\n" : Text(program, all));
   return 0;
 }
 
