@@ -248,13 +248,16 @@ class Commands(harness.Case):
         self.run_all(commands("media", 2, 3))
 
     def test_train_1(self):
-        self.run_all(commands("train", 0, 4), shortened)
+        self.run_all(commands("train", 0, 5), shortened)
 
     def test_train_2(self):
-        self.run_all(commands("train", 1, 4), shortened)
+        self.run_all(commands("train", 1, 5), shortened)
 
     def test_train_3(self):
-        self.run_all(commands("train", 2, 4), shortened)
+        self.run_all(commands("train", 2, 5), shortened)
 
     def test_train_4(self):
-        self.run_all(commands("train", 3, 4), shortened)
+        self.run_all(commands("train", 3, 5), shortened)
+
+    def test_train_5(self):
+        self.run_all(commands("train", 4, 5), shortened)
