@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/recording.h"
+#include "engine/cuda_graph.h"
 #include "models/taehv.h"
 
 #ifdef LOCKSTEP_CUDA
@@ -142,10 +142,10 @@ int main(int argc, char** argv) {
   };
   for (int i = 0; i < 3; ++i) work();
   Wait(device);
-  std::unique_ptr<engine::Recording> recording;
-  engine::Recorder recorder(device);
+  std::unique_ptr<engine::CudaGraph> graph;
+  engine::GraphPool capture(device);
   if (device.is_cuda() && step) {
-    auto made = recorder.Record(work);
+    auto made = capture.Capture(work);
     if (!made.ok()) {
       fmt::print(stderr, "{}\n", made.status().ToString());
       return 1;

@@ -1,4 +1,4 @@
-// Where this program's file is, and where its companion lockstep-train is.
+// Where this program's file is, and where lockstep-train is.
 #pragma once
 
 #include <string>

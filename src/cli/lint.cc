@@ -22,8 +22,8 @@ namespace lockstep::cli {
 namespace {
 
 using lint::FileType;
-using lint::Finding;
 using lint::LintContext;
+using lint::LintFinding;
 using lint::Severity;
 
 constexpr size_t kLargest = 64u << 20;  // of a file people wrote
@@ -98,7 +98,7 @@ Result<LintContext> Context(const Asked& asked, const Environment& env) {
   return context;
 }
 
-void PrintFinding(const Finding& finding, bool colour) {
+void PrintFinding(const LintFinding& finding, bool colour) {
   const char* paint = !colour                                  ? ""
                       : finding.severity == Severity::kError   ? "\x1b[1;31m"
                       : finding.severity == Severity::kWarning ? "\x1b[1;33m"
@@ -110,9 +110,9 @@ void PrintFinding(const Finding& finding, bool colour) {
   fmt::print("    why: {}\n    fix: {}\n", finding.why, finding.fix);
 }
 
-void PrintSummary(const std::vector<Finding>& findings, size_t sources, const LintContext& context) {
+void PrintSummary(const std::vector<LintFinding>& findings, size_t sources, const LintContext& context) {
   int counts[3] = {};
-  for (const Finding& finding : findings) ++counts[static_cast<int>(finding.severity)];
+  for (const LintFinding& finding : findings) ++counts[static_cast<int>(finding.severity)];
   auto count = [](int number, const char* word) {
     return fmt::format("{} {}{}", number, word, number == 1 ? "" : "s");
   };
@@ -196,11 +196,11 @@ int LintMain(int argc, char** argv) {
   const Environment env = CurrentEnvironment();
   Result<LintContext> context = Context(asked, env);
   if (!context.ok()) return Complain("lint", context.status());
-  std::vector<Finding> findings;
+  std::vector<LintFinding> findings;
   size_t sources = 0;
   if (asked.env) {
     ++sources;
-    for (Finding& finding : lint::LintEnvironment(env, *context)) {
+    for (LintFinding& finding : lint::LintEnvironment(env, *context)) {
       finding.file = "environment";
       findings.push_back(std::move(finding));
     }
@@ -210,7 +210,7 @@ int LintMain(int argc, char** argv) {
       Result<std::string> text = ReadFile(file, kLargest);
       if (!text.ok()) continue;
       ++sources;
-      Result<std::vector<Finding>> found = lint::LintText(*text, file, FileType::kConf, with_env);
+      Result<std::vector<LintFinding>> found = lint::LintText(*text, file, FileType::kConf, with_env);
       if (found.ok()) findings.insert(findings.end(), found->begin(), found->end());
     }
   }
@@ -233,7 +233,7 @@ int LintMain(int argc, char** argv) {
       continue;
     }
     ++sources;
-    Result<std::vector<Finding>> found = lint::LintText(*text, name, *type, *context);
+    Result<std::vector<LintFinding>> found = lint::LintText(*text, name, *type, *context);
     if (!found.ok()) {
       unreadable = std::max(unreadable, Complain("lint", found.status()));
       continue;
@@ -241,22 +241,22 @@ int LintMain(int argc, char** argv) {
     findings.insert(findings.end(), found->begin(), found->end());
   }
 
-  const bool failed =
-      std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) { return finding.severity >= *fails; });
-  std::erase_if(findings, [&](const Finding& finding) { return finding.severity < *shown; });
+  const bool failed = std::any_of(findings.begin(), findings.end(),
+                                  [&](const LintFinding& finding) { return finding.severity >= *fails; });
+  std::erase_if(findings, [&](const LintFinding& finding) { return finding.severity < *shown; });
   if (asked.json) {
     nlohmann::json document = {{"findings", nlohmann::json::array()}, {"sources", sources}};
-    for (const Finding& finding : findings) document["findings"].push_back(lint::ToJson(finding));
+    for (const LintFinding& finding : findings) document["findings"].push_back(lint::ToJson(finding));
     for (const Severity one : {Severity::kError, Severity::kWarning, Severity::kNote}) {
       document["counts"][lint::Name(one)] = std::count_if(
-          findings.begin(), findings.end(), [&](const Finding& finding) { return finding.severity == one; });
+          findings.begin(), findings.end(), [&](const LintFinding& finding) { return finding.severity == one; });
     }
     if (context->nccl) document["nccl"] = {{"path", context->nccl->path}, {"version", context->nccl->version}};
     if (context->torch) document["torch"] = {{"path", context->torch->path}, {"version", context->torch->version}};
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     const bool colour = UseColour(STDOUT_FILENO);
-    for (const Finding& finding : findings) PrintFinding(finding, colour);
+    for (const LintFinding& finding : findings) PrintFinding(finding, colour);
     if (sources > 0) PrintSummary(findings, sources, *context);
   }
   if (std::fflush(stdout) != 0) {

@@ -11,12 +11,12 @@ namespace {
 constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100, kVeryLongAfter = 300, kManyErrors = 10;
 constexpr int kStrong = 4, kDecisive = 8;
 
-bool Quiet(const Finding& finding) { return finding.level == Level::kWarning || finding.level == Level::kDebug; }
-bool IsStrong(const Finding& finding) {
+bool Quiet(const LogFinding& finding) { return finding.level == Level::kWarning || finding.level == Level::kDebug; }
+bool IsStrong(const LogFinding& finding) {
   return finding.weight >= kStrong && !Quiet(finding) && (finding.role == Role::kRoot || finding.role == Role::kKernel);
 }
 
-bool IsOfAShell(const Finding& finding) { return finding.id == "shell" || finding.id == "conda"; }
+bool IsOfAShell(const LogFinding& finding) { return finding.id == "shell" || finding.id == "conda"; }
 
 // Files in which more than one process may speak at a time.
 std::set<uint32_t> Shared(const Findings& findings) {
@@ -27,7 +27,7 @@ std::set<uint32_t> Shared(const Findings& findings) {
   for (const RankEnd& end : findings.ends) {
     if (end.rank != 0) shared.insert(end.source);
   }
-  for (const Finding& finding : findings.all) {
+  for (const LogFinding& finding : findings.all) {
     const bool others = finding.role == Role::kConsequence && finding.weight >= 2;
     if (others || finding.rank > 0 || finding.local_rank > 0) shared.insert(finding.source);
   }
@@ -37,11 +37,11 @@ std::set<uint32_t> Shared(const Findings& findings) {
 // Exceptions that did not end the program because another one did later: raised in a thread, raised at the same line
 // again and again, or said as a grave warning.
 void MarkSurvived(Findings* findings, const std::set<uint32_t>& shared) {
-  for (Finding& finding : findings->all) {
+  for (LogFinding& finding : findings->all) {
     const bool warned = finding.level == Level::kWarning && finding.weight >= 6 && finding.role != Role::kKernel;
     const bool own = findings->streams[finding.stream].rank >= 0 || !shared.contains(finding.source);
     bool again = false;
-    for (const Finding& other : findings->all) {
+    for (const LogFinding& other : findings->all) {
       again = again ||
               (own && &other != &finding && other.stream == finding.stream && other.id == finding.id && other.frame &&
                finding.frame && other.frame->file == finding.frame->file && other.frame->line == finding.frame->line);
@@ -53,7 +53,7 @@ void MarkSurvived(Findings* findings, const std::set<uint32_t>& shared) {
     if (again && stopped) finding.earlier = true;
     if (!finding.thread && !warned && !again) continue;
     const std::string family = finding.id.substr(0, finding.id.find('-'));
-    for (const Finding& later : findings->all) {
+    for (const LogFinding& later : findings->all) {
       if (later.source != finding.source || later.line <= finding.line || !later.traceback || later.thread ||
           Quiet(later) || later.role != Role::kRoot) {
         continue;
@@ -73,7 +73,7 @@ void MarkEarlierAttempts(Findings* findings) {
   std::erase_if(findings->ends, [&](const RankEnd& end) {
     return end.line > 0 && !shared.contains(end.source) && findings->sources[end.source].lines > end.line + kLongAfter;
   });
-  for (Finding& finding : findings->all) {
+  for (LogFinding& finding : findings->all) {
     if (finding.weight >= kDecisive || finding.role == Role::kKernel) continue;
     const uint64_t lines = findings->sources[finding.source].lines;
     const bool alone = !shared.contains(finding.source);
@@ -84,7 +84,7 @@ void MarkEarlierAttempts(Findings* findings) {
     const bool ended = finding.traceback || finding.role == Role::kTrigger;
     if (alone && lines > finding.line + (ended ? kLongAfter : kVeryLongAfter)) finding.earlier = true;
     if (!IsStrong(finding)) continue;
-    for (const Finding& later : findings->all) {
+    for (const LogFinding& later : findings->all) {
       if (finding.earlier) break;
       if (later.source != finding.source || later.line <= finding.line || IsOfAShell(later) || Quiet(later)) continue;
       const bool same_rank = later.rank < 0 || finding.rank < 0 || later.rank == finding.rank;
@@ -99,9 +99,9 @@ void MarkEarlierAttempts(Findings* findings) {
   }
   MarkSurvived(findings, shared);
   // A program that reports errors all along and goes on does so to its end.
-  for (Finding& finding : findings->all) {
+  for (LogFinding& finding : findings->all) {
     if (finding.id != "error-line" || finding.count < kManyErrors) continue;
-    finding.earlier = std::any_of(findings->all.begin(), findings->all.end(), [&](const Finding& other) {
+    finding.earlier = std::any_of(findings->all.begin(), findings->all.end(), [&](const LogFinding& other) {
       return other.id == finding.id && other.stream == finding.stream && other.earlier;
     });
   }

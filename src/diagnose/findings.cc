@@ -4,7 +4,7 @@
 
 namespace lockstep::diagnose {
 
-void Findings::Add(Finding finding) {
+void Findings::Add(LogFinding finding) {
   const std::string key = fmt::format("{}\x1f{}\x1f{}\x1f{}\x1f{}", finding.id, finding.rank, finding.node,
                                       finding.source, finding.traceback);
   if (all.size() >= kMost && kept_.find(key) == kept_.end()) return;

@@ -19,7 +19,7 @@ struct Frame {
   int line = 0;
 };
 
-struct Finding {
+struct LogFinding {
   std::string id;  // of the table's row or of a general rule
   Role role = Role::kRoot;
   Policy policy = Policy::kNone;
@@ -92,14 +92,14 @@ struct SourceInfo {
 
 struct Findings {
   std::vector<SourceInfo> sources;
-  std::vector<Finding> all;
+  std::vector<LogFinding> all;
   std::vector<Stream> streams;
   std::vector<RankEnd> ends;
   std::optional<std::string> outcome;  // of report.json: succeeded, failed, stopped
   std::vector<std::string> notes;      // what could not be read
   int world = 0;                       // 0: unknown
 
-  void Add(Finding finding);
+  void Add(LogFinding finding);
   void AddEnd(RankEnd end);
 
  private:

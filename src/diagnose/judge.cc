@@ -22,7 +22,7 @@ constexpr size_t kMaxEvidence = 8, kMaxConsequences = 12, kMaxAlternatives = 4;
 
 // A finding as the judge sees it.
 struct Candidate {
-  const Finding* finding = nullptr;
+  const LogFinding* finding = nullptr;
   bool soft = false;             // said as a warning, or the rank went on afterwards
   bool recovered = false;        // the rank went on afterwards
   const RankEnd* end = nullptr;  // made from how a rank ended: its place in the file says nothing about when
@@ -30,7 +30,7 @@ struct Candidate {
   bool from_end() const { return end != nullptr; }
 };
 
-bool IsCause(const Finding& finding) { return finding.role == Role::kRoot || finding.role == Role::kKernel; }
+bool IsCause(const LogFinding& finding) { return finding.role == Role::kRoot || finding.role == Role::kKernel; }
 
 // Whether a is known to have come before b. Within a file by place, else by time.
 bool KnownEarlier(const Candidate& a, const Candidate& b) {
@@ -71,7 +71,7 @@ class Court {
       if (!end.node.empty()) nodes.insert(end.node);
     }
     if (nodes.size() > 1) return;
-    for (Finding& finding : f_.all) {
+    for (LogFinding& finding : f_.all) {
       if (finding.rank < 0) finding.rank = finding.local_rank;
     }
     for (RankEnd& end : f_.ends) {
@@ -93,7 +93,7 @@ class Court {
   }
 
   bool SaysSomething(int rank) const {
-    return std::any_of(f_.all.begin(), f_.all.end(), [&](const Finding& finding) {
+    return std::any_of(f_.all.begin(), f_.all.end(), [&](const LogFinding& finding) {
       return finding.rank == rank && finding.weight >= 2 && finding.role != Role::kTrigger &&
              finding.level != Level::kWarning;
     });
@@ -115,14 +115,14 @@ class Court {
     for (const RankEnd& end : f_.ends) {
       if (end.source == source && end.line > last && end.failed()) return false;
     }
-    return std::none_of(f_.all.begin(), f_.all.end(), [&](const Finding& other) {
+    return std::none_of(f_.all.begin(), f_.all.end(), [&](const LogFinding& other) {
       return other.source == source && other.line > last && other.weight >= 1 && other.level != Level::kWarning &&
              other.level != Level::kDebug && other.level != Level::kInfo;
     });
   }
 
   void MakeCandidates() {
-    for (const Finding& finding : f_.all) {
+    for (const LogFinding& finding : f_.all) {
       if (finding.weight <= 0) continue;
       Candidate candidate{.finding = &finding};
       const Stream& stream = f_.streams[finding.stream];
@@ -141,7 +141,7 @@ class Court {
       candidates_.push_back(candidate);
     }
     for (size_t i = 0; i < made_.size(); ++i) {
-      const Finding& finding = made_[i];
+      const LogFinding& finding = made_[i];
       const bool went_on = finding.line > 0 && WentOn(finding.source, finding.source_marks);
       candidates_.push_back({.finding = &finding, .soft = went_on, .recovered = went_on, .end = made_of_[i]});
     }
@@ -253,7 +253,7 @@ class Court {
     if (!end.from_end() || end.finding->weight > 2) return nullptr;
     const Candidate* last = nullptr;
     for (const Candidate& candidate : candidates_) {
-      const Finding& finding = *candidate.finding;
+      const LogFinding& finding = *candidate.finding;
       const bool dealt_with = candidate.soft && !candidate.recovered && finding.level == Level::kWarning;
       const bool ends = !candidate.soft && finding.role == Role::kTrigger && finding.rank == end.finding->rank;
       const bool grave = ends || (dealt_with && IsCause(finding) && finding.weight >= kStrong);
@@ -310,7 +310,7 @@ class Court {
     const uint64_t done =
         std::max({stream.finished_line, counted ? stream.last_mark_line : 0, last_word ? stream.done_line : 0});
     return std::none_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
-      const Finding& finding = *candidate.finding;
+      const LogFinding& finding = *candidate.finding;
       if (candidate.soft) return false;
       // A bar that is full may be one of many: any sign of an end that is not the program's own speaks against it.
       if (!said) return finding.source != stream.source || finding.line > done || finding.traceback;
@@ -367,7 +367,7 @@ class Court {
     return {ranks.begin(), ranks.end()};
   }
 
-  EvidenceLine Line(const Finding& finding, uint64_t line, const std::string& text) const {
+  EvidenceLine Line(const LogFinding& finding, uint64_t line, const std::string& text) const {
     return {.file = f_.sources.empty() ? "" : f_.sources[finding.source].path,
             .line = line,
             .text = Printable(text, 300),
@@ -376,7 +376,7 @@ class Court {
   }
 
   void Describe(const Candidate& chosen, Diagnosis* out) {
-    const Finding& finding = *chosen.finding;
+    const LogFinding& finding = *chosen.finding;
     out->verdict = Verdict::kFailure;
     out->signature = finding.id;
     out->cause = finding.cause;
@@ -436,7 +436,7 @@ class Court {
     const SourceInfo* mine = SourceOf(out->rank);
     std::set<int> ranks;
     for (const Candidate& candidate : candidates_) {
-      const Finding& finding = *candidate.finding;
+      const LogFinding& finding = *candidate.finding;
       if (candidate.soft || finding.rank < 0 || finding.rank == out->rank || out->rank < 0) continue;
       if (finding.id != chosen.finding->id || chosen.from_end() != candidate.from_end()) continue;
       const SourceInfo* other = SourceOf(finding.rank);
@@ -450,7 +450,7 @@ class Court {
   }
 
   void SetConfidence(const Candidate& chosen, Diagnosis* out) const {
-    const Finding& finding = *chosen.finding;
+    const LogFinding& finding = *chosen.finding;
     double value = 0.4;
     if (finding.weight >= kDecisive) {
       value = 0.95;
@@ -474,7 +474,7 @@ class Court {
   }
 
   void AddEvidence(const Candidate& chosen, Diagnosis* out) const {
-    const Finding& finding = *chosen.finding;
+    const LogFinding& finding = *chosen.finding;
     if (finding.line > 0) out->evidence.push_back(Line(finding, finding.line, finding.text));
     if (finding.frame) {
       const Frame& frame = *finding.frame;
@@ -495,7 +495,7 @@ class Court {
     }
     for (const Candidate& candidate : candidates_) {
       if (out->evidence.size() >= kMaxEvidence) break;
-      const Finding& other = *candidate.finding;
+      const LogFinding& other = *candidate.finding;
       if (&other == &finding || other.line == 0 || other.line == finding.line) continue;
       const bool same_rank = other.rank == out->rank && out->rank >= 0;
       const bool near =
@@ -510,7 +510,7 @@ class Court {
   void AddConsequences(const Candidate& chosen, Diagnosis* out) const {
     std::set<std::string> seen = {chosen.finding->id};
     for (const Candidate& candidate : candidates_) {
-      const Finding& finding = *candidate.finding;
+      const LogFinding& finding = *candidate.finding;
       if (out->consequences.size() >= kMaxConsequences) break;
       if (candidate.from_end() && !IsNews(candidate, *out)) continue;
       const bool later = KnownEarlier(chosen, candidate);
@@ -578,7 +578,7 @@ class Court {
   }
 
   Findings f_;
-  std::vector<Finding> made_;            // from how ranks ended
+  std::vector<LogFinding> made_;         // from how ranks ended
   std::vector<const RankEnd*> made_of_;  // which ends
   std::vector<Candidate> candidates_;
 };

@@ -94,8 +94,8 @@ std::string EndWords(const RankEnd& end) {
   return fmt::format("ended with code {}", end.code.value_or(0));
 }
 
-Finding EndFinding(const RankEnd& end, bool explained) {
-  Finding finding;
+LogFinding EndFinding(const RankEnd& end, bool explained) {
+  LogFinding finding;
   finding.source = end.source;
   finding.line = end.line;
   finding.source_marks = end.source_marks;

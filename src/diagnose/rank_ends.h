@@ -42,7 +42,7 @@ std::string SignalId(int signal);
 // "ended with code 1", "was ended by SIGKILL: killed from outside; ...".
 std::string EndWords(const RankEnd& end);
 // An end as a finding that can be weighed against what the logs say; `explained`: the rank has said something itself.
-Finding EndFinding(const RankEnd& end, bool explained);
+LogFinding EndFinding(const RankEnd& end, bool explained);
 
 // What is known about a rank that a signal ended when nobody else says anything.
 struct SignalAdvice {

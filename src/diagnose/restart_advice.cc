@@ -4,7 +4,7 @@
 
 namespace lockstep::diagnose {
 
-void SetRestart(const Finding& finding, Diagnosis* out) {
+void SetRestart(const LogFinding& finding, Diagnosis* out) {
   Policy policy = finding.policy;
   // Exceptions that only the general rules know. Before the first step they repeat themselves; later the data or the
   // moment may have been the reason, so nothing is ruled out.

@@ -6,6 +6,6 @@
 
 namespace lockstep::diagnose {
 
-void SetRestart(const Finding& finding, Diagnosis* out);
+void SetRestart(const LogFinding& finding, Diagnosis* out);
 
 }  // namespace lockstep::diagnose

@@ -331,9 +331,9 @@ void Scanner::ReadProgress(std::string_view raw, uint64_t number, Speaker& speak
   if (const std::optional<bool> finite = LossIsFinite(text)) stream.loss_finite = *finite;
 }
 
-Finding Scanner::NewFinding(const Line& line, const Speaker& speaker) const {
+LogFinding Scanner::NewFinding(const Line& line, const Speaker& speaker) const {
   const Stream& stream = findings_->streams[speaker.stream];
-  Finding finding;
+  LogFinding finding;
   finding.source = source_;
   finding.line = line.number;
   finding.text = std::string(Trim(line.origin.text).substr(0, kMaxText));
@@ -349,7 +349,7 @@ Finding Scanner::NewFinding(const Line& line, const Speaker& speaker) const {
   return finding;
 }
 
-void Scanner::FillFromRow(int row, const Match& match, Finding* finding) const {
+void Scanner::FillFromRow(int row, const Match& match, LogFinding* finding) const {
   const Signature& signature = rows_[static_cast<size_t>(row)];
   finding->id = signature.id;
   finding->role = signature.role;
@@ -431,7 +431,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
     }
   }
   if (best >= 0) {
-    Finding finding = NewFinding(line, speaker);
+    LogFinding finding = NewFinding(line, speaker);
     FillFromRow(best, match, &finding);
     if (finding.id.starts_with("xid")) ApplyXidTable(line.origin.text, &finding);
     if (finding.id == "jax-task-gone" && match.groups.size() > 1) {
@@ -459,7 +459,7 @@ void Scanner::Match_(const Line& line, Speaker& speaker, const std::vector<uint3
 // A line no row knows, which its program itself marked as an error.
 void Scanner::AddErrorLine(const Line& line, Speaker& speaker) {
   const std::string_view text = Trim(line.origin.text);
-  Finding finding = NewFinding(line, speaker);
+  LogFinding finding = NewFinding(line, speaker);
   Raised raised;
   if (LooksLikeException(text, &raised.type, &raised.message)) {
     const ExceptionRule& rule = RuleFor(raised.type, raised.message);

@@ -72,8 +72,8 @@ class Scanner {
   void ReadProgress(std::string_view raw, uint64_t number, Speaker& speaker, double time);
   double TimeBefore(std::string_view chunk, size_t begin) const;
   void AddErrorLine(const Line& line, Speaker& speaker);
-  Finding NewFinding(const Line& line, const Speaker& speaker) const;
-  void FillFromRow(int row, const Match& match, Finding* finding) const;
+  LogFinding NewFinding(const Line& line, const Speaker& speaker) const;
+  void FillFromRow(int row, const Match& match, LogFinding* finding) const;
   bool Better(int row, const Match& match, int than, const Match& other) const;
 
   Matcher& matcher_;

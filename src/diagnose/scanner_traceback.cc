@@ -70,7 +70,7 @@ void Scanner::CloseTraceback(Speaker& speaker) {
   line.origin.rank = speaker.traceback_rank;
   line.origin.node = speaker.traceback_node;
   line.origin.level = speaker.traceback_level;
-  Finding finding = NewFinding(line, speaker);
+  LogFinding finding = NewFinding(line, speaker);
   finding.traceback = true;
   finding.thread = speaker.traceback_thread;
   if (traceback->raised().empty()) {
@@ -90,11 +90,11 @@ void Scanner::CloseTraceback(Speaker& speaker) {
   // Of a chain, the exception that explains most.
   const std::vector<Raised>& raised = traceback->raised();
   int chosen = -1, best_score = -1;
-  Finding best;
+  LogFinding best;
   for (size_t i = 0; i < raised.size(); ++i) {
     const Raised& one = raised[i];
     if (!one.complete && one.innermost.line == 0) continue;
-    Finding candidate = finding;
+    LogFinding candidate = finding;
     const ExceptionRule& rule = RuleFor(one.type, one.message);
     candidate.id = one.complete ? ExceptionId(one.type) : "py-exception";
     candidate.role = rule.role;

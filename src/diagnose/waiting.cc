@@ -13,7 +13,7 @@ namespace lockstep::diagnose {
 namespace {
 
 // A connection that was closed by a rank that had finished: it made fewer steps than the others.
-bool NameWhoHadFinished(const Findings& findings, const Finding& cause, Diagnosis* out) {
+bool NameWhoHadFinished(const Findings& findings, const LogFinding& cause, Diagnosis* out) {
   for (const RankEnd& end : findings.ends) {
     if (end.rank < 0 || end.rank == cause.rank || end.failed() || !end.code) continue;
     out->rank = end.rank;
@@ -30,7 +30,7 @@ bool NameWhoHadFinished(const Findings& findings, const Finding& cause, Diagnosi
 
 // What a watchdog says of the collective it gave up.
 struct Waited {
-  const Finding* finding = nullptr;
+  const LogFinding* finding = nullptr;
   std::string group;  // "" where the line does not tell
   int64_t number = 0;
   std::string operation, elements;
@@ -38,7 +38,7 @@ struct Waited {
   std::string Text() const { return elements.empty() ? operation : fmt::format("{} of {}", operation, elements); }
 };
 
-std::optional<Waited> ReadWatchdog(const Finding& finding) {
+std::optional<Waited> ReadWatchdog(const LogFinding& finding) {
   static const RE2 words(
       R"((?:\[PG (?:ID )?([^\]]*?) Rank \d+\])?.*WorkNCCL\(SeqNum=(\d+), OpType=(\w+), NumelIn=(\d+))");
   Waited waited{.finding = &finding};
@@ -60,13 +60,13 @@ std::optional<Waited> ReadWatchdog(const Finding& finding) {
 void CompareCollectives(Findings* findings) {
   std::map<std::pair<std::string, int64_t>, std::map<int, Waited>> by_number;  // of a group; by rank
   std::map<uint32_t, uint64_t> first_line;                                     // of a watchdog, by source
-  for (const Finding& finding : findings->all) {
+  for (const LogFinding& finding : findings->all) {
     if (finding.id == "pt-wd-timeout") first_line.try_emplace(finding.source, finding.line);
     if (std::optional<Waited> waited = ReadWatchdog(finding)) {
       by_number[{waited->group, waited->number}].try_emplace(finding.rank, *waited);
     }
   }
-  std::optional<Finding> made;
+  std::optional<LogFinding> made;
   for (const auto& [number, ranks] : by_number) {
     std::map<std::string, std::vector<int>> who;
     for (const auto& [rank, waited] : ranks) who[waited.Text()].push_back(rank);
@@ -87,7 +87,7 @@ void CompareCollectives(Findings* findings) {
         fmt::format("ranks called different collectives: number {} is {}", number.second, fmt::join(parts, ", "));
     made->remedy = "make all ranks take the same path; the watchdog's stack trace in each rank's log shows the call";
   }
-  for (Finding& finding : findings->all) {
+  for (LogFinding& finding : findings->all) {
     const auto said = first_line.find(finding.source);
     if (finding.id != "py-fatal-abort" || said == first_line.end() || said->second > finding.line) continue;
     finding.role = Role::kTrigger;
@@ -96,7 +96,7 @@ void CompareCollectives(Findings* findings) {
   if (made) findings->all.push_back(std::move(*made));
 }
 
-void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out) {
+void NameTheMissing(const Findings& findings, const LogFinding& cause, Diagnosis* out) {
   if (cause.role == Role::kConsequence && cause.rank >= 0 && NameWhoHadFinished(findings, cause, out)) return;
   if (cause.id != "pt-wd-timeout" && cause.id != "pt-store-wait" && cause.id != "gloo-timeout" &&
       cause.id != "nccl-timeout" && cause.id != "hang")
@@ -104,7 +104,7 @@ void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* o
   static const RE2 sequence(R"(SeqNum=(\d+), OpType=(\w+))");
   std::map<int, int64_t> reached;  // rank -> collective it waits in
   std::string operation;
-  for (const Finding& finding : findings.all) {
+  for (const LogFinding& finding : findings.all) {
     if (finding.id != cause.id || finding.rank < 0) continue;
     int64_t number = 0;
     RE2::PartialMatch(finding.text, sequence, &number, &operation);

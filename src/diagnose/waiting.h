@@ -12,6 +12,6 @@ namespace lockstep::diagnose {
 void CompareCollectives(Findings* findings);
 
 // Where the cause is a time-out, names the rank that is missing among those that report it, if that can be known.
-void NameTheMissing(const Findings& findings, const Finding& cause, Diagnosis* out);
+void NameTheMissing(const Findings& findings, const LogFinding& cause, Diagnosis* out);
 
 }  // namespace lockstep::diagnose

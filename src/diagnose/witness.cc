@@ -4,11 +4,11 @@
 
 namespace lockstep::diagnose {
 
-void NameByWitness(const Findings& findings, const Finding& finding, Diagnosis* out) {
+void NameByWitness(const Findings& findings, const LogFinding& finding, Diagnosis* out) {
   const std::string family = finding.id.substr(0, finding.id.find('-') + 1);
   if (finding.role != Role::kKernel || family.empty()) return;
-  const Finding* found = nullptr;
-  for (const Finding& other : findings.all) {
+  const LogFinding* found = nullptr;
+  for (const LogFinding& other : findings.all) {
     if (other.rank < 0 || other.role != Role::kKernel || !other.id.starts_with(family)) continue;
     if (found != nullptr && found->rank != other.rank) return;  // several: not one of them
     found = &other;

@@ -63,7 +63,7 @@ const XidRow* FindXid(int number) {
   return nullptr;
 }
 
-void ApplyXidTable(std::string_view text, Finding* finding) {
+void ApplyXidTable(std::string_view text, LogFinding* finding) {
   static const RE2 pattern(R"(Xid \((?:PCI:)?([0-9a-fA-F:.]+)\).*?: (\d+),)");
   std::string device;
   int number = 0;

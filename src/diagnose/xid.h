@@ -19,6 +19,6 @@ struct XidRow {
 const XidRow* FindXid(int number);
 
 // Sharpens a finding whose text holds "Xid (PCI:...): <n>,".
-void ApplyXidTable(std::string_view text, Finding* finding);
+void ApplyXidTable(std::string_view text, LogFinding* finding);
 
 }  // namespace lockstep::diagnose

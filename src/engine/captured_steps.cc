@@ -13,7 +13,7 @@ const char* Name(CapturedSteps::Part part) {
 }  // namespace
 
 CapturedSteps::CapturedSteps(at::Device device, std::function<void(const std::string&)> gave_up)
-    : gave_up_(std::move(gave_up)), recorder_(std::make_unique<Recorder>(device)) {}
+    : gave_up_(std::move(gave_up)), graphs_(std::make_unique<GraphPool>(device)) {}
 
 bool CapturedSteps::Fits(const TensorBatch& batch) const {
   if (inputs_.fields.empty()) return true;
@@ -32,15 +32,15 @@ CapturedSteps::Captured* CapturedSteps::Capture(const Key& key, const std::funct
   const auto it = parts_.find(key);
   if (it != parts_.end()) return &it->second;
   Captured captured;
-  Result<std::unique_ptr<Recording>> made = recorder_->Record([&] { captured.weight = work(); });
+  Result<std::unique_ptr<CudaGraph>> made = graphs_->Capture([&] { captured.weight = work(); });
   if (!made.ok()) {
     const std::string why =
-        fmt::format("{}{}: {}", key.companion ? "companion's " : "", Name(key.part), made.status().message());
+        fmt::format("{}{}: {}", key.discriminator ? "discriminator's " : "", Name(key.part), made.status().message());
     Stop();
     gave_up_(why);
     return nullptr;
   }
-  captured.recording = std::move(*made);
+  captured.graph = std::move(*made);
   return &parts_.emplace(key, std::move(captured)).first->second;
 }
 
@@ -52,10 +52,10 @@ std::optional<double> CapturedSteps::ReplayPass(const Key& key, const TensorBatc
   }
   Captured* captured = Capture(key, [&] { return work(inputs_); });
   if (captured == nullptr) return std::nullopt;
-  // The companion's pass may have left a graph for this one that remembers its inputs: they are the same, and a plain
-  // copy would tell autograd that they are not.
+  // The discriminator's pass may have left a graph for this one that remembers its inputs: they are the same, and a
+  // plain copy would tell autograd that they are not.
   for (auto& [name, tensor] : inputs_.fields) tensor.variable_data().copy_(batch[name]);
-  captured->recording->Replay();
+  captured->graph->Replay();
   return captured->weight;
 }
 
@@ -65,7 +65,7 @@ bool CapturedSteps::ReplayUpdate(const Key& key, const std::function<void()>& wo
     return 0.0;
   });
   if (captured == nullptr) return false;
-  captured->recording->Replay();
+  captured->graph->Replay();
   return true;
 }
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/cuda_graph.h"
 #include "engine/recipe.h"
-#include "engine/recording.h"
 
 namespace lockstep::engine {
 
@@ -25,14 +25,14 @@ class CapturedSteps {
   };
   struct Key {
     Part part;
-    bool companion = false;
+    bool discriminator = false;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   // `gave_up` is told why, once, when a part could not be captured.
   CapturedSteps(at::Device device, std::function<void(const std::string&)> gave_up);
 
-  bool on() const { return recorder_ != nullptr; }
-  void Stop() { recorder_.reset(), parts_.clear(); }
+  bool on() const { return graphs_ != nullptr; }
+  void Stop() { graphs_.reset(), parts_.clear(); }
   // Whether a batch has the shapes of the captured passes.
   bool Fits(const TensorBatch& batch) const;
   // Whether some pass was captured, so that updates follow.
@@ -49,13 +49,13 @@ class CapturedSteps {
 
  private:
   struct Captured {
-    std::unique_ptr<Recording> recording;
+    std::unique_ptr<CudaGraph> graph;
     double weight = 0;
   };
   Captured* Capture(const Key& key, const std::function<double()>& work);
 
   std::function<void(const std::string&)> gave_up_;
-  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<GraphPool> graphs_;
   std::map<Key, Captured> parts_;
   TensorBatch inputs_;  // what captured passes read
 };

@@ -54,14 +54,14 @@ Status Learner::Apply(bool ema) {
   return updater_->Apply(ema, numbers_.narrow(0, numbers() - Updater::kOutcome, Updater::kOutcome));
 }
 
-Learner::Outcome Learner::Read(const double* numbers) const {
-  Outcome outcome;
+Learner::UpdateResult Learner::Read(const double* numbers) const {
+  UpdateResult result;
   const size_t sums = 1 + settings_.parts;
-  outcome.sums.assign(numbers, numbers + sums);
-  outcome.norm = numbers[sums];
-  outcome.scale = numbers[sums + 1];
-  outcome.applied = numbers[sums + 2] == 0;
-  return outcome;
+  result.sums.assign(numbers, numbers + sums);
+  result.norm = numbers[sums];
+  result.scale = numbers[sums + 1];
+  result.applied = numbers[sums + 2] == 0;
+  return result;
 }
 
 std::string Learner::FirstBadParameter() const {

@@ -1,6 +1,6 @@
 // One model being trained and all that updates it: its memory, how ranks share it, and its updater. A training has one
-// for its model and one for its companion. Owned by the trainer, used by its thread; all ranks make the same calls in
-// the same order.
+// for its model and one for its discriminator. Owned by the trainer, used by its thread; all ranks make the same calls
+// in the same order.
 //
 //   learner.strategy().BeginStep();
 //   for each pass: BeginBackward; learner.Backward(loss); EndBackward      (of the strategy)
@@ -62,7 +62,7 @@ class Learner {
 
   // What came of a step: sums of loss x weight over this rank's passes; norm, loss scale, whether it was applied (the
   // same on every rank).
-  struct Outcome {
+  struct UpdateResult {
     std::vector<double> sums;  // the loss, then its parts
     double norm = 0, scale = 1;
     bool applied = false;
@@ -70,9 +70,9 @@ class Learner {
   int64_t numbers() const { return 1 + static_cast<int64_t>(settings_.parts) + Updater::kOutcome; }
   // The same as numbers on the device, valid until the next step: [sums..., norm, scale, found_inf].
   at::Tensor Numbers() const { return numbers_; }
-  Outcome Read(const double* numbers) const;
+  UpdateResult Read(const double* numbers) const;
   // Brings the host's counters up to date; once per Apply, in order.
-  void Settle(const Outcome& outcome, bool ema) { updater_->Settle(outcome.applied, ema); }
+  void Settle(const UpdateResult& result, bool ema) { updater_->Settle(result.applied, ema); }
 
   // The parameter nearest the input of backward whose gradient is not finite, or "".
   std::string FirstBadParameter() const;

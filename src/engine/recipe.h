@@ -54,7 +54,7 @@ struct Pass {
 // A second model that learns in the same step, before the main one: a discriminator. The engine flattens its
 // parameters, sums its gradients over ranks and passes, and updates it with an optimizer and (fp16) a loss scale of its
 // own, all saved in checkpoints.
-struct Companion {
+struct Discriminator {
   std::string name;  // prefix of its tensors in checkpoints
   torch::nn::Module* module = nullptr;
   OptimizerConfig optimizer;
@@ -127,11 +127,11 @@ class Recipe {
   // fields to the batch, always the same names, types and shapes per sample. Random numbers must be functions of
   // (seed, step, lane), so that they do not depend on the number of ranks.
   virtual Status Prepare(const Pass& /*pass*/, TensorBatch* /*batch*/) { return Status::Ok(); }
-  // A second model trained in each step before the main one, with this loss. All passes of the companion come first,
-  // then its update, then all passes of ComputeLoss, with the same batches. When the step has one pass, tensors made
-  // here may be kept for ComputeLoss; with more they must not be.
-  virtual std::optional<Companion> companion() { return std::nullopt; }
-  virtual Loss ComputeCompanionLoss(const Pass& /*pass*/, const TensorBatch& /*batch*/) { return {}; }
+  // A second model trained in each step before the main one, with this loss. All passes of the discriminator come
+  // first, then its update, then all passes of ComputeLoss, with the same batches. When the step has one pass, tensors
+  // made here may be kept for ComputeLoss; with more they must not be.
+  virtual std::optional<Discriminator> discriminator() { return std::nullopt; }
+  virtual Loss ComputeDiscriminatorLoss(const Pass& /*pass*/, const TensorBatch& /*batch*/) { return {}; }
 
   virtual Loss ComputeLoss(const TensorBatch& batch) = 0;
   // Names of Loss::parts, always the same.

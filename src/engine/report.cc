@@ -121,7 +121,7 @@ void Report::Step(const StepFacts& facts) {
     Set("rank/time/data", step, facts.data_seconds);
     Set("rank/time/comm_exposed", step, facts.comm_seconds);
     Set("rank/time/save", step, facts.save_seconds);
-    if (facts.recorded) Set("rank/recorded", step, *facts.recorded ? 1 : 0);
+    if (facts.graph_replayed) Set("rank/graph_replayed", step, *facts.graph_replayed ? 1 : 0);
     if (facts.fallbacks > 0) Set("rank/fallback/graph", step, static_cast<double>(facts.fallbacks));
     Set("rank/memory/host", step, ResidentBytes());
     if (const auto device = DevicePeakBytes(options_.device)) {

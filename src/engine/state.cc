@@ -69,9 +69,9 @@ void AddLearner(const std::string& prefix, const torch::nn::Module& module, Lear
 std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
   std::vector<Entry> entries;
   AddLearner("", state.recipe->model(), *state.learner, &entries);
-  if (state.companion != nullptr) {
-    const Companion companion = *state.recipe->companion();
-    AddLearner(companion.name + "/", *companion.module, *state.companion, &entries);
+  if (state.discriminator != nullptr) {
+    const Discriminator discriminator = *state.recipe->discriminator();
+    AddLearner(discriminator.name + "/", *discriminator.module, *state.discriminator, &entries);
   }
   for (const auto& [name, tensor] : recipe.tensors) entries.push_back({"recipe/" + name, tensor.detach()});
   return entries;
@@ -103,6 +103,11 @@ void RestoreLearner(const nlohmann::json& json, Learner* learner) {
                     static_cast<uint64_t>(GetInt(json["scaler"], "good_steps")));
   }
   learner->Sync();
+}
+
+// Checkpoints from before version 0.3 call it "companion".
+nlohmann::json DiscriminatorState(const nlohmann::json& json) {
+  return json.value(json.contains("discriminator") ? "discriminator" : "companion", nlohmann::json::object());
 }
 
 nlohmann::json PositionJson(const Position& p) {
@@ -144,7 +149,7 @@ nlohmann::json SmallState(const TrainingState& state, const RecipeState& recipe)
   json["identity"] = state.recipe->Identity();
   json["precision"] = PrecisionName(state.precision);
   json["recipe"] = recipe.values;
-  if (state.companion != nullptr) json["companion"] = LearnerJson(*state.companion);
+  if (state.discriminator != nullptr) json["discriminator"] = LearnerJson(*state.discriminator);
   return json;
 }
 
@@ -247,10 +252,10 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
   }
   state->position = ReadPosition(json.value("position", nlohmann::json::object()));
   RestoreLearner(json, state->learner);
-  if (state->companion != nullptr) {
-    RestoreLearner(json.value("companion", nlohmann::json::object()), state->companion);
+  if (state->discriminator != nullptr) {
+    RestoreLearner(DiscriminatorState(json), state->discriminator);
   }
-  for (Learner* one : {state->learner, state->companion}) {
+  for (Learner* one : {state->learner, state->discriminator}) {
     if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().PublishParameters());
   }
   recipe.values = json.value("recipe", nlohmann::json::object());

@@ -1,6 +1,6 @@
 // All that makes a run continue where it was, as a checkpoint: weights, optimizer, average, loss scale, position in the
-// data, best score, the recipe's companion and own state. Independent of the number of ranks. Describe is for the rank
-// that writes; Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
+// data, best score, the recipe's discriminator and own state. Independent of the number of ranks. Describe is for the
+// rank that writes; Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -36,7 +36,7 @@ struct Position {
 struct TrainingState {
   Recipe* recipe = nullptr;
   Learner* learner = nullptr;
-  Learner* companion = nullptr;  // null where the recipe has none
+  Learner* discriminator = nullptr;  // null where the recipe has none
   Position position;
   Precision precision = Precision::kFp32;  // it is trained in
 };

@@ -76,7 +76,7 @@ class Trainer {
   // A step whose numbers are not yet known to the host.
   struct Pending {
     StepFacts facts;
-    double weight = 0, companion_weight = 0;
+    double weight = 0, discriminator_weight = 0;
     bool updated = false, ema = false, out_of_memory = false;
   };
 
@@ -85,7 +85,7 @@ class Trainer {
   Status OpenData();
   Status BuildModel();
   Status RunUnits();
-  Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool companion);
+  Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
   Status FindCheckpoint(std::string* path);
   Status ChoosePrecision(const std::string& checkpoint);
   Status SetCheckpointsAside() const;
@@ -98,7 +98,7 @@ class Trainer {
 
   Result<RunEnd> Loop();
   Status Step();
-  Status Companion(Totals* totals, Status* failure);
+  Status Discriminator(Totals* totals, Status* failure);
   void Passes(Learner& learner, Totals* totals, Status* failure);
   Result<FeedItem> Fetch(uint64_t pass, Totals* totals);
   void DescribeFirstBatch(const TensorBatch& batch);
@@ -126,7 +126,7 @@ class Trainer {
   bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
   bool ReplayUpdate(Learner& learner, bool ema, Status* outcome);
   void NotCaptured(const std::string& why);
-  bool IsCompanion(const Learner& learner) const { return &learner == companion_.get(); }
+  bool IsDiscriminator(const Learner& learner) const { return &learner == discriminator_.get(); }
 
   Config config_;
   Recipe* recipe_;
@@ -144,7 +144,7 @@ class Trainer {
   Sources sources_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<Feed> feed_;
-  std::unique_ptr<Learner> learner_, companion_;
+  std::unique_ptr<Learner> learner_, discriminator_;
   std::unique_ptr<Report> report_;
   Saving saving_;
   TrainingState state_;
@@ -153,7 +153,7 @@ class Trainer {
   std::set<uint64_t> known_bad_;             // indices of samples that some rank could not read; alike on all ranks
   std::set<uint64_t> named_bad_validation_;  // of this rank
   std::vector<data::SampleId> used_;         // likewise
-  std::vector<FeedItem> kept_;               // with a companion: the batches of this step
+  std::vector<FeedItem> kept_;               // with a discriminator: the batches of this step
   std::unique_ptr<Readback> readback_;
   std::deque<Pending> pending_;  // as many as the readback holds
   std::optional<double> last_loss_;

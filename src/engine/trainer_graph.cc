@@ -43,7 +43,7 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
       last && strategy.captures_exchange() ? CapturedSteps::Part::kPassWithExchange : CapturedSteps::Part::kPass;
   torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
   const std::optional<double> replayed =
-      captured_->ReplayPass({part, IsCompanion(learner)}, item.batch, [&](const TensorBatch& inputs) {
+      captured_->ReplayPass({part, IsDiscriminator(learner)}, item.batch, [&](const TensorBatch& inputs) {
         strategy.BeginCapture(last);
         const double w = Compute(learner, pass, inputs);
         *exchange = strategy.EndCapture(last);
@@ -51,7 +51,7 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
       });
   if (!replayed) return false;
   *weight = *replayed;
-  if (last && !IsCompanion(learner)) ++captured_count_;
+  if (last && !IsDiscriminator(learner)) ++captured_count_;
   const Status rest = strategy.Replayed(last);
   if (exchange->ok()) *exchange = rest;
   return true;
@@ -60,7 +60,7 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
 bool Trainer::ReplayUpdate(Learner& learner, bool ema, Status* outcome) {
   if (!captured_ || !captured_->on() || warming_up() || !captured_->has_passes()) return false;
   const auto part = ema ? CapturedSteps::Part::kUpdateWithEma : CapturedSteps::Part::kUpdate;
-  return captured_->ReplayUpdate({part, IsCompanion(learner)}, [&] { *outcome = learner.Apply(ema); });
+  return captured_->ReplayUpdate({part, IsDiscriminator(learner)}, [&] { *outcome = learner.Apply(ema); });
 }
 
 }  // namespace lockstep::engine

@@ -209,16 +209,16 @@ Status Trainer::BuildModel() {
   readback_ = std::make_unique<Readback>(device_);
   recipe_->model().to(device_);
   recipe_->model().train();
-  Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*companion=*/false);
+  Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*discriminator=*/false);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(learner.status()));
   learner_ = std::move(*learner);
-  if (const auto companion = recipe_->companion()) {
-    companion->module->to(device_);
-    Result<std::unique_ptr<Learner>> second = MakeLearner(*companion->module, /*companion=*/true);
+  if (const auto discriminator = recipe_->discriminator()) {
+    discriminator->module->to(device_);
+    Result<std::unique_ptr<Learner>> second = MakeLearner(*discriminator->module, /*discriminator=*/true);
     LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(second.status()));
-    companion_ = std::move(*second);
+    discriminator_ = std::move(*second);
   }
-  for (Learner* one : {learner_.get(), companion_.get()}) {
+  for (Learner* one : {learner_.get(), discriminator_.get()}) {
     if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().AdoptParameters());
   }
   Status started;
@@ -228,7 +228,7 @@ Status Trainer::BuildModel() {
     started = Status(Code::kEnvironment, fmt::format("recipe {}: {}", recipe_->name(), error.what()));
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
-  state_ = {recipe_, learner_.get(), companion_.get(), {}, config_.train.precision};
+  state_ = {recipe_, learner_.get(), discriminator_.get(), {}, config_.train.precision};
   return Status::Ok();
 }
 
@@ -245,11 +245,11 @@ Status Trainer::RunUnits() {
   return Status::Ok();
 }
 
-Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool companion) {
+Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool discriminator) {
   const TrainConfig& t = config_.train;
   Learner::Settings settings;
-  settings.updater.optimizer = companion ? recipe_->companion()->optimizer : t.optimizer;
-  if (!companion) {
+  settings.updater.optimizer = discriminator ? recipe_->discriminator()->optimizer : t.optimizer;
+  if (!discriminator) {
     settings.groups = t.groups;
     settings.updater.ema = t.ema;
     settings.updater.clip = t.clip;
@@ -388,8 +388,9 @@ void Trainer::Banner() {
   int64_t frozen = 0;
   for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();
   report_->Say(fmt::format("parameters  {} trained, {} frozen", learner_->flat().count(), frozen));
-  if (companion_) {
-    report_->Say(fmt::format("companion   {}: {} parameters", recipe_->companion()->name, companion_->flat().count()));
+  if (discriminator_) {
+    report_->Say(
+        fmt::format("discriminator {}: {} parameters", recipe_->discriminator()->name, discriminator_->flat().count()));
   }
   report_->Say(fmt::format("data        {}", sources_.train->Describe()));
   if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));

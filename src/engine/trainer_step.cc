@@ -16,7 +16,7 @@ namespace lockstep::engine {
 
 struct Trainer::Totals {
   double failed = 0, out_of_memory = 0, stop = 0, time_up = 0, bad_samples = 0, save_due = 0;
-  double weight = 0, companion_weight = 0, samples = 0;
+  double weight = 0, discriminator_weight = 0, samples = 0;
   double data_seconds = 0;  // this rank's, not summed
   // Sums of losses: of this step, or where numbers come later, of the oldest that is not settled.
   std::vector<double> losses;
@@ -43,10 +43,10 @@ bool IsOutOfMemory(const c10::Error& error) {
 std::string FirstLine(const char* text) { return Split(text, '\n').front(); }
 
 // The first numbers of both learners are sums over this rank's passes.
-std::vector<double> SumsOf(const double* numbers, const Learner& learner, const Learner* companion) {
+std::vector<double> SumsOf(const double* numbers, const Learner& learner, const Learner* discriminator) {
   std::vector<double> sums = learner.Read(numbers).sums;
-  if (companion == nullptr) return sums;
-  const std::vector<double> more = companion->Read(numbers + learner.numbers()).sums;
+  if (discriminator == nullptr) return sums;
+  const std::vector<double> more = discriminator->Read(numbers + learner.numbers()).sums;
   sums.insert(sums.end(), more.begin(), more.end());
   return sums;
 }
@@ -69,11 +69,11 @@ Status Trainer::Step() {
   Status failure;
   learner_->strategy().BeginStep();
   learner_->BeginLosses();
-  if (companion_) LOCKSTEP_RETURN_IF_ERROR(Companion(&totals, &failure));
+  if (discriminator_) LOCKSTEP_RETURN_IF_ERROR(Discriminator(&totals, &failure));
   const uint64_t captured_before = captured_count_;
   if (totals.out_of_memory == 0) Passes(*learner_, &totals, &failure);
   if (failure.ok()) failure = capturing_;
-  const double companion_weight = totals.companion_weight;
+  const double discriminator_weight = totals.discriminator_weight;
 
   totals.stop = stop_.signal() != 0 ? 1 : 0;
   totals.time_up = ranks_->is_main() && stop_.time_up() ? 1 : 0;
@@ -81,7 +81,7 @@ Status Trainer::Step() {
   totals.failed = failure.ok() ? 0 : 1;
   totals.bad_samples = static_cast<double>(bad_.size());
   const std::optional<std::vector<double>> known = OldestNumbers();
-  if (known) totals.losses = SumsOf(known->data(), *learner_, companion_.get());
+  if (known) totals.losses = SumsOf(known->data(), *learner_, discriminator_.get());
   const TimePoint meeting = Now();
   LOCKSTEP_RETURN_IF_ERROR(totals.SumOver(*ranks_));
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
@@ -100,7 +100,7 @@ Status Trainer::Step() {
   pending.updated = totals.weight > 0 && !pending.out_of_memory;
   pending.ema = learner_->ema().Due(at.step + 1);
   pending.weight = totals.weight;
-  pending.companion_weight = companion_weight;
+  pending.discriminator_weight = discriminator_weight;
   if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.ema));
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
 
@@ -113,15 +113,15 @@ Status Trainer::Step() {
   facts.bad_samples = at.bad_samples;
   facts.traffic = ranks_->tensors().traffic();
   if (device_.is_cuda()) {
-    facts.recorded = captured_count_ > captured_before;
-    if (!*facts.recorded && config_.train.graph != "off" && !warming_up()) ++fallbacks_;
+    facts.graph_replayed = captured_count_ > captured_before;
+    if (!*facts.graph_replayed && config_.train.graph != "off" && !warming_up()) ++fallbacks_;
     facts.fallbacks = fallbacks_;
   }
   facts.seconds = SecondsSince(start);
   ++steps_here_;
   LOCKSTEP_RETURN_IF_ERROR(report_->Samples(at.step, used_));
   std::vector<at::Tensor> numbers = {learner_->Numbers()};
-  if (companion_) numbers.push_back(companion_->Numbers());
+  if (discriminator_) numbers.push_back(discriminator_->Numbers());
   readback_->Push(numbers);
   pending_.push_back(std::move(pending));
   if (queued_) return Status::Ok();
@@ -133,7 +133,7 @@ Status Trainer::Step() {
 std::optional<std::vector<double>> Trainer::OldestNumbers() {
   if (!queued_) {
     std::vector<at::Tensor> numbers = {learner_->Numbers()};
-    if (companion_) numbers.push_back(companion_->Numbers());
+    if (discriminator_) numbers.push_back(discriminator_->Numbers());
     const at::Tensor all = at::cat(numbers);
     const auto* first = static_cast<const double*>(all.const_data_ptr());
     return std::vector<double>(first, first + all.numel());
@@ -145,7 +145,7 @@ std::optional<std::vector<double>> Trainer::OldestNumbers() {
 Status Trainer::SettleAll() {
   while (!pending_.empty()) {
     const std::vector<double> numbers = readback_->Take();
-    std::vector<double> sums = SumsOf(numbers.data(), *learner_, companion_.get());
+    std::vector<double> sums = SumsOf(numbers.data(), *learner_, discriminator_.get());
     LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&sums));
     LOCKSTEP_RETURN_IF_ERROR(SettleOldest(sums, numbers));
   }
@@ -159,19 +159,19 @@ Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<
   StepFacts& facts = pending.facts;
   Position& at = state_.position;
   const bool weighs = pending.weight > 0;
-  const Learner::Outcome outcome = learner_->Read(numbers.data());
+  const Learner::UpdateResult outcome = learner_->Read(numbers.data());
   const bool applied = pending.updated && outcome.applied;
   if (pending.updated) learner_->Settle(outcome, pending.ema);
   facts.loss = weighs ? sums[0] / pending.weight : std::nan("");
   for (size_t i = 0; i < part_names_.size(); ++i)
     facts.parts.emplace_back(part_names_[i], sums[1 + i] / pending.weight);
-  if (companion_) {
-    const Learner::Outcome second = companion_->Read(numbers.data() + learner_->numbers());
-    if (pending.companion_weight > 0) companion_->Settle(second, false);
-    const std::string name = recipe_->companion()->name;
-    facts.parts.emplace_back(name + "/loss", sums[1 + part_names_.size()] / pending.companion_weight);
+  if (discriminator_) {
+    const Learner::UpdateResult second = discriminator_->Read(numbers.data() + learner_->numbers());
+    if (pending.discriminator_weight > 0) discriminator_->Settle(second, false);
+    const std::string name = recipe_->discriminator()->name;
+    facts.parts.emplace_back(name + "/loss", sums[1 + part_names_.size()] / pending.discriminator_weight);
     facts.parts.emplace_back(name + "/grad_norm", second.norm);
-    if (companion_->scaler() != nullptr) facts.parts.emplace_back(name + "/loss_scale", second.scale);
+    if (discriminator_->scaler() != nullptr) facts.parts.emplace_back(name + "/loss_scale", second.scale);
   }
   facts.gradient_norm = pending.updated ? outcome.norm : std::nan("");
   if (learner_->scaler() != nullptr) facts.loss_scale = outcome.scale;
@@ -200,45 +200,45 @@ Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<
                               "lower train.optimizer.lr, check the input's range, or use bf16"));
 }
 
-// The companion learns first: its passes, its update. Afterwards every rank knows whether that failed somewhere.
-Status Trainer::Companion(Totals* totals, Status* failure) {
-  companion_->strategy().BeginStep();
-  companion_->BeginLosses();
-  Passes(*companion_, totals, failure);
+// The discriminator learns first: its passes, its update. Afterwards every rank knows whether that failed somewhere.
+Status Trainer::Discriminator(Totals* totals, Status* failure) {
+  discriminator_->strategy().BeginStep();
+  discriminator_->BeginLosses();
+  Passes(*discriminator_, totals, failure);
   Totals seen = *totals;
   seen.failed = failure->ok() ? 0 : 1;
-  seen.weight = totals->companion_weight;
+  seen.weight = totals->discriminator_weight;
   LOCKSTEP_RETURN_IF_ERROR(seen.SumOver(*ranks_));
-  LOCKSTEP_RETURN_IF_ERROR(companion_->strategy().FinishGradients());
+  LOCKSTEP_RETURN_IF_ERROR(discriminator_->strategy().FinishGradients());
   if (seen.failed > 0) return ranks_->Agree(*failure);
-  totals->companion_weight = seen.weight;
+  totals->discriminator_weight = seen.weight;
   if (seen.out_of_memory > 0 || seen.weight == 0) {
-    totals->companion_weight = 0;
+    totals->discriminator_weight = 0;
     return Status::Ok();
   }
   const Result<double> waited = saving_.BeforeUpdate();
   if (!waited.ok()) return waited.status();
-  LOCKSTEP_RETURN_IF_ERROR(Update(*companion_, seen.weight, false));
-  return companion_->strategy().PublishParameters();
+  LOCKSTEP_RETURN_IF_ERROR(Update(*discriminator_, seen.weight, false));
+  return discriminator_->strategy().PublishParameters();
 }
 
 // Forward and backward of this rank's share. A failure of its own is noted, not returned: the others must hear of it.
 void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
-  const bool again = companion_ && !IsCompanion(learner);  // the companion has fetched the batches
+  const bool again = discriminator_ && !IsDiscriminator(learner);  // the discriminator has fetched the batches
   for (uint64_t index = 0; index < passes_; ++index) {
     const Pass pass = {state_.position.step, index, passes_};
     Result<FeedItem> item = again && index < kept_.size() ? Result<FeedItem>(kept_[index]) : Fetch(index, totals);
     if (!item.ok() && failure->ok()) *failure = item.status();
     const bool last = index + 1 == passes_;
-    // A companion's statistics are taken over all ranks: those without samples take part.
-    const bool runs = item.ok() && failure->ok() && (item->batch.count() > 0 || companion_);
-    if (runs && companion_ && !again) kept_.push_back(*item);
+    // A discriminator's statistics are taken over all ranks: those without samples take part.
+    const bool runs = item.ok() && failure->ok() && (item->batch.count() > 0 || discriminator_);
+    if (runs && discriminator_ && !again) kept_.push_back(*item);
     double weight = 0;
     Status exchange;
     if (runs && Captures(item->batch) && ReplayPass(learner, pass, *item, &weight, &exchange)) {
       if (!exchange.ok() && failure->ok()) *failure = exchange;
-      (IsCompanion(learner) ? totals->companion_weight : totals->weight) += weight;
-      if (!IsCompanion(learner)) totals->samples += static_cast<double>(item->batch.count());
+      (IsDiscriminator(learner) ? totals->discriminator_weight : totals->weight) += weight;
+      if (!IsDiscriminator(learner)) totals->samples += static_cast<double>(item->batch.count());
       continue;
     }
     learner.strategy().BeginBackward(last);
@@ -287,7 +287,7 @@ double Trainer::Compute(Learner& learner, const Pass& pass, const TensorBatch& b
   Loss loss;
   {
     const AutocastGuard autocast(device_.type(), config_.train.precision);
-    loss = IsCompanion(learner) ? recipe_->ComputeCompanionLoss(pass, batch) : recipe_->ComputeLoss(batch);
+    loss = IsDiscriminator(learner) ? recipe_->ComputeDiscriminatorLoss(pass, batch) : recipe_->ComputeLoss(batch);
   }
   if (loss.mean.defined()) learner.Backward(loss);
   return loss.weight;
@@ -299,11 +299,11 @@ ParallelStrategy::Backward Trainer::OnePass(Learner& learner, const Pass& pass, 
   try {
     torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
     const double weight = Compute(learner, pass, item.batch);
-    (IsCompanion(learner) ? totals->companion_weight : totals->weight) += weight;
-    if (!IsCompanion(learner)) totals->samples += static_cast<double>(item.batch.count());
+    (IsDiscriminator(learner) ? totals->discriminator_weight : totals->weight) += weight;
+    if (!IsDiscriminator(learner)) totals->samples += static_cast<double>(item.batch.count());
     return item.batch.count() > 0 ? ParallelStrategy::Backward::kDone : ParallelStrategy::Backward::kEmpty;
   } catch (const c10::Error& error) {
-    if (IsOutOfMemory(error) && !(companion_ && ranks_->size() > 1)) {
+    if (IsOutOfMemory(error) && !(discriminator_ && ranks_->size() > 1)) {
       totals->out_of_memory = 1;
       LogWarn("rank {}: out of memory in step {}: {}", ranks_->rank(), step, FirstLine(error.what_without_backtrace()));
     } else if (failure->ok()) {
@@ -315,8 +315,8 @@ ParallelStrategy::Backward Trainer::OnePass(Learner& learner, const Pass& pass, 
       *failure = Status(Code::kRankFailed, fmt::format("rank {}, step {}: {}", ranks_->rank(), step, error.what()));
     }
   }
-  // The others may be inside a collective of the companion's statistics, which this rank will not reach.
-  if (companion_ && ranks_->size() > 1 && !failure->ok()) ranks_->tensors().Abort(failure->message());
+  // The others may be inside a collective of the discriminator's statistics, which this rank will not reach.
+  if (discriminator_ && ranks_->size() > 1 && !failure->ok()) ranks_->tensors().Abort(failure->message());
   return ParallelStrategy::Backward::kFailed;
 }
 
@@ -385,7 +385,7 @@ Status Trainer::Update(Learner& learner, double weight, bool ema) {
     learner.Sync();
     if (captured_) captured_->Discard();
   }
-  learner.Arm(IsCompanion(learner) ? 1 : Factor(config_.train.schedule, state_.position.step), weight);
+  learner.Arm(IsDiscriminator(learner) ? 1 : Factor(config_.train.schedule, state_.position.step), weight);
   Status outcome;
   if (!ReplayUpdate(learner, ema, &outcome)) outcome = learner.Apply(ema);
   return outcome;

@@ -42,12 +42,12 @@ struct Group {
   Where where;
   std::string operation, at;
   std::vector<int> ranks;
-  const Place* first = nullptr;
+  const RankPosition* first = nullptr;
 };
 
-std::vector<Group> GroupUp(const std::vector<Place>& places, bool by_line) {
+std::vector<Group> GroupUp(const std::vector<RankPosition>& places, bool by_line) {
   std::vector<Group> groups;
-  for (const Place& place : places) {
+  for (const RankPosition& place : places) {
     auto it = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.where == place.where && group.operation == place.operation && (!by_line || group.at == place.at);
     });
@@ -119,8 +119,8 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
   for (const ProcessStacks& process : ranks) verdict.places.push_back(Locate(process));
   for (const auto& [rank, how] : facts.ended) {
     auto it = std::find_if(verdict.places.begin(), verdict.places.end(),
-                           [wanted = rank](const Place& place) { return place.rank == wanted; });
-    Place place = it != verdict.places.end() ? *it : Place{};
+                           [wanted = rank](const RankPosition& place) { return place.rank == wanted; });
+    RankPosition place = it != verdict.places.end() ? *it : RankPosition{};
     place.rank = rank;
     place.where = Where::kGone;
     place.words = fmt::format("has ended ({})", how);
@@ -130,9 +130,10 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
       verdict.places.push_back(place);
     }
   }
-  std::sort(verdict.places.begin(), verdict.places.end(),
-            [](const Place& a, const Place& b) { return a.rank < b.rank || (a.rank == b.rank && a.pid < b.pid); });
-  for (Place& place : verdict.places) {
+  std::sort(verdict.places.begin(), verdict.places.end(), [](const RankPosition& a, const RankPosition& b) {
+    return a.rank < b.rank || (a.rank == b.rank && a.pid < b.pid);
+  });
+  for (RankPosition& place : verdict.places) {
     if (auto step = facts.steps.find(place.rank); step != facts.steps.end()) place.step = step->second;
   }
   if (verdict.places.empty()) {
@@ -281,7 +282,7 @@ HangVerdict JudgeHang(const std::vector<ProcessStacks>& ranks, const HangFacts& 
 
 nlohmann::json HangVerdict::ToJson() const {
   nlohmann::json rows = nlohmann::json::array();
-  for (const Place& place : places) {
+  for (const RankPosition& place : places) {
     rows.push_back({{"rank", place.rank},
                     {"node", place.node},
                     {"host", place.host},
@@ -308,7 +309,7 @@ HangVerdict HangVerdict::FromJson(const nlohmann::json& json) {
   }
   for (const auto& row : json.value("places", nlohmann::json::array())) {
     if (!row.is_object()) continue;
-    Place place;
+    RankPosition place;
     place.rank = static_cast<int>(GetInt(row, "rank", -1));
     place.node = static_cast<int>(GetInt(row, "node", -1));
     place.host = GetString(row, "host");
@@ -329,9 +330,9 @@ HangVerdict HangVerdict::FromJson(const nlohmann::json& json) {
 std::string HangVerdict::Text() const {
   std::string text = summary;
   for (const Group& group : GroupUp(places, /*by_line=*/true)) {
-    const Place& first = *group.first;
+    const RankPosition& first = *group.first;
     std::vector<std::string> pids;
-    for (const Place& place : places) {
+    for (const RankPosition& place : places) {
       if (std::find(group.ranks.begin(), group.ranks.end(), place.rank) == group.ranks.end()) continue;
       if (pids.size() < 8 && place.pid > 0)  // 0: the rank is gone, or its node did not answer
         pids.push_back(fmt::format("{}{}", place.pid, place.host.empty() ? "" : " on " + place.host));

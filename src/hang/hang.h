@@ -37,7 +37,7 @@ const char* Name(Where where);  // "collective", "data_loader", ...
 // In a collective, at the rendezvous, or for a GPU that may be in one.
 bool WaitsForOthers(Where where);
 
-struct Place {
+struct RankPosition {
   int rank = -1, node = -1;
   std::string host;
   int64_t pid = 0;
@@ -48,7 +48,7 @@ struct Place {
   std::optional<uint64_t> step;
 };
 
-Place Locate(const ProcessStacks& process);
+RankPosition Locate(const ProcessStacks& process);
 
 // What the launcher knows besides the stacks.
 struct HangFacts {
@@ -62,8 +62,8 @@ struct HangVerdict {
   std::string summary;   // one line
   std::string advice;
   double confidence = 0;
-  bool healthy = false;       // it moves: nobody is to blame (movement.h)
-  std::vector<Place> places;  // by rank
+  bool healthy = false;              // it moves: nobody is to blame (movement.h)
+  std::vector<RankPosition> places;  // by rank
 
   nlohmann::json ToJson() const;
   static HangVerdict FromJson(const nlohmann::json& json);  // missing fields stay as they are in an empty verdict

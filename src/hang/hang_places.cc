@@ -290,7 +290,7 @@ std::string At(const StackFrame& frame) {
   return text;
 }
 
-std::string Words(const Place& place) {
+std::string Words(const RankPosition& place) {
   switch (place.where) {
     case Where::kGone:
       return "has ended";
@@ -400,7 +400,7 @@ std::string WaitedFor(const ProcessStacks& process, const ProcessStacks& under, 
     }
     const StackFrame* own = Own(main->python);
     if (own == nullptr || inherited(*own)) continue;
-    const Place place = Locate(child);
+    const RankPosition place = Locate(child);
     const std::string words = fmt::format("its child pid {} {} at {}", child.pid, place.words, place.at);
     if (!WaitsForOthers(place.where)) return words;
     if (waits.empty()) waits = words;
@@ -430,8 +430,8 @@ const char* Name(Where where) {
   return kNames[static_cast<int>(where)];
 }
 
-Place Locate(const ProcessStacks& process) {
-  Place place;
+RankPosition Locate(const ProcessStacks& process) {
+  RankPosition place;
   place.rank = process.rank;
   place.node = process.node;
   place.host = process.host;

@@ -80,7 +80,7 @@ bool AllMoved(const std::vector<StackPrint>& before, const std::vector<StackPrin
 }
 
 void Consider(const Movement& movement, HangVerdict* verdict) {
-  const bool held = std::any_of(verdict->places.begin(), verdict->places.end(), [](const Place& place) {
+  const bool held = std::any_of(verdict->places.begin(), verdict->places.end(), [](const RankPosition& place) {
     return place.where == Where::kStopped || place.where == Where::kDisk;
   });
   if (held) return;

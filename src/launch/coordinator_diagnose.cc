@@ -110,7 +110,7 @@ Diagnosis Coordinator::StallDiagnosis() const {
   found.restart = diagnose::Restart::kYes;
   found.confidence = verdict.confidence;
   if (!verdict.odd.empty()) found.rank = verdict.odd.front();
-  for (const hang::Place& place : verdict.places) {
+  for (const hang::RankPosition& place : verdict.places) {
     const bool odd = std::find(verdict.odd.begin(), verdict.odd.end(), place.rank) != verdict.odd.end();
     if (place.rank == found.rank) {
       found.node = NodeName(place.node);

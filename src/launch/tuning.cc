@@ -58,14 +58,14 @@ std::vector<std::string> Lint(const Environment& env, const hardware::Hardware& 
   };
   context.nccl = known(here.nccl);
   context.torch = known(here.torch);
-  const std::vector<lint::Finding> all = lint::LintEnvironment(env, context);
-  std::vector<lint::Finding> findings;
+  const std::vector<lint::LintFinding> all = lint::LintEnvironment(env, context);
+  std::vector<lint::LintFinding> findings;
   for (const lint::Severity severity : {lint::Severity::kError, lint::Severity::kWarning}) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(findings),
-                 [&](const lint::Finding& finding) { return finding.severity == severity; });
+                 [&](const lint::LintFinding& finding) { return finding.severity == severity; });
   }
   std::vector<std::string> out;
-  for (const lint::Finding& finding : findings) {
+  for (const lint::LintFinding& finding : findings) {
     if (out.size() == 3) {
       out.back() += fmt::format(" (and {} more: `lockstep lint --env`)", findings.size() - 3);
       break;

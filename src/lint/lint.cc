@@ -122,7 +122,7 @@ bool About(const Rule& rule, const Fact& fact) {
 }
 
 void Judge(const Fact& fact, const Unit& unit, const std::string& file, const LintContext& context,
-           std::vector<Finding>& findings) {
+           std::vector<LintFinding>& findings) {
   std::vector<std::string> spoken;
   for (const Rule& rule : Rules()) {
     if (!About(rule, fact)) continue;
@@ -138,7 +138,7 @@ void Judge(const Fact& fact, const Unit& unit, const std::string& file, const Li
     });
     if (!holds) continue;
     spoken.push_back(rule.id);
-    Finding finding;
+    LintFinding finding;
     finding.file = file;
     finding.line = fact.line;
     finding.column = fact.column;
@@ -154,16 +154,16 @@ void Judge(const Fact& fact, const Unit& unit, const std::string& file, const Li
   }
 }
 
-std::vector<Finding> LintUnits(const Units& units, const std::string& file, const LintContext& context) {
-  std::vector<Finding> findings;
+std::vector<LintFinding> LintUnits(const Units& units, const std::string& file, const LintContext& context) {
+  std::vector<LintFinding> findings;
   for (const Unit& unit : units) {
     for (const Fact& fact : unit.facts) Judge(fact, unit, file, context, findings);
   }
-  std::sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+  std::sort(findings.begin(), findings.end(), [](const LintFinding& a, const LintFinding& b) {
     return std::tie(a.line, a.column, a.rule, a.what) < std::tie(b.line, b.column, b.rule, b.what);
   });
   findings.erase(std::unique(findings.begin(), findings.end(),
-                             [](const Finding& a, const Finding& b) {
+                             [](const LintFinding& a, const LintFinding& b) {
                                return a.line == b.line && a.column == b.column && a.rule == b.rule && a.what == b.what;
                              }),
                  findings.end());
@@ -213,12 +213,12 @@ const char* Name(Severity severity) {
   return severity == Severity::kError ? "error" : severity == Severity::kWarning ? "warning" : "note";
 }
 
-std::vector<Finding> LintEnvironment(const Environment& env, const LintContext& context) {
+std::vector<LintFinding> LintEnvironment(const Environment& env, const LintContext& context) {
   return LintUnits({EnvironmentFacts(env)}, "", context);
 }
 
-Result<std::vector<Finding>> LintText(std::string_view text, const std::string& file, FileType type,
-                                      const LintContext& context) {
+Result<std::vector<LintFinding>> LintText(std::string_view text, const std::string& file, FileType type,
+                                          const LintContext& context) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);  // a mark of the encoding, no character
   Units units;
   switch (type) {
@@ -287,7 +287,7 @@ Result<KnownLibrary> ReadKnownLibrary(const std::string& path, const std::string
   return library;
 }
 
-nlohmann::json ToJson(const Finding& finding) {
+nlohmann::json ToJson(const LintFinding& finding) {
   return {{"file", finding.file},         {"line", finding.line}, {"column", finding.column},
           {"variable", finding.variable}, {"rule", finding.rule}, {"severity", Name(finding.severity)},
           {"what", finding.what},         {"why", finding.why},   {"fix", finding.fix},

@@ -5,7 +5,7 @@
 //
 //   LintContext context;
 //   context.hardware = hardware::ScanHardware({.env = env});
-//   for (const Finding& finding : LintEnvironment(env, context)) ...
+//   for (const LintFinding& finding : LintEnvironment(env, context)) ...
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ namespace lockstep::lint {
 
 enum class Severity { kNote, kWarning, kError };
 
-struct Finding {
+struct LintFinding {
   std::string file;
   int line = 0, column = 0;  // from 1; 0: the whole
   std::string variable;      // what it is about: a variable, a flag, a key
@@ -63,15 +63,15 @@ const char* Name(Severity severity);
 // By content first, then by the name of the file; nothing: it looks like none of them (binary data, prose).
 std::optional<FileType> Recognise(std::string_view text, const std::string& file);
 
-std::vector<Finding> LintEnvironment(const Environment& env, const LintContext& context);
+std::vector<LintFinding> LintEnvironment(const Environment& env, const LintContext& context);
 
 // Findings in order of place. An error says why the text cannot be read at all.
-Result<std::vector<Finding>> LintText(std::string_view text, const std::string& file, FileType type,
-                                      const LintContext& context);
+Result<std::vector<LintFinding>> LintText(std::string_view text, const std::string& file, FileType type,
+                                          const LintContext& context);
 
 // The names a library knows. `version` may be empty.
 Result<KnownLibrary> ReadKnownLibrary(const std::string& path, const std::string& version);
 
-nlohmann::json ToJson(const Finding& finding);
+nlohmann::json ToJson(const LintFinding& finding);
 
 }  // namespace lockstep::lint

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSkip = 16;  // frames read at once on the way to a clip's start
 
-struct Place {
+struct ClipPart {
   std::string name, path;
   int64_t tensor = 0;  // which clip of a file with several
   int64_t part = 0;    // which of the clips of a video
@@ -24,15 +24,15 @@ struct Place {
 
 class FileReader final : public ClipReader {
  public:
-  FileReader(std::unique_ptr<MediaInput> input, const Place& place, const ClipChoice& choice)
-      : input_(std::move(input)), place_(place), choice_(choice), left_(choice.frames) {}
+  FileReader(std::unique_ptr<MediaInput> input, const ClipPart& clip, const ClipChoice& choice)
+      : input_(std::move(input)), clip_(clip), choice_(choice), left_(choice.frames) {}
 
   // Goes to the start of the part.
   Status Start(int64_t total) {
     int64_t skip = 0;
     if (choice_.frames > 0) {
       const int64_t starts = std::max<int64_t>(0, total - choice_.frames);
-      skip = choice_.clips_per_video <= 1 ? 0 : starts * place_.part / (choice_.clips_per_video - 1);
+      skip = choice_.clips_per_video <= 1 ? 0 : starts * clip_.part / (choice_.clips_per_video - 1);
     }
     if (input_->shape().count_certain) {
       const auto rest = static_cast<int64_t>(input_->shape().count) - skip;
@@ -56,7 +56,7 @@ class FileReader final : public ClipReader {
     if (!piece.ok()) return piece.status();
     if (piece->count() == 0) return at::Tensor();
     left_ -= piece->count();
-    at::Tensor frames = piece->data[place_.tensor];
+    at::Tensor frames = piece->data[clip_.tensor];
     if (frames.is_floating_point()) frames = frames.to(at::kFloat).clamp(0, 1).mul(255).round().to(at::kByte);
     return choice_.height > 0 ? Resized(frames) : frames;
   }
@@ -76,7 +76,7 @@ class FileReader final : public ClipReader {
   }
 
   std::unique_ptr<MediaInput> input_;
-  Place place_;
+  ClipPart clip_;
   ClipChoice choice_;
   int64_t left_;
   std::optional<int64_t> frames_;
@@ -85,34 +85,34 @@ class FileReader final : public ClipReader {
 
 class FileClips final : public ClipSet {
  public:
-  FileClips(std::vector<Place> places, const ClipChoice& choice, std::string note)
-      : places_(std::move(places)), choice_(choice), note_(std::move(note)) {}
+  FileClips(std::vector<ClipPart> parts, const ClipChoice& choice, std::string note)
+      : clips_(std::move(parts)), choice_(choice), note_(std::move(note)) {}
 
-  uint64_t size() const override { return places_.size(); }
-  std::string Name(uint64_t index) const override { return places_[index].name; }
+  uint64_t size() const override { return clips_.size(); }
+  std::string Name(uint64_t index) const override { return clips_[index].name; }
   std::string Describe() const override {
     const std::string size =
         choice_.height > 0 ? fmt::format("{}x{}", choice_.width, choice_.height) : "their own size";
     const std::string frames =
         choice_.frames > 0 ? "up to " + lockstep::Count(static_cast<int64_t>(choice_.frames), "frame") : "all frames";
-    return fmt::format("{} clip{}, {} in {}{}", size_t{places_.size()}, places_.size() == 1 ? "" : "s", frames, size,
+    return fmt::format("{} clip{}, {} in {}{}", size_t{clips_.size()}, clips_.size() == 1 ? "" : "s", frames, size,
                        note_.empty() ? "" : "; " + note_);
   }
 
   Result<std::unique_ptr<ClipReader>> Open(uint64_t index) const override {
-    const Place& place = places_[index];
-    Result<std::unique_ptr<MediaInput>> input = OpenFrames(place.path, {});
+    const ClipPart& clip = clips_[index];
+    Result<std::unique_ptr<MediaInput>> input = OpenFrames(clip.path, {});
     if (!input.ok()) return input.status();
     auto total = static_cast<int64_t>((*input)->shape().count);
-    if (place.part > 0 && !(*input)->shape().count_certain) {
+    if (clip.part > 0 && !(*input)->shape().count_certain) {
       // What a container promises may be wrong, and a clip that begins behind the end would be empty.
       Result<int64_t> counted = Count(**input);
       if (!counted.ok()) return counted.status();
       total = *counted;
-      input = OpenFrames(place.path, {});
+      input = OpenFrames(clip.path, {});
       if (!input.ok()) return input.status();
     }
-    auto reader = std::make_unique<FileReader>(std::move(*input), place, choice_);
+    auto reader = std::make_unique<FileReader>(std::move(*input), clip, choice_);
     LOCKSTEP_RETURN_IF_ERROR(reader->Start(total));
     return std::unique_ptr<ClipReader>(std::move(reader));
   }
@@ -127,7 +127,7 @@ class FileClips final : public ClipSet {
     }
   }
 
-  std::vector<Place> places_;
+  std::vector<ClipPart> clips_;
   ClipChoice choice_;
   std::string note_;
 };
@@ -173,18 +173,18 @@ class FromSource final : public ClipSet {
 };
 
 // What is to be found in a folder or list, by the rules of training data.
-Status AddInventory(const data::SourceConfig& config, std::vector<Place>* places, std::string* notes) {
+Status AddInventory(const data::SourceConfig& config, std::vector<ClipPart>* parts, std::string* notes) {
   Result<data::Inventory> inventory = data::TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   for (const data::Video& video : inventory->videos) {
     const bool one = video.pictures.size() == 1 && config.kind == "annotations";
-    places->push_back({video.origin, one ? data::JoinPath(video.path, video.pictures[0]) : video.path});
+    parts->push_back({video.origin, one ? data::JoinPath(video.path, video.pictures[0]) : video.path});
   }
   if (!inventory->notes.empty()) *notes += (notes->empty() ? "" : "; ") + inventory->notes;
   return Status::Ok();
 }
 
-Status AddFolder(const std::string& path, std::vector<Place>* places, std::string* notes) {
+Status AddFolder(const std::string& path, std::vector<ClipPart>* parts, std::string* notes) {
   Result<std::vector<data::Folder>> folders = data::ListFolders(path);
   if (!folders.ok()) return folders.status();
   bool videos = false, frames = false;
@@ -192,15 +192,15 @@ Status AddFolder(const std::string& path, std::vector<Place>* places, std::strin
     videos = videos || std::ranges::any_of(folder.files, data::IsVideoName);
     frames = frames || std::ranges::any_of(folder.files, data::IsImageName);
   }
-  if (videos || !frames) LOCKSTEP_RETURN_IF_ERROR(AddInventory({.kind = "videos", .path = path}, places, notes));
-  if (frames) LOCKSTEP_RETURN_IF_ERROR(AddInventory({.kind = "frames", .path = path}, places, notes));
+  if (videos || !frames) LOCKSTEP_RETURN_IF_ERROR(AddInventory({.kind = "videos", .path = path}, parts, notes));
+  if (frames) LOCKSTEP_RETURN_IF_ERROR(AddInventory({.kind = "frames", .path = path}, parts, notes));
   return Status::Ok();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ClipSet>> FindClips(const ClipChoice& choice) {
-  std::vector<Place> found;
+  std::vector<ClipPart> found;
   std::string notes;
   if (!choice.annotations.empty()) {
     if (choice.data.size() > 1) {
@@ -220,25 +220,25 @@ Result<std::unique_ptr<ClipSet>> FindClips(const ClipChoice& choice) {
       }
     }
   }
-  std::vector<Place> places;
-  for (const Place& place : found) {
+  std::vector<ClipPart> parts;
+  for (const ClipPart& clip : found) {
     int64_t tensors = 1;
-    if (IsTensorName(place.path)) {
-      Result<std::unique_ptr<MediaInput>> input = OpenFrames(place.path, {});
+    if (IsTensorName(clip.path)) {
+      Result<std::unique_ptr<MediaInput>> input = OpenFrames(clip.path, {});
       if (input.ok()) tensors = (*input)->shape().clips;  // else it is a clip that cannot be read
     }
     for (int64_t n = 0; n < tensors; ++n) {
       for (int64_t part = 0; part < choice.clips_per_video; ++part) {
-        Place one = place;
+        ClipPart one = clip;
         one.tensor = n;
         one.part = part;
         if (tensors > 1) one.name += fmt::format(" [{}]", n);
         if (choice.clips_per_video > 1) one.name += fmt::format(" part {}/{}", part + 1, choice.clips_per_video);
-        places.push_back(std::move(one));
+        parts.push_back(std::move(one));
       }
     }
   }
-  return std::unique_ptr<ClipSet>(std::make_unique<FileClips>(std::move(places), choice, notes));
+  return std::unique_ptr<ClipSet>(std::make_unique<FileClips>(std::move(parts), choice, notes));
 }
 
 std::unique_ptr<ClipSet> SourceClips(std::shared_ptr<const data::Source> source) {

@@ -14,27 +14,27 @@ bool Reads(const Names& names, std::string_view name) {
 }
 
 // NNODES and NODE_RANK beside a platform that has its own names.
-void CompareNodeNames(Scene& scene) {
-  Reader& in = scene.in;
-  const Placement& out = scene.out;
-  if (out.nested || out.level != Level::kNode || scene.row.rule == LevelRule::kBare || scene.asked.standalone) return;
+void CompareNodeNames(Resolution& at) {
+  Reader& in = at.in;
+  const Placement& out = at.out;
+  if (out.nested || out.level != Level::kNode || at.row.rule == LevelRule::kBare || at.asked.standalone) return;
   auto compare = [&](const Names& read, std::string_view name, std::optional<int> value, std::string_view flag) {
     if (!value || !in.Has(name) || Reads(read, name)) return;
     if (ParseNumber(*in.Text(name)) == value) return in.Supports(in.Source(name), "agrees");
-    in.Ignored(in.Source(name), fmt::format("{} says otherwise", scene.row.what));
-    in.Warn(fmt::format("{} disagrees with {} and is not used (pass {})", in.Source(name), scene.row.what, flag));
+    in.Ignored(in.Source(name), fmt::format("{} says otherwise", at.row.what));
+    in.Warn(fmt::format("{} disagrees with {} and is not used (pass {})", in.Source(name), at.row.what, flag));
   };
-  compare(scene.row.nnodes, "NNODES", out.nnodes, "--nnodes");
-  compare(scene.row.node_rank, "NODE_RANK", out.node_rank, "--node-rank");
+  compare(at.row.nnodes, "NNODES", out.nnodes, "--nnodes");
+  compare(at.row.node_rank, "NODE_RANK", out.node_rank, "--node-rank");
 }
 
 // WORLD_SIZE and RANK that this platform does not speak with, or that flags overrule.
-void CompareRankNames(Scene& scene) {
-  Reader& in = scene.in;
-  const Platform& row = scene.row;
-  const Placement& out = scene.out;
-  const bool overruled = row.rule == LevelRule::kBare && scene.asked.nnodes && scene.asked.node_rank;
-  if (!in.Has("WORLD_SIZE") || scene.asked.standalone) return;
+void CompareRankNames(Resolution& at) {
+  Reader& in = at.in;
+  const Platform& row = at.row;
+  const Placement& out = at.out;
+  const bool overruled = row.rule == LevelRule::kBare && at.asked.nnodes && at.asked.node_rank;
+  if (!in.Has("WORLD_SIZE") || at.asked.standalone) return;
   if (!overruled && (Reads(row.world, "WORLD_SIZE") || Reads(row.nnodes, "WORLD_SIZE"))) return;
   const bool ranked = in.Has("RANK");
   const std::optional<int> world = ParseNumber(*in.Text("WORLD_SIZE"));
@@ -57,11 +57,11 @@ void CompareRankNames(Scene& scene) {
 }
 
 // A platform of several nodes that has no row would look like "nothing at all", and every node would train alone.
-void WarnOfUnreadPlatforms(Scene& scene) {
-  if (scene.row.name != "local" || scene.asked.nnodes || scene.asked.standalone) return;
+void WarnOfUnreadPlatforms(Resolution& at) {
+  if (at.row.name != "local" || at.asked.nnodes || at.asked.standalone) return;
   for (const Trap& unread : UnreadPlatforms())
-    if (scene.in.Has(unread.name))
-      scene.in.Warn(
+    if (at.in.Has(unread.name))
+      at.in.Warn(
           fmt::format("{}: variables of {} are not read yet, this looks like one node; pass --nnodes, --node-rank and "
                       "--master-addr if it is not",
                       unread.name, unread.why));
@@ -69,12 +69,12 @@ void WarnOfUnreadPlatforms(Scene& scene) {
 
 }  // namespace
 
-void Check(Scene& scene, const Facts& facts) {
-  const Placement& out = scene.out;
-  Reader& in = scene.in;
-  CompareNodeNames(scene);
-  CompareRankNames(scene);
-  WarnOfUnreadPlatforms(scene);
+void Check(Resolution& at, const PlatformFacts& facts) {
+  const Placement& out = at.out;
+  Reader& in = at.in;
+  CompareNodeNames(at);
+  CompareRankNames(at);
+  WarnOfUnreadPlatforms(at);
   constexpr const char* kTwoJobs =
       "the variables are corrupt or belong to two jobs: correct them, or pass --level, --nnodes and --node-rank";
   auto below = [&](const char* what, std::optional<int> index, std::optional<int> count, const char* of,

@@ -14,33 +14,33 @@ namespace lockstep::place {
 namespace {
 
 // The asked value over the platform's; says which, and warns when they differ.
-std::optional<int> Choose(Scene& scene, std::string_view what, const std::optional<Said<int>>& asked,
+std::optional<int> Choose(Resolution& at, std::string_view what, const std::optional<Said<int>>& asked,
                           const std::optional<Said<int>>& fact) {
   if (asked) {
-    scene.in.Decides(asked->source, fmt::format("{} = {}", what, asked->value));
+    at.in.Decides(asked->source, fmt::format("{} = {}", what, asked->value));
     if (fact && fact->value != asked->value) {
-      scene.in.Contradicts(fact->source, fmt::format("{} = {}", what, fact->value));
-      scene.in.Warn(fmt::format("{} overrides {}", asked->source, fact->source));
+      at.in.Contradicts(fact->source, fmt::format("{} = {}", what, fact->value));
+      at.in.Warn(fmt::format("{} overrides {}", asked->source, fact->source));
     }
     return asked->value;
   }
   if (!fact) return std::nullopt;
-  scene.in.Decides(fact->source, fmt::format("{} = {}", what, fact->value));
+  at.in.Decides(fact->source, fmt::format("{} = {}", what, fact->value));
   return fact->value;
 }
 
 // A launch inside a worker would multiply the ranks. One process unchanged is fine, fanning out is not.
-void RefuseFanOutInsideWorker(Scene& scene) {
+void RefuseFanOutInsideWorker(Resolution& at) {
   std::optional<Said<int>> count;
-  if (scene.asked.nproc_by_flag) count = CountRanks(scene, *scene.asked.nproc);
-  if (!(count && count->value > 1) && !scene.asked.standalone) {
-    if (scene.asked.nnodes && !scene.asked.nnodes->source.starts_with("PET_"))
-      scene.in.Ignored(scene.asked.nnodes->source, "inside a worker the outer launcher has decided");
+  if (at.asked.nproc_by_flag) count = CountRanks(at, *at.asked.nproc);
+  if (!(count && count->value > 1) && !at.asked.standalone) {
+    if (at.asked.nnodes && !at.asked.nnodes->source.starts_with("PET_"))
+      at.in.Ignored(at.asked.nnodes->source, "inside a worker the outer launcher has decided");
     return;
   }
-  const std::string& outer = scene.machine.outer_launcher;
-  scene.in.Fail(
-      fmt::format("a launch inside a launch: this process is {}{}, and {}", scene.row.what,
+  const std::string& outer = at.machine.outer_launcher;
+  at.in.Fail(
+      fmt::format("a launch inside a launch: this process is {}{}, and {}", at.row.what,
                   outer.empty() ? "" : " of " + outer,
                   count ? fmt::format("{} asks it to start {} more", count->source, count->value)
                         : "--standalone asks it to start a job of its own"),
@@ -49,21 +49,21 @@ void RefuseFanOutInsideWorker(Scene& scene) {
 }
 
 // --level against what the environment says: the counts keep their numbers and change their meaning.
-void ApplyLevel(Scene& scene, Facts* facts) {
-  if (!scene.asked.level || scene.out.nested) return;
-  const Level asked = *scene.asked.level;
-  scene.in.Decides(fmt::format("--level={}", Name(asked)), fmt::format("one command per {}", Name(asked)));
+void ApplyLevel(Resolution& at, PlatformFacts* facts) {
+  if (!at.asked.level || at.out.nested) return;
+  const Level asked = *at.asked.level;
+  at.in.Decides(fmt::format("--level={}", Name(asked)), fmt::format("one command per {}", Name(asked)));
   if (facts->starts == Starts::kOnce) {
     if (asked == Level::kProcess)
-      scene.in.Fail("--level=process in a command that SLURM started once for all nodes",
-                    "start it with srun, one task per rank");
+      at.in.Fail("--level=process in a command that SLURM started once for all nodes",
+                 "start it with srun, one task per rank");
     return;
   }
   if (!facts->level || *facts->level == asked) {
     facts->level = asked;
     return;
   }
-  scene.in.Warn(fmt::format("--level={} overrides the evidence for {} level", Name(asked), Name(*facts->level)));
+  at.in.Warn(fmt::format("--level={} overrides the evidence for {} level", Name(asked), Name(*facts->level)));
   facts->level = asked;
   if (asked == Level::kNode) {
     facts->nnodes = facts->world;
@@ -80,66 +80,64 @@ void ApplyLevel(Scene& scene, Facts* facts) {
   }
 }
 
-void SetRanksPerNode(Scene& scene, std::optional<Said<int>> count, bool is_explicit) {
+void SetRanksPerNode(Resolution& at, std::optional<Said<int>> count, bool is_explicit) {
   if (!count) return;
-  scene.out.nproc_per_node = count->value;
-  scene.out.nproc_source = count->source;
-  scene.out.nproc_explicit = is_explicit;
-  scene.in.Decides(count->source, fmt::format("{} rank{} on this node", count->value, count->value == 1 ? "" : "s"));
+  at.out.nproc_per_node = count->value;
+  at.out.nproc_source = count->source;
+  at.out.nproc_explicit = is_explicit;
+  at.in.Decides(count->source, fmt::format("{} rank{} on this node", count->value, count->value == 1 ? "" : "s"));
 }
 
-void NodeCounts(Scene& scene, Facts* facts) {
-  Placement& out = scene.out;
-  Reader& in = scene.in;
-  out.nnodes = Choose(scene, "nodes", scene.asked.nnodes, facts->nnodes);
-  if (!out.nnodes && scene.asked.standalone) out.nnodes = 1;
-  if (!out.nnodes && scene.row.one_node_unless_said) out.nnodes = 1;
+void NodeCounts(Resolution& at, PlatformFacts* facts) {
+  Placement& out = at.out;
+  Reader& in = at.in;
+  out.nnodes = Choose(at, "nodes", at.asked.nnodes, facts->nnodes);
+  if (!out.nnodes && at.asked.standalone) out.nnodes = 1;
+  if (!out.nnodes && at.row.one_node_unless_said) out.nnodes = 1;
   if (!out.nnodes && !in.failed())
-    in.Fail(fmt::format("{} does not say how many nodes the job has", scene.row.what), "pass --nnodes (or set NNODES)");
+    in.Fail(fmt::format("{} does not say how many nodes the job has", at.row.what), "pass --nnodes (or set NNODES)");
 
-  if (out.nnodes == 1 && scene.asked.nnodes && !scene.asked.node_rank && facts->node_rank &&
-      facts->node_rank->value > 0) {
-    in.Warn(fmt::format("{}: each node runs a job of its own, although {}", scene.asked.nnodes->source,
+  if (out.nnodes == 1 && at.asked.nnodes && !at.asked.node_rank && facts->node_rank && facts->node_rank->value > 0) {
+    in.Warn(fmt::format("{}: each node runs a job of its own, although {}", at.asked.nnodes->source,
                         facts->node_rank->source));
     facts->node_rank.reset();
   }
-  out.node_rank = Choose(scene, "this node", scene.asked.node_rank, facts->node_rank);
+  out.node_rank = Choose(at, "this node", at.asked.node_rank, facts->node_rank);
   if (!out.node_rank && out.nnodes == 1) out.node_rank = 0;
   if (!out.node_rank && facts->starts != Starts::kOnce && out.nnodes.value_or(2) > 1) {
-    if (!scene.asked.backend.empty() && scene.asked.backend != "static")
-      in.Supports("rendezvous backend " + scene.asked.backend, "no node rank is given: assigned at the rendezvous");
+    if (!at.asked.backend.empty() && at.asked.backend != "static")
+      in.Supports("rendezvous backend " + at.asked.backend, "no node rank is given: assigned at the rendezvous");
     else if (!in.failed())
-      in.Fail(fmt::format("{} does not say which node this is", scene.row.what),
-              GlobMatches("*-*", scene.machine.host) &&
-                      IsDigits(scene.machine.host.substr(scene.machine.host.rfind('-') + 1))
+      in.Fail(fmt::format("{} does not say which node this is", at.row.what),
+              GlobMatches("*-*", at.machine.host) && IsDigits(at.machine.host.substr(at.machine.host.rfind('-') + 1))
                   ? fmt::format("pass --node-rank (the host name {} suggests a number), or --rdzv-backend c10d",
-                                scene.machine.host)
+                                at.machine.host)
                   : "pass --node-rank (0 on the node of --master-addr), or --rdzv-backend c10d");
   }
 
   const bool elsewhere = facts->starts == Starts::kOnce && !out.node_rank;
-  if (scene.asked.nproc) {
-    const bool counted_there = elsewhere && !IsDigits(Trim(scene.asked.nproc->value));
+  if (at.asked.nproc) {
+    const bool counted_there = elsewhere && !IsDigits(Trim(at.asked.nproc->value));
     if (counted_there)
-      in.Supports(scene.asked.nproc->source, "counted on each node of the allocation");
+      in.Supports(at.asked.nproc->source, "counted on each node of the allocation");
     else
-      SetRanksPerNode(scene, CountRanks(scene, *scene.asked.nproc), true);
+      SetRanksPerNode(at, CountRanks(at, *at.asked.nproc), true);
     if (out.nproc_per_node && facts->nproc && facts->nproc->value != *out.nproc_per_node)
-      in.Warn(fmt::format("{} overrides {}", scene.asked.nproc->source, facts->nproc->source));
+      in.Warn(fmt::format("{} overrides {}", at.asked.nproc->source, facts->nproc->source));
     facts->nproc_by_node.clear();
   } else if (facts->nproc) {
-    SetRanksPerNode(scene, facts->nproc, true);
-    const int gpus = scene.machine.gpus;
+    SetRanksPerNode(at, facts->nproc, true);
+    const int gpus = at.machine.gpus;
     if (!elsewhere && ((gpus > 1 && facts->nproc->value != gpus) || (gpus > 0 && facts->nproc->value > gpus)))
       in.Warn(fmt::format("{}: {} on this node, beside {}", facts->nproc->source, Count(facts->nproc->value, "rank"),
-                          VisibleGpus(scene.machine)));
+                          VisibleGpus(at.machine)));
   } else if (elsewhere) {
     in.Supports("no node of the allocation", "each node counts its own GPUs");
     out.nproc_source = "counted on each node";
-  } else if (scene.machine.gpus > 0) {
-    SetRanksPerNode(scene, Said<int>{scene.machine.gpus, VisibleGpus(scene.machine)}, false);
+  } else if (at.machine.gpus > 0) {
+    SetRanksPerNode(at, Said<int>{at.machine.gpus, VisibleGpus(at.machine)}, false);
   } else {
-    SetRanksPerNode(scene, Said<int>{1, "no visible GPU"}, false);
+    SetRanksPerNode(at, Said<int>{1, "no visible GPU"}, false);
   }
 
   if (out.nnodes && out.nproc_per_node) {
@@ -161,36 +159,36 @@ void NodeCounts(Scene& scene, Facts* facts) {
 }
 
 // Ranks on this node under process level, where no variable says so.
-std::optional<Said<int>> DeriveLocalSize(Scene& scene) {
-  const Placement& out = scene.out;
+std::optional<Said<int>> DeriveLocalSize(Resolution& at) {
+  const Placement& out = at.out;
   if (!out.world_size) return std::nullopt;
-  const int world = *out.world_size, gpus = scene.machine.gpus;
+  const int world = *out.world_size, gpus = at.machine.gpus;
   if (world == 1) return Said<int>{1, "a world of one"};
   if (out.nnodes && world % *out.nnodes == 0)
     return Said<int>{world / *out.nnodes, fmt::format("{} ranks on {}", world, Count(*out.nnodes, "node"))};
-  std::optional<std::string> master = scene.in.Text("MASTER_ADDR");
+  std::optional<std::string> master = at.in.Text("MASTER_ADDR");
   if (master && IsLoopback(*master))
-    return Said<int>{world, scene.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
+    return Said<int>{world, at.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
   if (gpus > 1 && world % gpus == 0 && out.rank && out.local_rank && *out.local_rank < gpus &&
       *out.rank >= *out.local_rank && (*out.rank - *out.local_rank) % gpus == 0)
-    return Said<int>{gpus, VisibleGpus(scene.machine) + ", and the ranks fit"};
+    return Said<int>{gpus, VisibleGpus(at.machine) + ", and the ranks fit"};
   return std::nullopt;
 }
 
-void ProcessCounts(Scene& scene, Facts* facts) {
-  Placement& out = scene.out;
-  Reader& in = scene.in;
-  out.world_size = Choose(scene, "ranks", std::nullopt, facts->world);
-  out.rank = Choose(scene, "this rank", std::nullopt, facts->rank);
-  out.local_rank = Choose(scene, "local rank", std::nullopt, facts->local_rank);
+void ProcessCounts(Resolution& at, PlatformFacts* facts) {
+  Placement& out = at.out;
+  Reader& in = at.in;
+  out.world_size = Choose(at, "ranks", std::nullopt, facts->world);
+  out.rank = Choose(at, "this rank", std::nullopt, facts->rank);
+  out.local_rank = Choose(at, "local rank", std::nullopt, facts->local_rank);
   const Asked none;
-  const Asked& asked = out.nested ? none : scene.asked;
-  out.nnodes = Choose(scene, "nodes", asked.nnodes, facts->nnodes);
-  out.node_rank = Choose(scene, "this node", asked.node_rank, facts->node_rank);
+  const Asked& asked = out.nested ? none : at.asked;
+  out.nnodes = Choose(at, "nodes", asked.nnodes, facts->nnodes);
+  out.node_rank = Choose(at, "this node", asked.node_rank, facts->node_rank);
   if (out.nnodes == 1 && !out.node_rank) out.node_rank = 0;
 
   std::optional<Said<int>> wanted;
-  if (asked.nproc) wanted = CountRanks(scene, *asked.nproc);
+  if (asked.nproc) wanted = CountRanks(at, *asked.nproc);
   if (facts->nproc && wanted && wanted->value != facts->nproc->value && wanted->value > 1)
     in.Fail(fmt::format("{} says {} rank{} on this node, {} asks for {}: either one command per rank is already "
                         "started, or each of "
@@ -200,7 +198,7 @@ void ProcessCounts(Scene& scene, Facts* facts) {
             "drop --nproc-per-node to keep one rank per command; start one command per node, or pass --level=node, to "
             "fan out");
   const bool derived = !facts->nproc && !(wanted && wanted->value > 1);
-  SetRanksPerNode(scene, facts->nproc ? facts->nproc : derived ? DeriveLocalSize(scene) : wanted, !derived);
+  SetRanksPerNode(at, facts->nproc ? facts->nproc : derived ? DeriveLocalSize(at) : wanted, !derived);
   if (!out.nproc_per_node) {
     in.Supports("no variable", "ranks per node are unknown until the launchers meet");
     out.nproc_source = "unknown until the launchers meet";
@@ -213,7 +211,7 @@ void ProcessCounts(Scene& scene, Facts* facts) {
     if (*out.nnodes == 1) out.node_rank = 0;
   }
   // Launchers that set LOCAL_RANK number the ranks of a node in one block; MPI need not.
-  const bool block = scene.row.rule == LevelRule::kWorker || scene.row.rule == LevelRule::kProcess;
+  const bool block = at.row.rule == LevelRule::kWorker || at.row.rule == LevelRule::kProcess;
   if (!out.node_rank && block && out.rank && out.local_rank && out.nproc_per_node && *out.rank >= *out.local_rank &&
       (*out.rank - *out.local_rank) % *out.nproc_per_node == 0) {
     out.node_rank = (*out.rank - *out.local_rank) / *out.nproc_per_node;
@@ -228,14 +226,14 @@ void ProcessCounts(Scene& scene, Facts* facts) {
 
 }  // namespace
 
-void Compose(Scene& scene, Facts facts) {
-  Placement& out = scene.out;
-  if (out.nested) RefuseFanOutInsideWorker(scene);
-  ApplyLevel(scene, &facts);
-  if (scene.asked.standalone && !out.nested) {
-    scene.in.Decides("--standalone", "a job of this node alone");
+void Compose(Resolution& at, PlatformFacts facts) {
+  Placement& out = at.out;
+  if (out.nested) RefuseFanOutInsideWorker(at);
+  ApplyLevel(at, &facts);
+  if (at.asked.standalone && !out.nested) {
+    at.in.Decides("--standalone", "a job of this node alone");
     if (facts.level == Level::kProcess || (facts.nnodes && facts.nnodes->value > 1))
-      scene.in.Warn("--standalone: every command that the platform started runs a job of its own");
+      at.in.Warn("--standalone: every command that the platform started runs a job of its own");
     facts.level = Level::kNode;
     facts.starts = Starts::kPerNode;
     facts.nnodes = Said<int>{1, "--standalone"};
@@ -249,18 +247,18 @@ void Compose(Scene& scene, Facts facts) {
                                                 : Starts::kPerNode;
   if (!facts.level) {
     // Undecided: what is the same in every reading is still shown.
-    if (!scene.in.failed()) scene.in.Fail("node or process level is unknown", "pass --level=node|process");
+    if (!at.in.failed()) at.in.Fail("node or process level is unknown", "pass --level=node|process");
   } else if (*facts.level == Level::kNode) {
-    NodeCounts(scene, &facts);
+    NodeCounts(at, &facts);
   } else {
-    ProcessCounts(scene, &facts);
+    ProcessCounts(at, &facts);
   }
   if (out.nnodes && facts.nproc_by_node.size() == static_cast<size_t>(*out.nnodes))
     out.nproc_by_node = facts.nproc_by_node;
   if (facts.level == Level::kProcess) out.local_world_size = out.nproc_per_node;
   if (facts.level == Level::kNode && out.nproc_per_node) out.local_world_size = out.nproc_per_node;
-  Check(scene, facts);
-  FindMaster(scene, facts);
+  Check(at, facts);
+  FindMaster(at, facts);
 }
 
 }  // namespace lockstep::place

@@ -22,7 +22,7 @@ struct Asked {
 };
 
 // What the platform says. Under process level nproc is the number of ranks on this node.
-struct Facts {
+struct PlatformFacts {
   std::optional<Level> level;
   Starts starts = Starts::kPerNode;
   std::optional<Said<int>> nnodes, node_rank, nproc, world, rank, local_rank;
@@ -31,7 +31,8 @@ struct Facts {
   std::optional<Said<std::string>> master_addr;
 };
 
-struct Scene {
+// One placement while it is resolved.
+struct Resolution {
   Reader& in;
   const Machine& machine;
   const Asked& asked;
@@ -40,27 +41,27 @@ struct Scene {
 };
 
 // slurm.cc: step, batch body or allocation shell.
-void ReadSlurm(Scene& scene, Facts* facts);
+void ReadSlurm(Resolution& at, PlatformFacts* facts);
 // The node list of the allocation, for programs that SLURM did not start itself (mpirun).
-std::vector<std::string> AllocationHosts(Scene& scene);
+std::vector<std::string> AllocationHosts(Resolution& at);
 
 // bare.cc: WORLD_SIZE and RANK that may count nodes or processes, with NNODES and NODE_RANK where given.
-void ReadBare(Scene& scene, Facts* facts);
+void ReadBare(Resolution& at, PlatformFacts* facts);
 // WORLD_SIZE without RANK beside a known node index: the number of nodes, if that is what it must be.
-std::optional<Said<int>> WorldAsNodes(Scene& scene);
+std::optional<Said<int>> WorldAsNodes(Resolution& at);
 
 // asked.cc: flags and PET_* with their sources.
 Asked ReadAsked(Reader& in, const Flags& flags);
 // "auto" | "gpu" | "cpu" | number -> count; the source says why: "--nproc-per-node gpu: 8 visible GPUs (nvml)".
-std::optional<Said<int>> CountRanks(Scene& scene, const Said<std::string>& spec);
+std::optional<Said<int>> CountRanks(Resolution& at, const Said<std::string>& spec);
 // "8 visible GPUs (nvml)"
 std::string VisibleGpus(const Machine& machine);
 
 // compose.cc: flags over facts, derived counts.
-void Compose(Scene& scene, Facts facts);
+void Compose(Resolution& at, PlatformFacts facts);
 // check.cc: what cannot be together, and what other names say.
-void Check(Scene& scene, const Facts& facts);
+void Check(Resolution& at, const PlatformFacts& facts);
 // master.cc: where node 0 is reached.
-void FindMaster(Scene& scene, const Facts& facts);
+void FindMaster(Resolution& at, const PlatformFacts& facts);
 
 }  // namespace lockstep::place

@@ -53,55 +53,55 @@ std::optional<std::string> Recognise(const Platform& row, Reader& in, const Mach
   return std::nullopt;
 }
 
-void NoteTraps(Scene& scene) {
-  for (const Trap& trap : scene.row.traps)
-    if (scene.in.Has(trap.name)) scene.in.Ignored(scene.in.Source(trap.name), std::string(trap.why));
+void NoteTraps(Resolution& at) {
+  for (const Trap& trap : at.row.traps)
+    if (at.in.Has(trap.name)) at.in.Ignored(at.in.Source(trap.name), std::string(trap.why));
 }
 
 // Rows that are fully described by their variables.
-void ReadByTable(Scene& scene, Facts* facts) {
-  Reader& in = scene.in;
-  const Platform& row = scene.row;
-  facts->nnodes = in.NumberUnless(scene.asked.nnodes.has_value(), row.nnodes, 1);
-  facts->node_rank = in.NumberUnless(scene.asked.node_rank.has_value(), row.node_rank, 0);
+void ReadByTable(Resolution& at, PlatformFacts* facts) {
+  Reader& in = at.in;
+  const Platform& row = at.row;
+  facts->nnodes = in.NumberUnless(at.asked.nnodes.has_value(), row.nnodes, 1);
+  facts->node_rank = in.NumberUnless(at.asked.node_rank.has_value(), row.node_rank, 0);
   facts->world = in.Number(row.world, 1);
   facts->rank = in.Number(row.rank, 0);
   facts->local_rank = in.Number(row.local_rank, 0);
   std::optional<Said<std::string>> spec = in.Text(row.nproc);
-  if (spec && (!scene.asked.nproc || row.rule != LevelRule::kNode)) facts->nproc = CountRanks(scene, *spec);
+  if (spec && (!at.asked.nproc || row.rule != LevelRule::kNode)) facts->nproc = CountRanks(at, *spec);
 }
 
-void ReadWorker(Scene& scene, Facts* facts) {
-  Reader& in = scene.in;
-  ReadByTable(scene, facts);
+void ReadWorker(Resolution& at, PlatformFacts* facts) {
+  Reader& in = at.in;
+  ReadByTable(at, facts);
   facts->level = Level::kProcess;
-  scene.out.nested = true;
+  at.out.nested = true;
   if (facts->world && facts->rank) return;
-  if (scene.row.one_node_unless_said && !facts->world && !facts->rank) {
+  if (at.row.one_node_unless_said && !facts->world && !facts->rank) {
     facts->world = facts->nnodes = facts->nproc = Said<int>{1, "no WORLD_SIZE: a single process"};
     facts->rank = facts->local_rank = facts->node_rank = Said<int>{0, "no RANK: a single process"};
     return;
   }
-  in.Fail(fmt::format("{}, but {} is missing", scene.row.what, facts->rank ? "WORLD_SIZE" : "RANK"),
+  in.Fail(fmt::format("{}, but {} is missing", at.row.what, facts->rank ? "WORLD_SIZE" : "RANK"),
           "unset the variables left over from another launcher (evidence below), or restore RANK and WORLD_SIZE");
 }
 
 // MPI: one process per node beside several GPUs is a launcher per node, anything else is a rank.
-void ReadByLocalSize(Scene& scene, Facts* facts) {
-  Reader& in = scene.in;
-  ReadByTable(scene, facts);
+void ReadByLocalSize(Resolution& at, PlatformFacts* facts) {
+  Reader& in = at.in;
+  ReadByTable(at, facts);
   if (in.failed() || !facts->world || !facts->rank) return;
   if (!facts->nproc) {
-    if (!scene.asked.level)
-      in.Fail(fmt::format("{}: {} is missing, so the number of processes on this node is unknown", scene.row.what,
-                          scene.row.nproc.front()),
+    if (!at.asked.level)
+      in.Fail(fmt::format("{}: {} is missing, so the number of processes on this node is unknown", at.row.what,
+                          at.row.nproc.front()),
               "pass --level=node|process");
-    facts->level = scene.asked.level;
+    facts->level = at.asked.level;
     return;
   }
-  if (facts->nproc->value == 1 && scene.machine.gpus > 1) {
+  if (facts->nproc->value == 1 && at.machine.gpus > 1) {
     in.Decides(facts->nproc->source,
-               fmt::format("one process on this node beside {}: it stands for the node", VisibleGpus(scene.machine)));
+               fmt::format("one process on this node beside {}: it stands for the node", VisibleGpus(at.machine)));
     facts->level = Level::kNode;
     facts->nnodes = facts->world;
     facts->node_rank = facts->rank;
@@ -119,38 +119,38 @@ void ReadByLocalSize(Scene& scene, Facts* facts) {
   }
   const bool several = facts->nnodes ? facts->nnodes->value > 1 : facts->world->value > 1;
   if (!several) return;
-  std::vector<std::string> hosts = AllocationHosts(scene);
+  std::vector<std::string> hosts = AllocationHosts(at);
   if (hosts.empty()) return;
   facts->master_addr =
       Said<std::string>{hosts.front(), "first host of the SLURM allocation, " + in.Source("SLURM_JOB_NODELIST")};
   if (facts->nnodes && hosts.size() == static_cast<size_t>(facts->nnodes->value)) facts->hosts = std::move(hosts);
 }
 
-Facts ReadPlatform(Scene& scene) {
-  Facts facts;
-  switch (scene.row.rule) {
+PlatformFacts ReadPlatform(Resolution& at) {
+  PlatformFacts facts;
+  switch (at.row.rule) {
     case LevelRule::kWorker:
-      ReadWorker(scene, &facts);
+      ReadWorker(at, &facts);
       break;
     case LevelRule::kLocalSize:
-      ReadByLocalSize(scene, &facts);
+      ReadByLocalSize(at, &facts);
       break;
     case LevelRule::kSlurm:
-      ReadSlurm(scene, &facts);
+      ReadSlurm(at, &facts);
       break;
     case LevelRule::kBare:
-      ReadBare(scene, &facts);
+      ReadBare(at, &facts);
       break;
     case LevelRule::kProcess:
-      ReadByTable(scene, &facts);
+      ReadByTable(at, &facts);
       facts.level = Level::kProcess;
       break;
     case LevelRule::kNode:
-      ReadByTable(scene, &facts);
+      ReadByTable(at, &facts);
       facts.level = Level::kNode;
       break;
   }
-  if (scene.row.name == "indexed-job" && !facts.nnodes && !scene.asked.nnodes) facts.nnodes = WorldAsNodes(scene);
+  if (at.row.name == "indexed-job" && !facts.nnodes && !at.asked.nnodes) facts.nnodes = WorldAsNodes(at);
   return facts;
 }
 
@@ -164,15 +164,15 @@ Placement Resolve(const Environment& env, const Flags& flags, const Machine& mac
     std::optional<std::string> signs = Recognise(row, in, machine);
     if (!signs) continue;
     out.platform = row.name;
-    Scene scene{in, machine, asked, row, out};
+    Resolution at{in, machine, asked, row, out};
     if (signs->empty())
       in.Decides("environment", "no variable of any platform: one node, started by hand");
     else
       in.Decides(*signs, fmt::format("{}", row.what));
-    NoteTraps(scene);
+    NoteTraps(at);
     if (std::optional<Said<std::string>> id = in.Text(row.job_id)) out.job_id = id->value;
-    Facts facts = ReadPlatform(scene);
-    Compose(scene, std::move(facts));
+    PlatformFacts facts = ReadPlatform(at);
+    Compose(at, std::move(facts));
     break;
   }
   return out;

@@ -108,7 +108,7 @@ CheckOutcome CheckEnvironment(const CheckInput& input) {
   if (Sets(input.env, "TORCH_") || Sets(input.env, "PYTORCH_")) context.torch = Known(input.here.torch);
   CheckOutcome outcome;
   int notes = 0;
-  for (const lint::Finding& finding : lint::LintEnvironment(input.env, context)) {
+  for (const lint::LintFinding& finding : lint::LintEnvironment(input.env, context)) {
     const std::string text = fmt::format("{}: {}", finding.variable, finding.what);
     const std::string remedy = finding.fix.empty() ? finding.why : finding.fix;
     if (finding.severity == lint::Severity::kNote) {

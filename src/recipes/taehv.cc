@@ -165,9 +165,9 @@ Status TaehvRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch
   return Status::Ok();
 }
 
-std::optional<engine::Companion> TaehvRecipe::companion() {
+std::optional<engine::Discriminator> TaehvRecipe::discriminator() {
   if (!disc_) return std::nullopt;
-  return engine::Companion{"seraena", disc_.get(), settings_.seraena.optimizer};
+  return engine::Discriminator{"seraena", disc_.get(), settings_.seraena.optimizer};
 }
 
 // What the decoder is fed: the teacher's latents, or the encoder's own.
@@ -205,7 +205,7 @@ at::Tensor TaehvRecipe::ContextOf(const at::Tensor& latents) const {
   return mean.expand({-1, groups_, -1, -1, -1}).flatten(0, 1);
 }
 
-engine::Loss TaehvRecipe::ComputeCompanionLoss(const engine::Pass& pass, const engine::TensorBatch& batch) {
+engine::Loss TaehvRecipe::ComputeDiscriminatorLoss(const engine::Pass& pass, const engine::TensorBatch& batch) {
   const int64_t clips = batch.count();
   at::Tensor real, fake, context;
   kept_.reset();

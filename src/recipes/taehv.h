@@ -65,8 +65,8 @@ class TaehvRecipe : public VideoRecipe {
   Result<engine::Sources> Open(const engine::Config& config) override;
 
   Status Prepare(const engine::Pass& pass, engine::TensorBatch* batch) override;
-  std::optional<engine::Companion> companion() override;
-  engine::Loss ComputeCompanionLoss(const engine::Pass& pass, const engine::TensorBatch& batch) override;
+  std::optional<engine::Discriminator> discriminator() override;
+  engine::Loss ComputeDiscriminatorLoss(const engine::Pass& pass, const engine::TensorBatch& batch) override;
   engine::Loss ComputeLoss(const engine::TensorBatch& batch) override;
   std::vector<std::string> Parts() const override;
 

@@ -1,4 +1,4 @@
-// A toy with a companion: a critic that learns to tell the main model's outputs from the truth, and pulls it.
+// A toy with a discriminator: a critic that learns to tell the main model's outputs from the truth, and pulls it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,10 +27,10 @@ class Adversary : public Toy {
     for (auto& parameter : critic->parameters()) parameter.fill_(0.1);
     return Status::Ok();
   }
-  std::optional<Companion> companion() override {
+  std::optional<Discriminator> discriminator() override {
     OptimizerConfig optimizer;
     optimizer.lr = 5e-2;
-    return Companion{"critic", critic.get(), optimizer};
+    return Discriminator{"critic", critic.get(), optimizer};
   }
   Status Prepare(const Pass& pass, TensorBatch* batch) override {
     EXPECT_EQ(batch->lanes.size(), batch->ids.size());
@@ -43,7 +43,7 @@ class Adversary : public Toy {
     if (after_prepare) after_prepare();
     return Status::Ok();
   }
-  Loss ComputeCompanionLoss(const Pass& pass, const TensorBatch& batch) override {
+  Loss ComputeDiscriminatorLoss(const Pass& pass, const TensorBatch& batch) override {
     if (batch.count() == 0) return {critic->layer->forward(at::zeros({1, 2}, batch["x"].options())).sum() * 0, 0, {}};
     critic->seen.add_(1);
     at::Tensor out = Out(batch);

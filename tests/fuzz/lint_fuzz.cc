@@ -28,9 +28,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)Recognise(text, "file");
   int lines = 1;
   for (char c : text) lines += c == '\n' ? 1 : 0;
-  const lockstep::Result<std::vector<Finding>> found = LintText(text, "file", kTypes[kind], {});
+  const lockstep::Result<std::vector<LintFinding>> found = LintText(text, "file", kTypes[kind], {});
   if (!found.ok()) return 0;
-  for (const Finding& finding : *found) {
+  for (const LintFinding& finding : *found) {
     if (finding.line < 0 || finding.line > lines + 1 || finding.column < 0) abort();
     (void)ToJson(finding);
   }

@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   scanner.End();
   if (findings.sources[0].lines != lines) abort();
-  for (const Finding& finding : findings.all) {
+  for (const LogFinding& finding : findings.all) {
     if (finding.line == 0 || finding.line > lines + 1) abort();
   }
   const Diagnosis diagnosis = Judge(std::move(findings));

@@ -213,7 +213,7 @@ TEST(Hang, WhatTheUserCallsAFunctionOrAFolderSaysNothing) {
                                                          {"parse", "/data/requests/train.py", 9},
                                                          {"parse", "/home/u/webdataset-test/train.py", 9},
                                                          {"parse", "/jobs/torch/train.py", 9}}) {
-    const Place place = Locate(Rank(0, {frame, {"<module>", frame.file, 30}}, 'R', ""));
+    const RankPosition place = Locate(Rank(0, {frame, {"<module>", frame.file, 30}}, 'R', ""));
     EXPECT_EQ(place.where, Where::kCode) << frame.file;
     EXPECT_THAT(place.at, HasSubstr(":9 (" + frame.function)) << frame.file;
   }
@@ -240,11 +240,11 @@ TEST(Hang, AWaitIsCalledByWhatIsWaitedFor) {
   for (const auto& [frame, words] : rows) {
     EXPECT_EQ(Locate(Rank(0, {wait, frame, {"f", "/h/t.py", 9}})).words, words);
   }
-  const Place loop = Locate(Rank(0,
-                                 {{"EpollSelector.select", kLib + "selectors.py", 468},
-                                  {"BaseEventLoop.run_forever", kLib + "asyncio/base_events.py", 604},
-                                  {"<module>", "/h/t.py", 9}},
-                                 'S', "epoll_wait"));
+  const RankPosition loop = Locate(Rank(0,
+                                        {{"EpollSelector.select", kLib + "selectors.py", 468},
+                                         {"BaseEventLoop.run_forever", kLib + "asyncio/base_events.py", 604},
+                                         {"<module>", "/h/t.py", 9}},
+                                        'S', "epoll_wait"));
   EXPECT_EQ(loop.words, "waits for an event of asyncio");
 }
 
@@ -262,7 +262,7 @@ TEST(Hang, ACallThatSleepsIsCalledByItsSystemCallNotRunning) {
     ProcessStacks rank = Rank(0, {{"f", "/h/t.py", 9, "with open(path) as f:"}}, 'S', call);
     if (std::string(call) == "futex") rank.threads[0].python[0].source = "f(x)";
     rank.threads[0].wchan = wchan;
-    const Place place = Locate(rank);
+    const RankPosition place = Locate(rank);
     EXPECT_EQ(place.where, where) << call;
     EXPECT_EQ(place.words, words) << call;
   }
@@ -274,11 +274,11 @@ TEST(Hang, ASleepOfAnOldPythonIsASleep) {
 }
 
 TEST(Hang, AProgramThatWasInstalledHasItsLinesToo) {
-  const Place place = Locate(Rank(0,
-                                  {{"load", kLib + "json/__init__.py", 3},
-                                   {"read", "/opt/v/lib/python3.11/site-packages/mytrainer/data.py", 17},
-                                   {"<module>", "<frozen runpy>", 88}},
-                                  'R', ""));
+  const RankPosition place = Locate(Rank(0,
+                                         {{"load", kLib + "json/__init__.py", 3},
+                                          {"read", "/opt/v/lib/python3.11/site-packages/mytrainer/data.py", 17},
+                                          {"<module>", "<frozen runpy>", 88}},
+                                         'R', ""));
   EXPECT_EQ(place.at, "data.py:17 (read)");
 }
 
@@ -334,7 +334,7 @@ TEST(Hang, OfAnotherLauncherInsideOursTheProcessBelowIsNamed) {
   ProcessStacks waits = InAllReduce(-1), busy = Rank(-1, {{"preprocess", "/h/t.py", 5}}, 'R', "");
   busy.pid = 72;
   rank.children = {waits, busy};
-  const Place place = Locate(rank);
+  const RankPosition place = Locate(rank);
   EXPECT_EQ(place.words, "waits for a process");
   EXPECT_THAT(place.at, HasSubstr("its child pid 72 is in its own code at t.py:5 (preprocess)"));
 }

@@ -70,7 +70,7 @@ class Modes(harness.Case):
         config = harness.write("page.yaml", indented("recipe:"))
         done = train.train("--config", config, sets=self.sets(), timeout=200)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"companion +seraena: 7491456 parameters")
+        self.assertRegex(done.stdout, r"discriminator seraena: 7491456 parameters")
         run = train.run_path()
         for name in ("loss", "loss/reconstruction", "loss/encoder", "loss/adversarial", "seraena/loss"):
             self.assertEqual([step for step, _ in train.values(run, name)], list(range(1, 7)), name)

@@ -9,10 +9,10 @@ namespace {
 // "rule line:column" of every finding of severity error or warning.
 std::vector<std::string> Found(const std::string& text, FileType type) {
   std::vector<std::string> places;
-  const Result<std::vector<Finding>> found = LintText(text, "f", type, {});
+  const Result<std::vector<LintFinding>> found = LintText(text, "f", type, {});
   EXPECT_TRUE(found.ok());
   if (!found.ok()) return places;
-  for (const Finding& finding : *found) {
+  for (const LintFinding& finding : *found) {
     if (finding.severity == Severity::kNote) continue;
     places.push_back(finding.rule + " " + std::to_string(finding.line) + ":" + std::to_string(finding.column));
   }

@@ -29,9 +29,9 @@ std::string ValueOf(const Units& units, const std::string& name) {
 
 std::vector<std::string> RulesIn(const std::string& text, FileType type) {
   std::vector<std::string> rules;
-  const Result<std::vector<Finding>> found = LintText(text, "f", type, {});
+  const Result<std::vector<LintFinding>> found = LintText(text, "f", type, {});
   if (found.ok()) {
-    for (const Finding& finding : *found) rules.push_back(finding.rule + ":" + std::to_string(finding.line));
+    for (const LintFinding& finding : *found) rules.push_back(finding.rule + ":" + std::to_string(finding.line));
   }
   return rules;
 }
@@ -290,7 +290,7 @@ TEST(Recognise, ByContentThenByName) {
 }
 
 TEST(LintEnvironment, FindsWhatTheEnvironmentHoldsAndNoMore) {
-  const std::vector<Finding> found = LintEnvironment(
+  const std::vector<LintFinding> found = LintEnvironment(
       {{"NCCL_TIMEOUT", "7200"}, {"NCCL_DEBUG", "WARN"}, {"PATH", "/bin"}, {"MASTER_PORT", "40000"}}, {});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].rule, "variable-never-existed");

@@ -84,7 +84,7 @@ LintContext Machine(const std::string& name) {
   return context;
 }
 
-std::vector<Finding> Try(const Example& example) {
+std::vector<LintFinding> Try(const Example& example) {
   LintContext context = Machine(example.hardware);
   if (const size_t equals = example.variable.find('='); equals != std::string::npos) {
     context.environment[example.variable.substr(0, equals)] = example.variable.substr(equals + 1);
@@ -92,13 +92,13 @@ std::vector<Finding> Try(const Example& example) {
   const std::optional<FileType> type = FileTypeFromName(example.type);
   EXPECT_TRUE(type) << "line " << example.line << ": type '" << example.type << "'";
   if (!type) return {};
-  Result<std::vector<Finding>> found = LintText(example.text, "example", *type, context);
+  Result<std::vector<LintFinding>> found = LintText(example.text, "example", *type, context);
   EXPECT_TRUE(found.ok());
-  return found.ok() ? *found : std::vector<Finding>();
+  return found.ok() ? *found : std::vector<LintFinding>();
 }
 
-bool Fired(const std::vector<Finding>& findings, const std::string& rule) {
-  for (const Finding& finding : findings) {
+bool Fired(const std::vector<LintFinding>& findings, const std::string& rule) {
+  for (const LintFinding& finding : findings) {
     if (finding.rule == rule) return true;
   }
   return false;
@@ -145,7 +145,7 @@ TEST(LintRules, EveryRuleFiresOnItsExampleAndIsSilentOnTheOther) {
 TEST(LintRules, EveryMessageIsFilledIn) {
   for (const Rule& rule : Rules()) {
     for (const Example& example : rule.fires) {
-      for (const Finding& finding : Try(example)) {
+      for (const LintFinding& finding : Try(example)) {
         if (finding.rule != rule.id) continue;
         for (const std::string* text : {&finding.what, &finding.why, &finding.fix}) {
           for (const char* word :

@@ -1,5 +1,5 @@
-// Steps as recorded graphs. Without CUDA there is one thing to say: that, and why, nothing is recorded.
-#include "engine/recording.h"
+// Steps as replayed graphs. Without CUDA there is one thing to say: that, and why, nothing is replayed.
+#include "engine/cuda_graph.h"
 
 #include <gtest/gtest.h>
 
@@ -16,14 +16,14 @@ namespace {
 
 #ifndef LOCKSTEP_CUDA
 
-TEST(Recording, NeedsCuda) {
-  Recorder recorder(at::kCPU);
-  const auto made = recorder.Record([] {});
+TEST(CudaGraph, NeedsCuda) {
+  GraphPool capture(at::kCPU);
+  const auto made = capture.Capture([] {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().message(), "graphs need CUDA, the device is cpu");
 }
 
-TEST(Recording, IsRefusedOnTheCpuWhereItMustBe) {
+TEST(CudaGraph, IsRefusedOnTheCpuWhereItMustBe) {
   Job job;
   EXPECT_TRUE(TrainOn(1, job)[0].status.ok());
   job.config.train.graph = "require";
@@ -40,7 +40,7 @@ struct Done {
   Status status;
   at::Tensor weights;
   double loss = 0;
-  uint64_t recorded = 0;
+  uint64_t replayed = 0;
 };
 
 Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
@@ -62,7 +62,7 @@ Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   done.weights = trainer.flat().values().cpu();
   done.loss = trainer.last_loss().value_or(-1);
-  done.recorded = trainer.captured_steps();
+  done.replayed = trainer.captured_steps();
   return done;
 }
 
@@ -73,28 +73,28 @@ Job LongJob() {
   return job;
 }
 
-void ExpectSameBits(Job job, uint64_t recorded) {
+void ExpectSameBits(Job job, uint64_t replayed) {
   const Done now = Train(job);
   job.config.train.graph = "off";
   const Done eager = Train(job);
   ASSERT_TRUE(now.status.ok()) << now.status.ToString();
   ASSERT_TRUE(eager.status.ok()) << eager.status.ToString();
-  EXPECT_EQ(now.recorded, recorded);
-  EXPECT_EQ(eager.recorded, 0u);
+  EXPECT_EQ(now.replayed, replayed);
+  EXPECT_EQ(eager.replayed, 0u);
   EXPECT_EQ(Difference(now.weights, eager.weights), 0);
   EXPECT_EQ(now.loss, eager.loss);
 }
 
-TEST(Recorded, StepsHaveTheBitsOfOthers) { ExpectSameBits(LongJob(), 17); }
+TEST(CudaGraphs, StepsHaveTheBitsOfOthers) { ExpectSameBits(LongJob(), 17); }
 
-TEST(Recorded, StepsOfSeveralPassesToo) {
+TEST(CudaGraphs, StepsOfSeveralPassesToo) {
   Job job = LongJob();
   job.config.train.micro_batch = 2;
   job.config.train.ema.every = 3;
   ExpectSameBits(job, 17);
 }
 
-TEST(Recorded, HalfPrecisionWithItsLossScaleToo) {
+TEST(CudaGraphs, HalfPrecisionWithItsLossScaleToo) {
   Job job = LongJob();
   job.config.train.precision = Precision::kFp16;
   job.config.train.scaler.initial = 1e9;
@@ -102,7 +102,7 @@ TEST(Recorded, HalfPrecisionWithItsLossScaleToo) {
   ExpectSameBits(job, 17);
 }
 
-TEST(Recorded, ACompanionWhoseTensorsAreKeptToo) {
+TEST(CudaGraphs, ADiscriminatorWhoseTensorsAreKeptToo) {
   Job job = LongJob();
   job.make = [] { return std::make_unique<Adversary>(); };
   ExpectSameBits(job, 17);
@@ -110,37 +110,37 @@ TEST(Recorded, ACompanionWhoseTensorsAreKeptToo) {
   ExpectSameBits(job, 17);
 }
 
-TEST(Recorded, ReproducibleToo) {
+TEST(CudaGraphs, ReproducibleToo) {
   Job job = LongJob();
   job.config.train.reproducible = true;
   ExpectSameBits(job, 17);
 }
 
-TEST(Recorded, ASmallerLastBatchRunsAsItIs) {
+TEST(CudaGraphs, ASmallerLastBatchRunsAsItIs) {
   Job job = LongJob();
   job.config.data.tail = data::Tail::kKeep;  // 61 points: seven batches of 8, one of 5
   ExpectSameBits(job, 15);
 }
 
-TEST(Recorded, TheExchangeOverNcclIsAPartOfThePass) {
+TEST(CudaGraphs, TheExchangeOverNcclIsAPartOfThePass) {
   Job job = LongJob();
   const Done without = Train(job);
   job.options.alone = true;
   job.config.train.bucket = job.config.train.first_bucket = 64;
   const Done with = Train(job, comm::Backend::kNccl);
   ASSERT_TRUE(with.status.ok()) << with.status.ToString();
-  EXPECT_EQ(with.recorded, 17u);
+  EXPECT_EQ(with.replayed, 17u);
   EXPECT_EQ(Difference(with.weights, without.weights), 0);
 }
 
-TEST(Recorded, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
+TEST(CudaGraphs, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
   Job job = LongJob();
   job.prepare = [](Toy& toy, int) {
     toy.before_loss = [](const TensorBatch& batch) { ASSERT_TRUE(std::isfinite(batch["x"].sum().item<double>())); };
   };
   const Done done = Train(job);
   EXPECT_TRUE(done.status.ok()) << done.status.ToString();
-  EXPECT_EQ(done.recorded, 0u);
+  EXPECT_EQ(done.replayed, 0u);
   EXPECT_EQ(Difference(done.weights, Train(LongJob()).weights), 0);
   job.config.train.graph = "require";
   const Done refused = Train(job);
@@ -149,7 +149,7 @@ TEST(Recorded, WhatWaitsForTheDeviceRunsAsItIsOrIsRefused) {
 }
 
 // Any wait of the host for the device inside torch is an error here; the control shows that it would be.
-TEST(Recorded, NoStepWaitsForTheDeviceRecordedOrNot) {
+TEST(CudaGraphs, NoStepWaitsForTheDeviceRecordedOrNot) {
   for (const char* graph : {"auto", "off"}) {
     Job job = LongJob();
     job.config.train.graph = graph;
@@ -171,10 +171,10 @@ TEST(Recorded, NoStepWaitsForTheDeviceRecordedOrNot) {
   }
 }
 
-TEST(Recorded, ResumesExactly) {
-  for (const bool companion : {false, true}) {
+TEST(CudaGraphs, ResumesExactly) {
+  for (const bool discriminator : {false, true}) {
     Job job = LongJob();
-    if (companion) job.make = [] { return std::make_unique<Adversary>(); };
+    if (discriminator) job.make = [] { return std::make_unique<Adversary>(); };
     job.config.train.precision = Precision::kBf16;
     const Done whole = Train(job);
     const Result<TempDir> dir = TempDir::Create();
@@ -184,7 +184,7 @@ TEST(Recorded, ResumesExactly) {
       ASSERT_TRUE(Train(job).status.ok());
     }
     job.options.stop_at.reset();
-    EXPECT_EQ(Difference(Train(job).weights, whole.weights), 0) << companion;
+    EXPECT_EQ(Difference(Train(job).weights, whole.weights), 0) << discriminator;
   }
 }
 

@@ -15,7 +15,7 @@ Job AdversaryJob(bool queued) {
   return job;
 }
 
-TEST(Companion, LearnsOnAnyNumberOfRanksAsOnOne) {
+TEST(Discriminator, LearnsOnAnyNumberOfRanksAsOnOne) {
   for (const bool queued : {false, true}) {
     const Outcome one = TrainOn(1, AdversaryJob(queued))[0];
     ASSERT_TRUE(one.status.ok()) << one.status.ToString();
@@ -28,16 +28,16 @@ TEST(Companion, LearnsOnAnyNumberOfRanksAsOnOne) {
   }
 }
 
-TEST(Companion, SumsItsGradientsOverPasses) {
+TEST(Discriminator, SumsItsGradientsOverPasses) {
   Job passes = AdversaryJob(false);
   passes.config.train.micro_batch = 2;
   EXPECT_LT(Difference(TrainOn(1, passes)[0].weights, TrainOn(1, AdversaryJob(false))[0].weights), 1e-5);
 }
 
-TEST(Companion, MattersToTheMainModel) {
+TEST(Discriminator, MattersToTheMainModel) {
   struct Idle : Adversary {
-    std::optional<Companion> companion() override {
-      auto own = Adversary::companion();
+    std::optional<Discriminator> discriminator() override {
+      auto own = Adversary::discriminator();
       own->optimizer.lr = 1e-12;
       return own;
     }
@@ -47,7 +47,7 @@ TEST(Companion, MattersToTheMainModel) {
   EXPECT_GT(Difference(TrainOn(1, still)[0].weights, TrainOn(1, AdversaryJob(false))[0].weights), 1e-4);
 }
 
-TEST(Companion, IsSavedWithItsBuffersAndResumedExactly) {
+TEST(Discriminator, IsSavedWithItsBuffersAndResumedExactly) {
   for (const bool queued : {false, true}) {
     for (const int world : {1, 2}) {
       const Outcome whole = TrainOn(world, AdversaryJob(queued))[0];
@@ -64,7 +64,7 @@ TEST(Companion, IsSavedWithItsBuffersAndResumedExactly) {
   }
 }
 
-TEST(Companion, LearnsInBf16AndInFp16WithALossScaleOfItsOwn) {
+TEST(Discriminator, LearnsInBf16AndInFp16WithALossScaleOfItsOwn) {
   for (const auto precision : {Precision::kBf16, Precision::kFp16}) {
     Job job = AdversaryJob(true);
     job.config.train.precision = precision;
@@ -80,11 +80,11 @@ TEST(Companion, LearnsInBf16AndInFp16WithALossScaleOfItsOwn) {
   }
 }
 
-TEST(Companion, AFailureOnOneRankIsToldByAll) {
+TEST(Discriminator, AFailureOnOneRankIsToldByAll) {
   struct Breaks : Adversary {
-    Loss ComputeCompanionLoss(const Pass& pass, const TensorBatch& batch) override {
+    Loss ComputeDiscriminatorLoss(const Pass& pass, const TensorBatch& batch) override {
       TORCH_CHECK(!(breaks && pass.step == 3), "the critic broke");
-      return Adversary::ComputeCompanionLoss(pass, batch);
+      return Adversary::ComputeDiscriminatorLoss(pass, batch);
     }
     bool breaks = false;
   };

@@ -1,4 +1,4 @@
-#include "engine/recording.h"
+#include "engine/cuda_graph.h"
 
 #include <fmt/format.h>
 
@@ -14,25 +14,25 @@ namespace lockstep::engine {
 
 #ifdef LOCKSTEP_CUDA
 
-struct Recording::Graph {
+struct CudaGraph::Graph {
   at::cuda::CUDAGraph graph;
 };
-struct Recorder::Memory {
+struct GraphPool::Memory {
   at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
 };
 
-Recording::Recording(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
-Recording::~Recording() = default;
-void Recording::Replay() { graph_->graph.replay(); }
+CudaGraph::CudaGraph(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::Replay() { graph_->graph.replay(); }
 
-Recorder::Recorder(at::Device device) : device_(device), memory_(std::make_unique<Memory>()) {}
-Recorder::~Recorder() = default;
+GraphPool::GraphPool(at::Device device) : device_(device), memory_(std::make_unique<Memory>()) {}
+GraphPool::~GraphPool() = default;
 
-Result<std::unique_ptr<Recording>> Recorder::Record(const std::function<void()>& work) {
+Result<std::unique_ptr<CudaGraph>> GraphPool::Capture(const std::function<void()>& work) {
   const c10::cuda::CUDAGuard guard(device_);
   // What eager steps held would lie beside the graph's own memory.
   c10::cuda::CUDACachingAllocator::emptyCache();
-  std::unique_ptr<Recording> made(new Recording(std::make_unique<Recording::Graph>()));
+  std::unique_ptr<CudaGraph> made(new CudaGraph(std::make_unique<CudaGraph::Graph>()));
   std::string why;
   const auto first_line = [](const char* text) { return Split(text, '\n').front(); };
   try {
@@ -61,14 +61,14 @@ Result<std::unique_ptr<Recording>> Recorder::Record(const std::function<void()>&
 
 #else
 
-struct Recording::Graph {};
-struct Recorder::Memory {};
-Recording::Recording(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
-Recording::~Recording() = default;
-void Recording::Replay() {}
-Recorder::Recorder(at::Device device) : device_(device) {}
-Recorder::~Recorder() = default;
-Result<std::unique_ptr<Recording>> Recorder::Record(const std::function<void()>& /*work*/) {
+struct CudaGraph::Graph {};
+struct GraphPool::Memory {};
+CudaGraph::CudaGraph(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::Replay() {}
+GraphPool::GraphPool(at::Device device) : device_(device) {}
+GraphPool::~GraphPool() = default;
+Result<std::unique_ptr<CudaGraph>> GraphPool::Capture(const std::function<void()>& /*work*/) {
   return Status(Code::kUsage, fmt::format("graphs need CUDA, the device is {}", device_.str()));
 }
 
