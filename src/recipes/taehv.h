@@ -82,7 +82,7 @@ class TaehvRecipe : public VideoRecipe {
   Status Restore(const engine::RecipeState& state) override;
 
   TaehvSettings& settings() { return settings_; }
-  models::PatchDisc* discriminator() { return disc_.get(); }
+  models::PatchDisc* disc() { return disc_.get(); }
 
  private:
   // What a loss looks at; undefined where no part needs it.

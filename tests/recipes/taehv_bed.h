@@ -142,7 +142,7 @@ inline std::vector<TaehvOutcome> TrainTaehv(int world, const TaehvJob& job) {
     if (!mine.status.ok()) return;
     mine.status = trainer.Run().status();
     mine.model = Weights(recipe.model());
-    if (recipe.discriminator() != nullptr) mine.disc = Weights(*recipe.discriminator());
+    if (recipe.disc() != nullptr) mine.disc = Weights(*recipe.disc());
   });
   const Result<std::string> text = ReadFile(scratch->path() + "/rank-0.jsonl");
   if (!text.ok()) return outcomes;
