@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kDirectBytes = size_t{8} << 10;
 
 size_t ElementSize(const Descriptor& what) {
-  const bool bytes = what.kind == Kind::kBroadcast || what.kind == Kind::kGather || what.kind == Kind::kAllocate;
+  const bool bytes = what.kind == Kind::kBroadcast || what.kind == Kind::kSend || what.kind == Kind::kGather ||
+                     what.kind == Kind::kAllocate;
   return bytes ? 1 : SizeOf(what.dtype);
 }
 
@@ -96,7 +97,8 @@ Status Collectives::Run(const Operation& o, TimePoint deadline) {
   const size_t ranks = what.kind == Kind::kReduceScatter ? static_cast<size_t>(place_.size) : 1;
   const bool small = place_.nodes == 1 && what.kind != Kind::kAllocate && bytes * ranks <= kSmallBytes;
   if (node_->size() > 1) {
-    if (small && (what.kind != Kind::kBroadcast || what.root == place_.rank)) {
+    const bool rooted = what.kind == Kind::kBroadcast || what.kind == Kind::kSend;
+    if (small && (!rooted || what.root == place_.rank)) {
       Copy(node_->Small(node_->rank(), what.sequence), o.in, bytes * ranks);
     }
     node_->Slot(node_->rank(), what.sequence) = what;
@@ -116,6 +118,8 @@ Status Collectives::Run(const Operation& o, TimePoint deadline) {
       return place_.nodes == 1 ? AllGather(o) : AllGatherAcrossNodes(o);
     case Kind::kBroadcast:
       return Broadcast(o);
+    case Kind::kSend:
+      return Send(o);
     case Kind::kBarrier: {
       LOCKSTEP_RETURN_IF_ERROR(MeetOverNodes(o, -1, nullptr, 0));
       return place_.nodes == 1 ? Status() : Sync();
@@ -136,6 +140,9 @@ Status Collectives::Small(const Operation& o) {
   if (what.kind == Kind::kBroadcast) {
     if (what.root != place_.rank) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
     CountShm(bytes);
+  } else if (what.kind == Kind::kSend) {
+    if (what.to == place_.rank && what.to != what.root) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
+    if (what.to == place_.rank || what.root == place_.rank) CountShm(bytes);
   } else if (what.kind == Kind::kAllGather || what.kind == Kind::kGather) {
     for (int r = 0; r < n; ++r) {
       Copy(Bytes(o.out) + static_cast<size_t>(r) * bytes, node_->Small(r, what.sequence), bytes);
@@ -404,6 +411,44 @@ Status Collectives::Broadcast(const Operation& o) {
   return {};
 }
 
+int Collectives::NodeOf(int rank) const {
+  for (size_t node = 0; node < ranks_of_.size(); ++node) {
+    if (std::find(ranks_of_[node].begin(), ranks_of_[node].end(), rank) != ranks_of_[node].end()) {
+      return static_cast<int>(node);
+    }
+  }
+  return 0;
+}
+
+// Through the area of the first rank of each of the two nodes; the ranks in between only keep step.
+Status Collectives::Send(const Operation& o) {
+  const Descriptor& what = o.what;
+  if (place_.size == 1) return {};
+  const int from_node = NodeOf(what.root), to_node = NodeOf(what.to);
+  const bool across = from_node != to_node;
+  size_t at = 0;
+  do {
+    const size_t bytes = std::min(node_->staging_bytes(), what.count - at);
+    if (what.root == place_.rank && what.root != what.to) {
+      Copy(node_->ResultArea(), Bytes(o.in) + at, bytes);
+      CountShm(bytes);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Sync());
+    if (place_.nodes > 1) {  // the others compare what is asked for, once
+      LOCKSTEP_RETURN_IF_ERROR(
+          MeetOverNodes(o, across ? from_node : -1, node_->ResultArea(), across ? bytes : 0, to_node));
+      LOCKSTEP_RETURN_IF_ERROR(Sync());
+    }
+    if (what.to == place_.rank && what.root != what.to) {
+      Copy(Bytes(o.out) + at, node_->ResultArea(), bytes);
+      CountShm(bytes);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Sync());
+    at += bytes;
+  } while (at < what.count);
+  return {};
+}
+
 Status Collectives::Allocate(const Operation& o) {
   LOCKSTEP_RETURN_IF_ERROR(MeetOverNodes(o, -1, nullptr, 0));
   auto memory = node_->Exchange(std::max<size_t>(1, o.what.count), deadline_);
@@ -462,14 +507,15 @@ Status Collectives::GatherOverNodes(const Operation& o, const std::vector<Part>&
   return {};
 }
 
-// Every node tells every other what it is in; root_node's message carries data. After the first step only that travels.
-Status Collectives::MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes) {
+// Every node tells every other what it is in; root_node's message carries data, to to_node (-1: to all). After the first
+// step only that travels.
+Status Collectives::MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node) {
   if (links_ == nullptr) return {};
   std::vector<Transfer> transfers;
   for (int node = 0; node < place_.nodes; ++node) {
     if (node == place_.node) continue;
-    const bool from_me = root_node == place_.node;
-    const bool from_it = root_node == node;
+    const bool from_me = root_node == place_.node && (to_node < 0 || to_node == node);
+    const bool from_it = root_node == node && (to_node < 0 || to_node == place_.node);
     transfers.push_back(
         {node, data, from_me ? bytes : 0, data, from_it ? bytes : 0, step_ == 0 || from_me, step_ == 0 || from_it});
   }

@@ -49,6 +49,7 @@ class Collectives {
   Status AllGather(const Operation& o);
   Status AllGatherAcrossNodes(const Operation& o);
   Status Broadcast(const Operation& o);
+  Status Send(const Operation& o);
   Status Allocate(const Operation& o);
   Status Compare(const Descriptor& mine);
 
@@ -59,7 +60,8 @@ class Collectives {
   };
   Status ReduceOverNodes(const Operation& o, const std::vector<Part>& parts, size_t count, bool gather);
   Status GatherOverNodes(const Operation& o, const std::vector<Part>& parts, std::byte* area);
-  Status MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes);
+  Status MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node = -1);
+  int NodeOf(int rank) const;
 
   Status Sync() { return node_->Sync(deadline_); }
   bool SameInput(const Descriptor& mine) const { return same_in_ && mine.in_buffer != kNoBuffer; }

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,8 +76,9 @@ class Work {
 };
 
 struct Options {
-  // Deadline of every call, Connect included.
+  // Deadline of every call, Connect included unless it has one of its own.
   std::chrono::milliseconds timeout{600000};
+  std::optional<std::chrono::milliseconds> connect_timeout;
   // Communicators of different groups may live over one master port at the same time ("main", "control").
   std::string group = "main";
   // How long a waiting rank spins before it sleeps. Ignored (no spinning) where a node has more ranks than processors.
@@ -149,6 +151,9 @@ class Communicator {
   virtual Status ReduceScatterNow(const void* in, void* out, size_t count_per_rank, DType dtype, Op op = Op::kSum) = 0;
   virtual Status AllGatherNow(const void* in, void* out, size_t count_per_rank, DType dtype) = 0;
   virtual Status BroadcastNow(void* data, size_t bytes, int root) = 0;
+  // Collective, blocking: the bytes at `data` of rank `from` arrive at `data` of rank `to`, and nowhere else; the others
+  // only take part (their data is not looked at).
+  virtual Status Send(void* data, size_t bytes, int from, int to) = 0;
 
   // Collective, blocking.
   virtual Status Barrier() = 0;

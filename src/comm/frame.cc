@@ -10,7 +10,7 @@ namespace lockstep::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d4f434c;  // "LCOM"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxBody = 64u << 20;
 
 struct Head {

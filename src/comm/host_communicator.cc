@@ -52,7 +52,9 @@ Result<std::shared_ptr<Communicator>> HostCommunicator::Connect(const Identity& 
     meeting.node_of = {0};
     meeting.ranks_of = {{0}};
   } else {
-    auto met = Meet(identity, options);
+    Options connecting = options;
+    connecting.timeout = options.connect_timeout.value_or(options.timeout);
+    auto met = Meet(identity, connecting);
     if (!met.ok()) return met.status();
     meeting = std::move(*met);
   }
@@ -252,10 +254,9 @@ Status HostCommunicator::AllGatherNow(const void* in, void* out, size_t count, D
 }
 
 // A root that no rank has would make everybody wait for data; say so instead. It is collective: all ranks refuse alike.
-static Status CheckRoot(int root, const Place& place) {
+static Status CheckRoot(int root, const Place& place, const char* what = "broadcast from") {
   if (root >= 0 && root < place.size) return {};
-  return Status(Code::kUsage,
-                fmt::format("broadcast from rank {}: expected a rank from 0 to {}", root, place.size - 1));
+  return Status(Code::kUsage, fmt::format("{} rank {}: expected a rank from 0 to {}", what, root, place.size - 1));
 }
 Work HostCommunicator::Broadcast(void* data, size_t bytes, int root) {
   if (Status status = CheckRoot(root, place_); !status.ok()) return Work(std::move(status));
@@ -264,6 +265,14 @@ Work HostCommunicator::Broadcast(void* data, size_t bytes, int root) {
 Status HostCommunicator::BroadcastNow(void* data, size_t bytes, int root) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRoot(root, place_));
   return Now(Make(Kind::kBroadcast, data, bytes, data, bytes, bytes, DType::kF32, Op::kSum, root));
+}
+Status HostCommunicator::Send(void* data, size_t bytes, int from, int to) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(from, place_, "send from"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(to, place_, "send to"));
+  Operation operation = Make(Kind::kSend, nullptr, 0, nullptr, 0, bytes, DType::kF32, Op::kSum, from);
+  operation.what.to = to;
+  operation.in = operation.out = data;
+  return Now(operation);
 }
 Status HostCommunicator::Barrier() {
   return Now(Make(Kind::kBarrier, nullptr, 0, nullptr, 0, 0, DType::kF32, Op::kSum, 0));

@@ -45,6 +45,7 @@ class HostCommunicator final : public Communicator {
   Status ReduceScatterNow(const void* in, void* out, size_t count_per_rank, DType dtype, Op op) override;
   Status AllGatherNow(const void* in, void* out, size_t count_per_rank, DType dtype) override;
   Status BroadcastNow(void* data, size_t bytes, int root) override;
+  Status Send(void* data, size_t bytes, int from, int to) override;
   Status Barrier() override;
   Result<std::vector<std::string>> Gather(std::string_view small_object) override;
   Traffic traffic() const override;

@@ -50,7 +50,7 @@ const char* Name(Op op) {
 
 bool Same(const Descriptor& a, const Descriptor& b) {
   return a.sequence == b.sequence && a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.root == b.root;
+         a.root == b.root && a.to == b.to;
 }
 
 std::string Describe(const Descriptor& what) {
@@ -69,6 +69,8 @@ std::string Describe(const Descriptor& what) {
       return "barrier()";
     case Kind::kGather:
       return fmt::format("gather({} bytes)", what.count);
+    case Kind::kSend:
+      return fmt::format("send({} bytes from rank {} to rank {})", what.count, what.root, what.to);
     case Kind::kAllocate:
       return fmt::format("allocate({} bytes)", what.count);
   }

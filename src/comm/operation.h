@@ -10,7 +10,7 @@
 
 namespace lockstep::comm {
 
-enum class Kind : uint8_t { kNone, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier, kGather, kAllocate };
+enum class Kind : uint8_t { kNone, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier, kGather, kAllocate, kSend };
 
 // No buffer of Communicator::Allocate.
 inline constexpr uint32_t kNoBuffer = UINT32_MAX;
@@ -18,18 +18,19 @@ inline constexpr uint32_t kNoBuffer = UINT32_MAX;
 // The part that peers compare; also its layout in shared memory and on the wire (little-endian, 56 bytes).
 struct Descriptor {
   uint64_t sequence = 0;
-  uint64_t count = 0;  // elements (per rank where the operation says so); bytes for broadcast and allocate
+  uint64_t count = 0;  // elements (per rank where the operation says so); bytes for broadcast, send and allocate
   Kind kind = Kind::kNone;
   DType dtype = DType::kF32;
   Op op = Op::kSum;
   uint8_t unused = 0;
-  int32_t root = 0;
+  int32_t root = 0;  // of a broadcast; the sender
   // Where the data lies, if in a shared buffer: decides between in place and staged, need not be equal.
   uint32_t in_buffer = kNoBuffer;
   uint32_t out_buffer = kNoBuffer;
   uint64_t in_offset = 0;
   uint64_t out_offset = 0;
-  uint64_t reserved = 0;
+  int32_t to = 0;  // the receiver
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(Descriptor) == 56);
 

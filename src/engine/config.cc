@@ -189,6 +189,8 @@ void DeclareConfig(ConfigReader& reader, Config* c, const std::function<void(Con
     r.Field("keep_last", &c->checkpoint.keep.last, {.min = 1});
     r.Field("keep_every", &c->checkpoint.keep.every, {.help = "multiples of this step stay for good; 0: none"});
     r.Field("keep_best", &c->checkpoint.keep.best);
+    r.Size("staging", &c->checkpoint.staging,
+           {.min = 8 << 20, .help = "memory of a rank through which its part of a checkpoint is written, at most"});
     r.Field("weights", &c->checkpoint.weights,
             {.help = "to start from: a file (safetensors, torch.save), or a run or checkpoint by path or name"});
   });

@@ -80,7 +80,8 @@ struct CheckpointConfig {
   uint64_t every = 0;  // steps; 0: only at the end and when stopped
   std::optional<std::chrono::milliseconds> every_time;
   record::Keep keep;
-  std::string weights;  // to start from
+  uint64_t staging = 2ull << 30;  // bytes of memory of a rank, at most
+  std::string weights;            // to start from
 };
 
 struct TrackConfig {

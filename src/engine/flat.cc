@@ -61,6 +61,7 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   flat.gradients_ = gradients(flat.layout_.numel());
   for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(View(flat.values_, parameter));
 
+  flat.stage_ = options.stage;
   OwnedParameters& own = flat.owned_;
   own.ranges = flat.layout_.Kept(options.stage, Buffer::kOptimizer, options.share);
   own.segments = SegmentsOf(flat.layout_, own.ranges);

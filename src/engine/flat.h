@@ -57,6 +57,10 @@ class FlatParameters {
   const at::Tensor& values() const { return values_; }
   const at::Tensor& gradients() const { return gradients_; }
   const OwnedParameters& owned() const { return owned_; }
+  // The segments of the own part of any share.
+  std::vector<Segment> SegmentsOfShare(int share) const {
+    return SegmentsOf(layout_, layout_.Kept(stage_, Buffer::kOptimizer, share));
+  }
   int64_t numel() const { return layout_.numel(); }  // with padding
   int64_t count() const { return layout_.count(); }  // without
   at::Device device() const { return values_.device(); }
@@ -74,6 +78,7 @@ class FlatParameters {
 
  private:
   Layout layout_;
+  Stage stage_ = Stage::kReplicated;
   std::vector<FlatParameter> parameters_;
   at::Tensor values_, gradients_;
   OwnedParameters owned_;

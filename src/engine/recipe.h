@@ -148,7 +148,8 @@ class Recipe {
   // columns. Title, subtitle and rows without a title are named by the engine. Main rank only.
   virtual void Show(const TensorBatch& /*batch*/, track::Sheet* /*sheet*/) {}
 
-  // All ranks together, before rank 0 calls Save: brings what lies on several ranks to rank 0.
+  // All ranks together, before they call Save: brings what lies on several ranks to rank 0. All ranks name the same
+  // tensors; those of rank 0 are saved, every rank gets them when they are restored.
   virtual Status Gather() { return Status::Ok(); }
   virtual RecipeState Save() { return {}; }
   virtual Status Restore(const RecipeState& /*state*/) { return Status::Ok(); }

@@ -1,8 +1,10 @@
 #include "engine/saving.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/units.h"
+#include "record/shared_folder.h"
 
 #ifdef LOCKSTEP_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -11,12 +13,39 @@
 
 namespace lockstep::engine {
 
-Status Saving::Open(const CheckpointConfig& config, const std::string& folder, at::Device device) {
+namespace {
+
+// A rank waits for the slowest disk of all; one that is gone or stuck is noticed by the training.
+constexpr std::chrono::hours kSaveTimeout{24};
+// A save in flight when the run fails may still be worth its last bytes.
+constexpr std::chrono::seconds kPatience{5};
+
+}  // namespace
+
+Status Saving::Open(const CheckpointConfig& config, const std::string& folder, at::Device device, Ranks* ranks) {
   config_ = config;
+  ranks_ = ranks;
   if (folder.empty()) return Status::Ok();
   record::BackgroundSaver::Options options;
   options.folder = folder;
   options.keep = config.keep;
+  options.staging_bytes = config.staging;
+  if (ranks->size() > 1) {
+    const auto gather = [ranks](std::string_view text) { return ranks->host().Gather(text); };
+    Result<std::vector<int>> writers = record::RanksThatSee(folder, ranks->rank(), gather);
+    if (!writers.ok()) return writers.status();
+    writers_ = *writers;
+    Result<std::shared_ptr<comm::Communicator>> comm = ranks->tensors().ConnectHost("checkpoint", kSaveTimeout);
+    if (!comm.ok()) return comm.status();
+    comm_ = *comm;
+    options.peers.rank = ranks->rank();
+    options.peers.size = ranks->size();
+    options.peers.writers = writers_;
+    options.peers.send = [comm = comm_](void* data, size_t bytes, int from, int to) {
+      return comm->Send(data, bytes, from, to);
+    };
+    options.peers.gather = [comm = comm_](std::string_view text) { return comm->Gather(text); };
+  }
 #ifdef LOCKSTEP_CUDA
   if (device.is_cuda()) {
     // A stream of its own: the copy runs beside the passes that follow.
@@ -39,12 +68,21 @@ Status Saving::Open(const CheckpointConfig& config, const std::string& folder, a
   return Status::Ok();
 }
 
-Status Saving::Reserve(const TrainingState& state) {
-  return saver_ ? saver_->Reserve(Describe(state).content.tensors) : Status::Ok();
+std::string Saving::Describe() const {
+  if (ranks_->size() == 1) return "by one rank";
+  if (static_cast<int>(writers_.size()) == ranks_->size()) return "by all ranks, each its part";
+  return fmt::format("by rank{} {}, which see{} the folder; the others send their part", writers_.size() == 1 ? "" : "s",
+                     fmt::join(writers_, ", "), writers_.size() == 1 ? "s" : "");
 }
 
-Status Saving::Begin(const TrainingState& state) {
-  StateImage image = Describe(state);
+Status Saving::Reserve(const TrainingState& state) {
+  return saver_ ? saver_->Reserve(engine::Describe(state, *ranks_).content.tensors) : Status::Ok();
+}
+
+Status Saving::Save(const TrainingState& state, bool now, Report* report) {
+  if (!saver_ || (begun_step_ == state.position.step && begun_step_ > 0)) return Status::Ok();
+  if (now) Take(saver_->Drain(), report);
+  StateImage image = engine::Describe(state, *ranks_);
 #ifdef LOCKSTEP_CUDA
   const at::Device device = state.learner->flat().device();
   if (device.is_cuda()) at::cuda::getCurrentCUDAStream(device.index()).synchronize();
@@ -53,28 +91,24 @@ Status Saving::Begin(const TrainingState& state) {
   if (state.position.best) best = state.position.best_step;
   const Result<bool> begun = saver_->Begin(image.content, best);
   if (!begun.ok()) return begun.status();
-  owed_ = !*begun;
-  if (owed_) return Status::Ok();
+  if (!*begun) return Status(Code::kInternal, "a checkpoint was begun while the one before was being written");
+  owed_ = false;
   hold_ = std::move(image.hold);
   last_ = Now();
   begun_step_ = state.position.step;
   return Status::Ok();
 }
 
-bool Saving::Due(uint64_t step) const {
-  if (!saver_) return false;
-  return owed_ || (config_.every > 0 && step % config_.every == 0) ||
-         (config_.every_time && Now() - last_ >= *config_.every_time);
+bool Saving::Due(uint64_t step) {
+  if (!saver_ || !ranks_->is_main()) return false;
+  const bool due = owed_ || (config_.every > 0 && step % config_.every == 0) ||
+                   (config_.every_time && Now() - last_ >= *config_.every_time);
+  owed_ = due && saver_->busy();
+  return due && !owed_;
 }
 
 void Saving::Poll(Report* report) {
   if (saver_) Take(saver_->Poll(), report);
-}
-
-Status Saving::Save(const TrainingState& state, bool now, Report* report) {
-  if (!saver_ || (begun_step_ == state.position.step && begun_step_ > 0)) return Status::Ok();
-  if (now) Take(saver_->Drain(), report);
-  return Begin(state);
 }
 
 Result<double> Saving::BeforeUpdate() {
@@ -99,8 +133,9 @@ void Saving::Take(const std::vector<record::SaveReport>& reports, Report* report
   }
 }
 
-Status Saving::Finish(Report* report) {
+Status Saving::Finish(Report* report, bool failed) {
   if (!saver_) return Status::Ok();
+  if (failed && comm_ != nullptr && !saver_->WaitIdle(kPatience)) comm_->Abort("the run has failed");
   Take(saver_->Drain(), report);
   return newest_;
 }

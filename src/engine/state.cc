@@ -8,73 +8,47 @@
 #include "base/config_tree.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "engine/state_tensors.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
 namespace {
 
-struct TypeRow {
-  at::ScalarType torch;
-  Dtype stored;
-};
-constexpr TypeRow kTypes[] = {
-    {at::kFloat, Dtype::kF32}, {at::kHalf, Dtype::kF16},  {at::kBFloat16, Dtype::kBF16}, {at::kDouble, Dtype::kF64},
-    {at::kLong, Dtype::kI64},  {at::kInt, Dtype::kI32},   {at::kShort, Dtype::kI16},     {at::kChar, Dtype::kI8},
-    {at::kByte, Dtype::kU8},   {at::kBool, Dtype::kBool},
-};
-
-std::optional<Dtype> Stored(at::ScalarType type) {
-  for (const TypeRow& row : kTypes) {
-    if (row.torch == type) return row.stored;
-  }
-  return std::nullopt;
-}
-
-std::optional<at::ScalarType> Torch(Dtype type) {
-  for (const TypeRow& row : kTypes) {
-    if (row.stored == type) return row.torch;
-  }
-  return std::nullopt;
-}
-
-// A tensor of the state by its name in the checkpoint. `part` of a flat buffer, or a tensor of its own.
-struct Entry {
-  std::string name;
-  at::Tensor tensor;
-  bool moving = false;  // changes before the next update: a forward pass writes it
-};
-
 // Under `prefix`: a model with its buffers, its optimizer's state, its average.
-void AddLearner(const std::string& prefix, const torch::nn::Module& module, Learner& learner,
-                std::vector<Entry>* entries) {
+void AddLearner(const std::string& prefix, const torch::nn::Module& module, Learner& learner, int world,
+                std::vector<StateTensor>* tensors) {
   const FlatParameters& flat = learner.flat();
   std::map<std::string, bool> in_flat;
-  const auto add_flat = [&](const std::string& name, const at::Tensor& buffer) {
-    for (const FlatParameter& parameter : flat.parameters()) {
-      entries->push_back({prefix + name + parameter.name, FlatParameters::View(buffer, parameter)});
-    }
-  };
-  add_flat("model/", flat.owned().values);
+  AddFlat(prefix + "model/", flat, flat.owned().values, world, tensors);
   for (const FlatParameter& parameter : flat.parameters()) in_flat[parameter.name] = true;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor, bool buffer) {
+    StateTensor one{prefix + "model/" + name, tensor.sizes().vec(), tensor.detach(), {}};
+    one.of_main = one.moving = buffer;  // ranks may have buffers of their own (running statistics)
+    tensors->push_back(std::move(one));
+  };
   for (const auto& item : module.named_parameters()) {
-    if (!in_flat.contains(item.key())) entries->push_back({prefix + "model/" + item.key(), item.value().detach()});
+    if (!in_flat.contains(item.key())) add(item.key(), item.value(), false);
   }
-  for (const auto& item : module.named_buffers()) {
-    entries->push_back({prefix + "model/" + item.key(), item.value(), /*moving=*/true});
+  for (const auto& item : module.named_buffers()) add(item.key(), item.value(), true);
+  for (const Optimizer::Slot& slot : learner.optimizer().slots()) {
+    AddFlat(prefix + "optimizer/" + slot.name + ".", flat, slot.own, world, tensors);
   }
-  for (const Optimizer::Slot& slot : learner.optimizer().slots()) add_flat("optimizer/" + slot.name + ".", slot.own);
-  if (learner.ema().on()) add_flat("ema/", learner.ema().values());
+  if (learner.ema().on()) AddFlat(prefix + "ema/", flat, learner.ema().values(), world, tensors);
 }
 
-std::vector<Entry> Entries(const TrainingState& state, const RecipeState& recipe) {
-  std::vector<Entry> entries;
-  AddLearner("", state.recipe->model(), *state.learner, &entries);
+std::vector<StateTensor> Tensors(const TrainingState& state, const RecipeState& recipe, int world) {
+  std::vector<StateTensor> tensors;
+  AddLearner("", state.recipe->model(), *state.learner, world, &tensors);
   if (state.discriminator != nullptr) {
     const Discriminator discriminator = *state.recipe->discriminator();
-    AddLearner(discriminator.name + "/", *discriminator.module, *state.discriminator, &entries);
+    AddLearner(discriminator.name + "/", *discriminator.module, *state.discriminator, world, &tensors);
   }
-  for (const auto& [name, tensor] : recipe.tensors) entries.push_back({"recipe/" + name, tensor.detach()});
-  return entries;
+  for (const auto& [name, tensor] : recipe.tensors) {
+    StateTensor one{"recipe/" + name, tensor.sizes().vec(), tensor.detach(), {}};
+    one.of_main = true;
+    tensors.push_back(std::move(one));
+  }
+  return tensors;
 }
 
 // Counters of a learner.
@@ -164,92 +138,43 @@ std::string Differences(const nlohmann::json& here, const nlohmann::json& there)
   return Join(parts, "; ");
 }
 
-Status CheckIdentity(const record::CheckpointReader& reader, Recipe& recipe) {
-  if (reader.recipe() != recipe.name()) {
+Status CheckIdentity(const SharedCheckpoint& checkpoint, Recipe& recipe) {
+  const record::CheckpointManifest& manifest = checkpoint.manifest();
+  if (manifest.recipe != recipe.name()) {
     return Status(Code::kUsage,
-                  fmt::format("{}: a checkpoint of the recipe '{}', expected '{}'", reader.path(), reader.recipe(),
+                  fmt::format("{}: a checkpoint of the recipe '{}', expected '{}'", checkpoint.path(), manifest.recipe,
                               recipe.name()),
                   "use another run name, or --resume none to start anew beside it");
   }
-  const nlohmann::json found = reader.state().value("identity", nlohmann::json::object());
+  const nlohmann::json found = manifest.state.value("identity", nlohmann::json::object());
   if (found != recipe.Identity()) {
     return Status(
         Code::kUsage,
-        fmt::format("{}: a checkpoint of another model: {}", reader.path(), Differences(recipe.Identity(), found)),
+        fmt::format("{}: a checkpoint of another model: {}", checkpoint.path(), Differences(recipe.Identity(), found)),
         "set the recipe's model as it was, or use another run name");
   }
   return Status::Ok();
 }
 
-Status ReadEntry(const record::CheckpointReader& reader, const Entry& entry) {
-  const TensorInfo* info = reader.Find(entry.name);
-  const std::vector<int64_t> shape = entry.tensor.sizes().vec();
-  const auto stored = Stored(entry.tensor.scalar_type());
-  if (info == nullptr) {
-    return Status(
-        Code::kUsage, fmt::format("{}: it has no tensor {}", reader.path(), entry.name),
-        "resume with the settings it was written with (optimizer, train.ema, frozen groups), or --resume none");
-  }
-  if (!stored || info->dtype != *stored || info->shape != shape) {
-    return Status(
-        Code::kUsage,
-        fmt::format("{}: tensor {}: expected {}, found {}", reader.path(), entry.name,
-                    stored ? DescribeTensor(*stored, shape) : "another type", DescribeTensor(info->dtype, info->shape)),
-        "resume with the model it was written with");
-  }
-  at::Tensor host = at::empty(entry.tensor.sizes(), entry.tensor.options().device(at::kCPU));
-  LOCKSTEP_RETURN_IF_ERROR(reader.Read(entry.name, host.data_ptr(), host.nbytes()));
-  const at::NoGradGuard no_grad;
-  at::Tensor(entry.tensor).copy_(host);
-  return Status::Ok();
-}
-
 }  // namespace
 
-StateImage Describe(const TrainingState& state) {
+StateImage Describe(const TrainingState& state, const Ranks& ranks) {
   const RecipeState recipe = state.recipe->Save();
   StateImage image;
   image.content.step = state.position.step;
   image.content.recipe = state.recipe->name();
   image.content.state = SmallState(state, recipe);
-  for (const Entry& entry : Entries(state, recipe)) {
-    at::Tensor dense = entry.tensor.contiguous();
-    if (entry.moving && dense.is_same(entry.tensor)) dense = dense.clone();
-    image.hold.push_back(dense);
-    image.content.tensors.push_back({entry.name, Stored(dense.scalar_type()).value_or(Dtype::kF32), dense.sizes().vec(),
-                                     dense.const_data_ptr(), dense.nbytes()});
-  }
+  image.content.tensors = ForCheckpoint(Tensors(state, recipe, ranks.size()), ranks.rank(), ranks.size(), &image.hold);
   return image;
 }
 
 Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
+  const Result<SharedCheckpoint> checkpoint = SharedCheckpoint::Open(path, ranks);
+  if (!checkpoint.ok()) return checkpoint.status();
+  LOCKSTEP_RETURN_IF_ERROR(ranks->Agree(CheckIdentity(*checkpoint, *state->recipe)));
   RecipeState recipe = state->recipe->Save();  // the names and shapes that must be there
-  const std::vector<Entry> entries = Entries(*state, recipe);
-  Status read;
-  std::string small;
-  if (ranks->is_main()) {
-    read = [&]() -> Status {
-      Result<record::CheckpointReader> reader = record::CheckpointReader::Open(path);
-      if (!reader.ok()) return reader.status();
-      LOCKSTEP_RETURN_IF_ERROR(CheckIdentity(*reader, *state->recipe));
-      for (const Entry& entry : entries) LOCKSTEP_RETURN_IF_ERROR(ReadEntry(*reader, entry));
-      small = ToJsonLine(reader->state());
-      return Status::Ok();
-    }();
-  }
-  LOCKSTEP_RETURN_IF_ERROR(ranks->Agree(read));
-  Result<std::vector<std::string>> told = ranks->host().Gather(small);
-  if (!told.ok()) return told.status();
-  const Result<nlohmann::json> parsed = ParseJson(told->front(), "state of the checkpoint");
-  if (!parsed.ok()) return parsed.status();
-  const nlohmann::json& json = *parsed;
-  if (ranks->size() > 1) {
-    for (const Entry& entry : entries) {
-      at::Tensor dense = entry.tensor.contiguous();
-      LOCKSTEP_RETURN_IF_ERROR(ranks->tensors().Broadcast(dense, 0).Wait());
-      if (!dense.is_same(entry.tensor)) at::Tensor(entry.tensor).copy_(dense);
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Read(Tensors(*state, recipe, ranks->size()), ranks));
+  const nlohmann::json& json = checkpoint->manifest().state;
   state->position = ReadPosition(json.value("position", nlohmann::json::object()));
   RestoreLearner(json, state->learner);
   if (state->discriminator != nullptr) {
@@ -311,7 +236,7 @@ Result<std::vector<std::pair<std::string, at::Tensor>>> ReadWeights(const std::s
   if (!file.ok()) return file.status();
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const TensorInfo& info : (*file)->tensors()) {
-    const auto type = Torch(info.dtype);
+    const auto type = TorchType(info.dtype);
     if (!type) {
       return Status(Code::kUsage,
                     fmt::format("{}: tensor {}: the type {} is not supported", path, info.name, DtypeName(info.dtype)));

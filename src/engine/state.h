@@ -1,6 +1,7 @@
 // All that makes a run continue where it was, as a checkpoint: weights, optimizer, average, loss scale, position in the
-// data, best score, the recipe's discriminator and own state. Independent of the number of ranks. Describe is for the
-// rank that writes; Restore is collective: rank 0 reads and verifies each byte once, the others get it from there.
+// data, best score, the recipe's discriminator and own state. Independent of the number of ranks. Describe is
+// rank-local: what this rank has of it (state_tensors.h). Restore is collective: each byte is read and verified by one
+// rank.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -46,9 +47,9 @@ struct StateImage {
   record::CheckpointContent content;
   std::vector<at::Tensor> hold;
 };
-StateImage Describe(const TrainingState& state);
+StateImage Describe(const TrainingState& state, const Ranks& ranks);
 
-// Reads a checkpoint into the state. `path` matters on rank 0 alone.
+// Reads a checkpoint into the state. Ranks that do not see `path` get it from those that do; rank 0 must.
 Status Restore(const std::string& path, TrainingState* state, Ranks* ranks);
 
 // What the run of a checkpoint was trained in. Checkpoints from before version 0.2 do not say it: then the run's

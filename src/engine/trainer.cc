@@ -11,7 +11,7 @@ namespace lockstep::engine {
 Result<RunEnd> Trainer::Run() {
   Result<RunEnd> end = Loop();
   // What was saved before an error is still worth its last bytes on disk.
-  const Status saved = saving_.Finish(report_.get());
+  const Status saved = saving_.Finish(report_.get(), !end.ok());
   const Result<std::string> curve = report_->Finish();
   if (!end.ok()) {
     // An error that all ranks have needs no alarm: the others would hear of it twice.

@@ -89,6 +89,7 @@ class Trainer {
   Status FindCheckpoint(std::string* path);
   Status ChoosePrecision(const std::string& checkpoint);
   Status SetCheckpointsAside() const;
+  Status OpenSaving();
   // --resume none, and not the restart of such a run.
   bool from_start() const { return options_.resume == "none" && !options_.restarted; }
   Status FindAsked(std::string* path) const;

@@ -121,13 +121,7 @@ Status Trainer::Setup() {
   Result<std::unique_ptr<Report>> started = Report::Start(report);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started.status()));
   report_ = std::move(*started);
-  Status saving;
-  if (ranks_->is_main() && !options_.run_dir.empty()) {
-    saving = SetCheckpointsAside();
-    if (saving.ok()) saving = saving_.Open(config_.checkpoint, options_.run_dir + "/checkpoints", device_);
-    if (saving.ok()) saving = saving_.Reserve(state_);
-  }
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saving));
+  LOCKSTEP_RETURN_IF_ERROR(OpenSaving());
   if (!path.empty() && !options_.quiet) {
     report_->Say(fmt::format("resuming from {} at step {}", path, state_.position.step));
   }
@@ -135,6 +129,16 @@ Status Trainer::Setup() {
   StartFeed();
   StartCapturing();
   return ranks_->Agree(capturing_);
+}
+
+Status Trainer::OpenSaving() {
+  std::string folder;
+  if (!options_.run_dir.empty()) {
+    folder = options_.run_dir + "/checkpoints";
+    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(ranks_->is_main() ? SetCheckpointsAside() : Status::Ok()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saving_.Open(config_.checkpoint, folder, device_, ranks_)));
+  return ranks_->Agree(saving_.Reserve(state_));
 }
 
 Status Trainer::CheckScores() const {
@@ -397,6 +401,9 @@ void Trainer::Banner() {
   report_->Say(fmt::format("batch       {}", plan_.text));
   report_->Say(fmt::format("steps       {} ({} per epoch), from {}", t.steps, sampler_->batches_per_epoch(),
                            state_.position.step));
+  if (ranks_->size() > 1 && !options_.run_dir.empty()) {
+    report_->Say(fmt::format("checkpoints are written {}", saving_.Describe()));
+  }
   if (state_.position.step >= t.steps) {
     report_->Say(
         fmt::format("nothing to do: the run is at step {} and train.steps is {}; a larger train.steps goes on, "

@@ -1,7 +1,7 @@
 // Checkpoints on disk (format: docs/formats/checkpoint.md): a folder checkpoints/step-<n>/ of safetensors files and a
-// manifest with a checksum of everything, published by rename. Nothing here knows of ranks: the state is
-// world-size-independent, and one process writes it. Writing and pruning one folder is one thread's business; any
-// number of readers may look on.
+// manifest with a checksum of everything, published by rename. The state is independent of the number of ranks; a
+// tensor may lie in several parts, which readers never see. WriteCheckpoint is for one process that has the whole
+// state; background_saver.h writes it from all ranks. Any number of readers may look on.
 //
 //   CheckpointContent content{.step = 1200, .recipe = "taehv", .state = {{"samples", 76800}}};
 //   content.tensors.push_back({"model/encoder.0.weight", Dtype::kF32, {64, 3, 3, 3}, data, bytes});
@@ -17,9 +17,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/safetensors.h"
 #include "base/status.h"
 #include "base/tensor_info.h"
+#include "record/checkpoint_manifest.h"
 #include "record/storage.h"
 
 namespace lockstep::record {
@@ -30,8 +32,10 @@ struct CheckpointTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // dense; not owned
-  size_t bytes = 0;
+  const void* data = nullptr;  // dense, not owned: what this rank has of it, one range after the other
+  size_t bytes = 0;            // of the whole tensor
+  // By rank: the ranges that each can provide, ascending. Empty: every rank has all of it.
+  std::vector<std::vector<ElementRange>> ranges;
 };
 
 struct CheckpointContent {
@@ -50,6 +54,12 @@ std::optional<uint64_t> CheckpointStep(std::string_view name);
 // untouched. A checkpoint of the same step that was there before is replaced.
 Status WriteCheckpoint(const std::string& folder, const CheckpointContent& content, Storage& storage);
 
+// Bytes [begin, end) of a part of a tensor.
+struct PartPiece {
+  size_t tensor = 0, part = 0;
+  uint64_t begin = 0, end = 0;
+};
+
 class CheckpointReader {
  public:
   // Checks the manifest against its checksum, every file's size and header, and that they agree; reads no tensor.
@@ -60,19 +70,23 @@ class CheckpointReader {
   Status Verify() const;
 
   const std::string& path() const { return path_; }
-  uint64_t step() const { return step_; }
-  const std::string& recipe() const { return recipe_; }
-  const nlohmann::json& state() const { return state_; }
+  uint64_t step() const { return manifest_.step; }
+  const std::string& recipe() const { return manifest_.recipe; }
+  const nlohmann::json& state() const { return manifest_.state; }
+  const CheckpointManifest& manifest() const { return manifest_; }
   // Full names ("model/encoder.0.weight"), sorted.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const TensorInfo* Find(std::string_view name) const;
   // Verifies the checksum while reading: after an error dst holds nothing of use. bytes must be the tensor's.
   Status Read(std::string_view name, void* dst, size_t bytes) const;
+  // One piece of a part (indices as in the manifest). A part's pieces are read in order with one `sum`, from its first
+  // byte on; with its last byte the checksum is compared.
+  Status Read(const PartPiece& piece, void* dst, Checksum* sum) const;
 
  private:
-  struct Place {
+  struct Place {  // of a part
     size_t file = 0;
-    std::string checksum;
+    uint64_t offset = 0, bytes = 0;
   };
   CheckpointReader() = default;
   Status LoadManifest();
@@ -80,12 +94,9 @@ class CheckpointReader {
   Status ReadInto(size_t index, char* dst) const;  // dst null: check only
 
   std::string path_;
-  uint64_t step_ = 0;
-  std::string recipe_;
-  nlohmann::json state_;
-  nlohmann::json manifest_;
+  CheckpointManifest manifest_;
   std::vector<TensorInfo> tensors_;
-  std::vector<Place> places_;
+  std::vector<std::vector<Place>> places_;  // by tensor
   std::vector<SafetensorsFile> files_;
   std::map<std::string, size_t, std::less<>> index_;
 };

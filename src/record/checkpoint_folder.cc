@@ -10,6 +10,7 @@
 
 #include "record/checkpoint.h"
 #include "record/reader.h"
+#include "record/shared_folder.h"
 
 namespace lockstep::record {
 namespace {
@@ -207,7 +208,7 @@ Status RemoveLeftovers(const std::string& folder, Storage& storage) {
       const std::string target = folder + "/" + CheckpointName(step);
       LOCKSTEP_RETURN_IF_ERROR(IsFolder(target) ? RemoveTree(storage, path) : storage.Rename(path, target));
     } else if (kind == Kind::kTemporary || kind == Kind::kDeleting || name.starts_with("latest.tmp-") ||
-               name.starts_with("best.tmp-")) {
+               name.starts_with("best.tmp-") || name.starts_with(kProbePrefix)) {
       LOCKSTEP_RETURN_IF_ERROR(RemoveTree(storage, path));
     }
   }

@@ -48,7 +48,7 @@ class BackgroundSaverTest : public testing::Test {
 };
 
 TEST_F(BackgroundSaverTest, SavesWhatTheStateWasAtBegin) {
-  auto saver = Make({.slice_bytes = 4096});
+  auto saver = Make({.chunk_bytes = 4096});
   SmallState state(10, 100);
   ASSERT_TRUE(saver->Reserve(state.content.tensors).ok());
   ASSERT_TRUE(*saver->Begin(state.content, 10));
@@ -120,7 +120,7 @@ TEST_F(BackgroundSaverTest, TheTrainingThreadHelpsWithTheCopy) {
                            if (!mine) wait.wait();  // the copier is stuck in its first slice until we helped
                            return Status::Ok();
                          },
-                     .slice_bytes = 4096});
+                     .chunk_bytes = 4096});
   SmallState state(1, 10);
   ASSERT_TRUE(*saver->Begin(state.content));
   ASSERT_TRUE(saver->WaitCopied().ok());

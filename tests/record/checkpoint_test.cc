@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, TheManifestIsPlainJsonWithItsOwnChecksum) {
   auto manifest = ReadJsonFile(path);
   ASSERT_TRUE(manifest.ok());
   EXPECT_EQ((*manifest)["format"], "lockstep-checkpoint");
-  EXPECT_EQ((*manifest)["version"], 1);
+  EXPECT_EQ((*manifest)["version"], 2);
   EXPECT_EQ((*manifest)["step"], 7);
   EXPECT_EQ((*manifest)["tensors"].size(), 8u);
   EXPECT_THAT((*manifest)["checksum"].get<std::string>(), HasSubstr("xxh3-128:"));
@@ -155,13 +155,61 @@ TEST_F(CheckpointTest, AManifestOfANewerFormatSaysSo) {
   const std::string path = Write(7) + "/manifest.json";
   nlohmann::json manifest = *ReadJsonFile(path);
   manifest.erase("checksum");
-  manifest["version"] = 2;
+  manifest["version"] = 3;
   ASSERT_TRUE(WriteFileAtomic(path, SealManifest(manifest)).ok());
   EXPECT_THAT(CheckpointReader::Open(folder_ + "/step-7").status().message(),
-              HasSubstr("format version 2, this program reads 1"));
-  manifest["version"] = 1;
+              HasSubstr("format version 3, this program reads 1 and 2"));
+  manifest["version"] = 2;
   ASSERT_TRUE(WriteFileAtomic(path, SealManifest(manifest)).ok());
   EXPECT_TRUE(CheckpointReader::Open(folder_ + "/step-7").ok());
+}
+
+// Written by the last program that wrote version 1: five steps of the toy training of tests/engine.
+TEST_F(CheckpointTest, AVersion1CheckpointIsVerifiedReadAndItsFilesAreWrittenTheSameToday) {
+  const std::string old = SourceDir() + "/tests/record/version-1/step-5";
+  ASSERT_EQ((*ReadJsonFile(old + "/manifest.json"))["version"], 1);
+  const auto reader = CheckpointReader::Open(old);
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  EXPECT_TRUE(reader->Verify().ok());
+  EXPECT_EQ(reader->step(), 5u);
+  EXPECT_EQ(reader->recipe(), "toy");
+  ASSERT_EQ(reader->tensors().size(), 17u);
+  std::vector<std::string> data;
+  CheckpointContent content{5, reader->recipe(), reader->state(), {}};
+  for (const TensorInfo& tensor : reader->tensors()) {
+    std::string& bytes = data.emplace_back(tensor.bytes, '\0');
+    ASSERT_TRUE(reader->Read(tensor.name, bytes.data(), bytes.size()).ok()) << tensor.name;
+  }
+  for (size_t i = 0; i < data.size(); ++i) {
+    const TensorInfo& tensor = reader->tensors()[i];
+    content.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, data[i].data(), data[i].size()});
+  }
+  ASSERT_TRUE(WriteCheckpoint(folder_, content, *disk_).ok());
+  for (const char* name : {"model", "optimizer", "ema", "recipe"}) {
+    const std::string file = fmt::format("step-5/{}.safetensors", name);
+    EXPECT_EQ(*ReadFile(folder_ + "/" + file), *ReadFile(SourceDir() + "/tests/record/version-1/" + file)) << name;
+  }
+}
+
+TEST_F(CheckpointTest, AManifestWhosePartsDoNotMakeUpATensorIsRefused) {
+  const std::string path = Write(7) + "/manifest.json";
+  const nlohmann::json whole = *ReadJsonFile(path);
+  const auto damaged = [&](const std::function<void(nlohmann::json& parts)>& change) {
+    nlohmann::json manifest = whole;
+    manifest.erase("checksum");
+    for (nlohmann::json& tensor : manifest["tensors"]) {
+      if (tensor["name"] == "recipe/replay") change(tensor["parts"]);
+    }
+    EXPECT_TRUE(WriteFileAtomic(path, SealManifest(manifest)).ok());
+    return CheckpointReader::Open(folder_ + "/step-7").status().message();
+  };
+  EXPECT_EQ(damaged([](auto&) {}), "");
+  EXPECT_THAT(damaged([](auto& parts) { parts[0]["end"] = 4098; }), HasSubstr("do not make up U8 [4099]"));
+  EXPECT_THAT(damaged([](auto& parts) { parts[0]["begin"] = 1; }), HasSubstr("do not make up"));
+  EXPECT_THAT(damaged([](auto& parts) { parts.push_back(parts[0]); }), HasSubstr("do not make up"));
+  EXPECT_THAT(damaged([](auto& parts) { parts.clear(); }), HasSubstr("do not make up"));
+  EXPECT_THAT(damaged([](auto& parts) { parts[0]["file"] = "x"; }), HasSubstr("no file of it"));
+  EXPECT_THAT(damaged([](auto& parts) { parts[0]["key"] = "x"; }), HasSubstr("not in its file"));
 }
 
 TEST_F(CheckpointTest, ACheckpointUnderAnotherStepsNameIsRefusedUnderAnyOtherNameItLoads) {

@@ -201,8 +201,22 @@ Result<std::shared_ptr<TensorCommunicator>> TensorCommunicator::Create(const Ide
     LogWarn("communicator: {}: tensors are staged through host memory ({})", note, (*data)->transport());
   }
   auto host = std::make_shared<HostTensors>(*data, *control);
-  if (device.is_cpu()) return std::shared_ptr<TensorCommunicator>(host);
-  return *nccl ? MakeNccl(identity, options, host, device) : MakeStaged(*data, host, device);
+  Result<std::shared_ptr<TensorCommunicator>> made = std::shared_ptr<TensorCommunicator>(host);
+  if (!device.is_cpu()) made = *nccl ? MakeNccl(identity, options, host, device) : MakeStaged(*data, host, device);
+  if (made.ok()) {
+    (*made)->identity_ = identity;
+    (*made)->options_ = options;
+  }
+  return made;
+}
+
+Result<std::shared_ptr<Communicator>> TensorCommunicator::ConnectHost(const std::string& group,
+                                                                      std::chrono::milliseconds timeout) const {
+  Options options = options_;
+  options.group += "." + group;
+  options.timeout = timeout;
+  options.connect_timeout = options_.timeout;
+  return Communicator::Connect(identity_, options);
 }
 
 }  // namespace lockstep::comm

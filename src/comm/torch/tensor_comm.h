@@ -92,6 +92,13 @@ class TensorCommunicator {
   virtual bool canonical_tree() { return host().canonical_tree(); }
   virtual Traffic traffic() = 0;
   virtual void Abort(std::string why) = 0;
+
+  // Collective: one more communicator over host memory between the same ranks, for a thread of its own.
+  Result<std::shared_ptr<Communicator>> ConnectHost(const std::string& group, std::chrono::milliseconds timeout) const;
+
+ private:
+  Identity identity_;
+  Options options_;
 };
 
 }  // namespace lockstep::comm
