@@ -507,8 +507,8 @@ Status Collectives::GatherOverNodes(const Operation& o, const std::vector<Part>&
   return {};
 }
 
-// Every node tells every other what it is in; root_node's message carries data, to to_node (-1: to all). After the first
-// step only that travels.
+// Every node tells every other what it is in; root_node's message carries data, to to_node (-1: to all). After the
+// first step only that travels.
 Status Collectives::MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node) {
   if (links_ == nullptr) return {};
   std::vector<Transfer> transfers;

@@ -151,8 +151,8 @@ class Communicator {
   virtual Status ReduceScatterNow(const void* in, void* out, size_t count_per_rank, DType dtype, Op op = Op::kSum) = 0;
   virtual Status AllGatherNow(const void* in, void* out, size_t count_per_rank, DType dtype) = 0;
   virtual Status BroadcastNow(void* data, size_t bytes, int root) = 0;
-  // Collective, blocking: the bytes at `data` of rank `from` arrive at `data` of rank `to`, and nowhere else; the others
-  // only take part (their data is not looked at).
+  // Collective, blocking: the bytes at `data` of rank `from` arrive at `data` of rank `to`, and nowhere else; the
+  // others only take part (their data is not looked at).
   virtual Status Send(void* data, size_t bytes, int from, int to) = 0;
 
   // Collective, blocking.

@@ -10,7 +10,17 @@
 
 namespace lockstep::comm {
 
-enum class Kind : uint8_t { kNone, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier, kGather, kAllocate, kSend };
+enum class Kind : uint8_t {
+  kNone,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kBarrier,
+  kGather,
+  kAllocate,
+  kSend
+};
 
 // No buffer of Communicator::Allocate.
 inline constexpr uint32_t kNoBuffer = UINT32_MAX;

@@ -71,8 +71,8 @@ Status Saving::Open(const CheckpointConfig& config, const std::string& folder, a
 std::string Saving::Describe() const {
   if (ranks_->size() == 1) return "by one rank";
   if (static_cast<int>(writers_.size()) == ranks_->size()) return "by all ranks, each its part";
-  return fmt::format("by rank{} {}, which see{} the folder; the others send their part", writers_.size() == 1 ? "" : "s",
-                     fmt::join(writers_, ", "), writers_.size() == 1 ? "s" : "");
+  return fmt::format("by rank{} {}, which see{} the folder; the others send their part",
+                     writers_.size() == 1 ? "" : "s", fmt::join(writers_, ", "), writers_.size() == 1 ? "s" : "");
 }
 
 Status Saving::Reserve(const TrainingState& state) {

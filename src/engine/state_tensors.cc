@@ -41,19 +41,18 @@ Status CheckStored(const std::string& path, const StateTensor& tensor, const rec
   }
   const auto type = Stored(tensor.data.scalar_type());
   if (type && stored->dtype == *type && stored->shape == tensor.shape) return Status::Ok();
-  return Status(
-      Code::kUsage,
-      fmt::format("{}: tensor {}: expected {}, found {}", path, tensor.name,
-                  type ? DescribeTensor(*type, tensor.shape) : "another type",
-                  DescribeTensor(stored->dtype, stored->shape)),
-      "resume with the model it was written with");
+  return Status(Code::kUsage,
+                fmt::format("{}: tensor {}: expected {}, found {}", path, tensor.name,
+                            type ? DescribeTensor(*type, tensor.shape) : "another type",
+                            DescribeTensor(stored->dtype, stored->shape)),
+                "resume with the model it was written with");
 }
 
 // What one rank reads in one go.
 struct Piece {
   record::PartPiece piece;
-  size_t target = 0;    // of the state's tensors
-  int64_t begin = 0;    // byte of the flattened tensor
+  size_t target = 0;  // of the state's tensors
+  int64_t begin = 0;  // byte of the flattened tensor
   int64_t bytes = 0;
 };
 

@@ -1,7 +1,7 @@
-// The tensors of a training state by their names in a checkpoint, with what each rank has of them: all of it, a part, or
-// nothing. Who has what is known to every rank without asking. They become a checkpoint's content (rank-local), and are
-// filled from a checkpoint (collective): each stored part is read and verified by one of the ranks that see the files,
-// and sent to the others in pieces; each rank takes what it has.
+// The tensors of a training state by their names in a checkpoint, with what each rank has of them: all of it, a part,
+// or nothing. Who has what is known to every rank without asking. They become a checkpoint's content (rank-local), and
+// are filled from a checkpoint (collective): each stored part is read and verified by one of the ranks that see the
+// files, and sent to the others in pieces; each rank takes what it has.
 #pragma once
 
 #include <torch/types.h>
@@ -30,8 +30,8 @@ struct StateTensor {
 // LibTorch's type of a stored one, where it has it.
 std::optional<at::ScalarType> TorchType(Dtype type);
 
-// One tensor per parameter, "<prefix><parameter>", from a buffer that is laid out as the own part of `flat` is. The rank
-// r has the share r modulo the number of shares.
+// One tensor per parameter, "<prefix><parameter>", from a buffer that is laid out as the own part of `flat` is. The
+// rank r has the share r modulo the number of shares.
 void AddFlat(const std::string& prefix, const FlatParameters& flat, const at::Tensor& own, int world,
              std::vector<StateTensor>* tensors);
 

@@ -38,15 +38,15 @@ struct BackgroundSaver::Impl {
 
   int rank() const { return options.peers.rank; }
   bool alone() const { return options.peers.size == 1; }
-  Result<CheckpointPlan> Plan(const std::vector<CheckpointTensor>& tensors,
+  Result<CheckpointPlan> Plan(const std::vector<CheckpointTensor>& state,
                               std::map<std::string, std::string> metadata) const {
-    return PlanCheckpoint(tensors, {.world = options.peers.size,
-                                    .writers = options.peers.writers,
-                                    .split_bytes = options.split_bytes,
-                                    .metadata = std::move(metadata)});
+    return PlanCheckpoint(state, {.world = options.peers.size,
+                                  .writers = options.peers.writers,
+                                  .split_bytes = options.split_bytes,
+                                  .metadata = std::move(metadata)});
   }
-  PartStream Stream(const CheckpointPlan& of, const std::vector<CheckpointTensor>& tensors) const {
-    return PartStream::Make(of, tensors, rank(), options.chunk_bytes, options.staging_bytes);
+  PartStream Stream(const CheckpointPlan& of, const std::vector<CheckpointTensor>& state) const {
+    return PartStream::Make(of, state, rank(), options.chunk_bytes, options.staging_bytes);
   }
   char* Place(const Block& block) const { return staging.data() + block.start % stream.staging; }
 

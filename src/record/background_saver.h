@@ -72,10 +72,10 @@ class BackgroundSaver {
     // Copies bytes from a tensor into staging memory; memcpy when empty. Called from the copier thread and, inside
     // WaitCopied, from the training thread; at most chunk_bytes at once.
     std::function<Status(void* dst, const void* src, size_t bytes)> copy;
-    size_t staging_bytes = 2ull << 30;      // of this rank, at most
-    size_t chunk_bytes = 4u << 20;          // the same on every rank; multiples of 4 KiB
-    uint64_t split_bytes = 1ull << 30;      // the same on every rank; see checkpoint_plan.h
-    std::unique_ptr<Storage> storage;  // default: PosixStorage(durability)
+    size_t staging_bytes = 2ull << 30;  // of this rank, at most
+    size_t chunk_bytes = 4u << 20;      // the same on every rank; multiples of 4 KiB
+    uint64_t split_bytes = 1ull << 30;  // the same on every rank; see checkpoint_plan.h
+    std::unique_ptr<Storage> storage;   // default: PosixStorage(durability)
   };
 
   // Rank 0 removes leftovers of writers that died in this folder.

@@ -124,7 +124,9 @@ class Parser {
   }
 
   static StoredPart ReadPart(const nlohmann::json& json) {
-    return {GetString(json, "file"), GetString(json, "key"), {GetInt(json, "begin", -1), GetInt(json, "end", -1)},
+    return {GetString(json, "file"),
+            GetString(json, "key"),
+            {GetInt(json, "begin", -1), GetInt(json, "end", -1)},
             GetString(json, "checksum")};
   }
 

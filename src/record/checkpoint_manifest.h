@@ -1,5 +1,5 @@
-// What a checkpoint's manifest says (docs/formats/checkpoint.md), as values: written as version 2, read as 1 or 2. It is
-// all that a rank needs to know of a checkpoint whose files it does not see. Plain values, any thread.
+// What a checkpoint's manifest says (docs/formats/checkpoint.md), as values: written as version 2, read as 1 or 2. It
+// is all that a rank needs to know of a checkpoint whose files it does not see. Plain values, any thread.
 #pragma once
 
 #include <cstdint>

@@ -35,9 +35,8 @@ Status CheckTensor(const CheckpointTensor& tensor, int world) {
   Result<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) return bytes.status().Context(fmt::format("checkpoint tensor '{}'", tensor.name));
   if (*bytes != tensor.bytes) {
-    return Status(Code::kInternal,
-                  fmt::format("checkpoint tensor '{}' is {} with {} bytes, {} were given", tensor.name,
-                              DescribeTensor(tensor.dtype, tensor.shape), *bytes, tensor.bytes));
+    return Status(Code::kInternal, fmt::format("checkpoint tensor '{}' is {} with {} bytes, {} were given", tensor.name,
+                                               DescribeTensor(tensor.dtype, tensor.shape), *bytes, tensor.bytes));
   }
   if (tensor.ranges.empty()) return Status::Ok();
   bool right = tensor.ranges.size() == static_cast<size_t>(world) && DtypeBits(tensor.dtype) % 8 == 0;
@@ -130,12 +129,14 @@ class Assignment {
       return a.first != b.first ? a.first > b.first : a.second < b.second;
     });
     Shares shares(tensors_.size());
-    for (const auto& [bytes, group] : by_size) {
+    for (const auto& item : by_size) {
+      const uint64_t bytes = item.first;
+      const std::string_view group = item.second;
       std::vector<uint64_t> has(load_.size(), 0);
       for (const Interval* interval : groups[group]) {
         for (const int rank : interval->ranks) has[At(rank)] += interval->bytes;
       }
-      const auto cost = [&, bytes = bytes](int rank) { return load_[At(rank)] + bytes + (bytes - has[At(rank)]); };
+      const auto cost = [&](int rank) { return load_[At(rank)] + bytes + (bytes - has[At(rank)]); };
       const int writer = *std::min_element(options_.writers.begin(), options_.writers.end(),
                                            [&](int a, int b) { return cost(a) < cost(b); });
       load_[At(writer)] += bytes;

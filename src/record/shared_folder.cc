@@ -19,9 +19,8 @@ constexpr std::string_view kSees = "sees";
 
 }  // namespace
 
-Result<std::vector<int>> RanksThatSee(
-    const std::string& folder, int rank,
-    const std::function<Result<std::vector<std::string>>(std::string_view)>& gather) {
+Result<std::vector<int>> RanksThatSee(const std::string& folder, int rank,
+                                      const std::function<Result<std::vector<std::string>>(std::string_view)>& gather) {
   std::string token, said;
   if (rank == 0) {
     token = RandomToken();

@@ -1,5 +1,5 @@
-// Which ranks see rank 0's checkpoints folder. Asked once at the start, by all ranks together: rank 0 writes a file with
-// a random token under a name that nobody has looked for before, and every rank tries to read it there.
+// Which ranks see rank 0's checkpoints folder. Asked once at the start, by all ranks together: rank 0 writes a file
+// with a random token under a name that nobody has looked for before, and every rank tries to read it there.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,7 @@ inline constexpr std::string_view kProbePrefix = ".probe-";
 
 // The ranks that read the token and may write into `folder`, ascending; rank 0 is always the first. `gather`: every
 // rank's text, on every rank. Collective; an error is every rank's.
-Result<std::vector<int>> RanksThatSee(
-    const std::string& folder, int rank,
-    const std::function<Result<std::vector<std::string>>(std::string_view)>& gather);
+Result<std::vector<int>> RanksThatSee(const std::string& folder, int rank,
+                                      const std::function<Result<std::vector<std::string>>(std::string_view)>& gather);
 
 }  // namespace lockstep::record

@@ -374,6 +374,31 @@ TEST_P(Collective, BroadcastFromEveryRankReachesAll) {
   });
 }
 
+TEST_P(Collective, SendReachesTheReceiverAndNobodyElse) {
+  const Case& c = GetParam();
+  Options options = Patient();
+  options.staging_bytes = 64 << 10;
+  RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
+    for (int from = 0; from < c.size; ++from) {
+      const int to = (from * 3 + 1) % c.size;
+      for (size_t bytes : {size_t{0}, size_t{1}, size_t{1001}, size_t{150001}}) {
+        const auto value = [&](size_t i) { return static_cast<std::byte>((i * 7 + static_cast<size_t>(from)) & 255); };
+        Data data(bytes);
+        for (size_t i = 0; i < bytes; ++i) data[i] = comm.place().rank == from ? value(i) : std::byte{0};
+        const uint64_t sent = comm.traffic().tcp_bytes;
+        ASSERT_EQ(comm.Send(data.data(), bytes, from, to).ToString(), "");
+        const bool has = comm.place().rank == from || comm.place().rank == to;
+        bool right = true;
+        for (size_t i = 0; i < bytes; ++i) right = right && data[i] == (has ? value(i) : std::byte{0});
+        EXPECT_TRUE(right) << bytes << " bytes from " << from << " to " << to << " on " << comm.place().rank;
+        const uint64_t more = comm.traffic().tcp_bytes - sent;
+        EXPECT_TRUE(more == 0 || more == bytes) << more;
+        if (comm.place().rank == from && comm.place().nodes == comm.place().size && from != to) EXPECT_EQ(more, bytes);
+      }
+    }
+  });
+}
+
 TEST_P(Collective, GatherBringsObjectsOfDifferentSizes) {
   const Case& c = GetParam();
   RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {

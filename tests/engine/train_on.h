@@ -25,6 +25,7 @@ struct Job {
   TrainerOptions options;
   std::function<void(Toy&, int rank)> prepare;
   std::vector<std::string> nodes;
+  std::function<std::string(int rank)> run_dir_of;  // where ranks do not see one folder
 };
 
 // One outcome per rank.
@@ -37,6 +38,7 @@ inline std::vector<Outcome> TrainOn(int world, const Job& job) {
         if (job.prepare) job.prepare(*toy, ranks.rank());
         TrainerOptions options = job.options;
         options.quiet = true;
+        if (job.run_dir_of) options.run_dir = job.run_dir_of(ranks.rank());
         if (!options.run_dir.empty())
           options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
         Trainer trainer(job.config, toy.get(), &ranks, at::kCPU, options);

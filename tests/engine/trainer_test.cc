@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/train_on.h"
+#include "paths.h"
 #include "record/checkpoint.h"
 #include "record/checkpoint_folder.h"
 
@@ -448,6 +449,49 @@ TEST(Checkpoints, AreWrittenByTimeToo) {
   job.config.checkpoint.keep.last = 100;
   TrainOn(1, job);
   EXPECT_GT(record::ScanCheckpoints(*dir / "checkpoints")->size(), 1u);  // not the last one alone
+}
+
+TEST(Checkpoints, AreBegunByAllRanksTogetherHoweverLongTheOneBeforeTakes) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.config.checkpoint.every = 1;
+  job.config.checkpoint.keep.last = 100;
+  for (const Outcome& outcome : TrainOn(3, job)) EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  const auto found = *record::ScanCheckpoints(*dir / "checkpoints");
+  EXPECT_GT(found.size(), 1u);
+  EXPECT_EQ(found.front().step, 12u);
+  for (const record::Candidate& candidate : found) EXPECT_TRUE(candidate.status.ok()) << candidate.status.message();
+}
+
+TEST(Checkpoints, PartsOfRanksThatDoNotSeeTheFolderTravelToRank0) {
+  const at::Tensor whole = TrainOn(3, {})[0].weights;
+  Result<TempDir> dir = TempDir::Create(), other = TempDir::Create();
+  Job job;
+  job.nodes = {"a", "b", "b"};
+  job.run_dir_of = [&](int rank) { return (rank == 0 ? *dir : *other).path(); };
+  job.options.stop_at = 5;
+  for (const Outcome& outcome : TrainOn(3, job)) ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_TRUE(record::CheckpointReader::Open(*dir / "checkpoints/step-5")->Verify().ok());
+  EXPECT_FALSE(std::filesystem::exists(*other / "checkpoints"));
+  job.options.stop_at.reset();
+  EXPECT_TRUE(at::equal(TrainOn(3, job)[2].weights, whole));
+}
+
+TEST(Resume, ContinuesFromACheckpointOfFormatVersion1) {
+  Job job;
+  job.config.train.ema.decay = 0.9;
+  const at::Tensor whole = TrainOn(1, job)[0].weights;
+  Result<TempDir> dir = TempDir::Create();
+  job.options.run_dir = dir->path();
+  job.options.resume = SourceDir() + "/tests/record/version-1/step-5";
+  for (const int world : {1, 2}) {
+    ASSERT_TRUE(RemoveAll(*dir / "checkpoints").ok());
+    const Outcome rest = TrainOn(world, job)[0];
+    ASSERT_TRUE(rest.status.ok()) << rest.status.ToString();
+    EXPECT_EQ(rest.position.samples, 96u);
+    EXPECT_LT(Difference(rest.weights, whole), 1e-5);  // it was written on another processor
+  }
 }
 
 TEST(BatchPlan, KeepsTheGlobalBatchOnAnyNumberOfRanks) {

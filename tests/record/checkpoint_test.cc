@@ -194,7 +194,7 @@ TEST_F(CheckpointTest, AVersion1CheckpointIsVerifiedReadAndItsFilesAreWrittenThe
 TEST_F(CheckpointTest, AManifestWhosePartsDoNotMakeUpATensorIsRefused) {
   const std::string path = Write(7) + "/manifest.json";
   const nlohmann::json whole = *ReadJsonFile(path);
-  const auto damaged = [&](const std::function<void(nlohmann::json& parts)>& change) {
+  const auto damaged = [&](const std::function<void(nlohmann::json & parts)>& change) {
     nlohmann::json manifest = whole;
     manifest.erase("checksum");
     for (nlohmann::json& tensor : manifest["tensors"]) {

@@ -267,7 +267,8 @@ TEST_F(SaveTogether, WhereThePartIsLargerThanStagingTheCopyGoesOnAsTheDiskTakesI
 }
 
 TEST_F(SaveTogether, TheProbeTellsRanksThatSeeTheFolderFromOthers) {
-  for (const std::vector<bool>& sees : {std::vector<bool>{true, true, true}, {true, false, true}, {true, false, false}}) {
+  for (const std::vector<bool>& sees :
+       {std::vector<bool>{true, true, true}, {true, false, true}, {true, false, false}}) {
     Team team(3);
     std::vector<int> expected;
     for (int rank = 0; rank < 3; ++rank) {
