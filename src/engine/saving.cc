@@ -15,8 +15,8 @@ namespace lockstep::engine {
 
 namespace {
 
-// A rank waits for the slowest disk of all; one that is gone or stuck is noticed by the training.
-constexpr std::chrono::hours kSaveTimeout{24};
+// A rank waits for the slowest disk of all. One that is gone is noticed at once, one that is stuck by the training.
+constexpr std::chrono::hours kSaveTimeout{1};
 // A save in flight when the run fails may still be worth its last bytes.
 constexpr std::chrono::seconds kPatience{5};
 

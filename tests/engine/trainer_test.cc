@@ -465,10 +465,10 @@ TEST(Checkpoints, AreBegunByAllRanksTogetherHoweverLongTheOneBeforeTakes) {
 }
 
 TEST(Checkpoints, PartsOfRanksThatDoNotSeeTheFolderTravelToRank0) {
-  const at::Tensor whole = TrainOn(3, {})[0].weights;
-  Result<TempDir> dir = TempDir::Create(), other = TempDir::Create();
   Job job;
   job.nodes = {"a", "b", "b"};
+  const at::Tensor whole = TrainOn(3, job)[0].weights;
+  Result<TempDir> dir = TempDir::Create(), other = TempDir::Create();
   job.run_dir_of = [&](int rank) { return (rank == 0 ? *dir : *other).path(); };
   job.options.stop_at = 5;
   for (const Outcome& outcome : TrainOn(3, job)) ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
