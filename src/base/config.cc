@@ -31,6 +31,7 @@ struct ConfigReader::State {
   };
   std::vector<Unused> unused;         // given, but without effect
   std::vector<std::string> declared;  // full paths of keys that have an effect
+  std::vector<std::string> renamed;
 };
 
 namespace {
@@ -133,6 +134,23 @@ std::string ConfigReader::Path(std::string_view name) const {
 
 std::string ConfigReader::Item(const std::string& path, size_t index) { return fmt::format("{}[{}]", path, index); }
 
+// By its name, or by the one it had before. The command line wins over a file, whichever name it uses.
+const ConfigNode* ConfigReader::FindGiven(std::string_view name, const std::string& was) {
+  if (node_ == nullptr) return nullptr;
+  const ConfigNode* found = node_->Find(name);
+  const ConfigNode* old = was.empty() ? nullptr : node_->Find(was);
+  if (old == nullptr) return found;
+  claimed_.push_back(was);
+  if (found != nullptr && found->loose == old->loose) {
+    state_->errors.push_back(
+        {old->where, Path(was), fmt::format("the old name of {}, which is given too", Path(name))});
+    return found;
+  }
+  state_->renamed.push_back(
+      fmt::format("{} is now {}; the old name still works in this release", Path(was), Path(name)));
+  return found == nullptr || old->loose ? old : found;
+}
+
 const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& rule,
                                       const std::vector<std::string>& choices) {
   std::string path = Path(name);
@@ -143,7 +161,7 @@ const ConfigNode* ConfigReader::Claim(std::string_view name, const ConfigRule& r
   if (rule.required) notes.emplace_back("required");
   comment_ = Join(notes, "; ");
   claimed_.emplace_back(name);
-  const ConfigNode* found = node_ != nullptr ? node_->Find(name) : nullptr;
+  const ConfigNode* found = FindGiven(name, rule.was);
   if (!off_.empty()) {
     given_ = found;
     return nullptr;
@@ -492,6 +510,8 @@ Status ConfigReader::Finish(const ConfigReader* alone) {
   for (const ConfigError& error : errors) message += "\n  " + error.ToString();
   return Status(Code::kUsage, message);
 }
+
+const std::vector<std::string>& ConfigReader::renamed() const { return state_->renamed; }
 
 const std::vector<ConfigError>& ConfigReader::errors() const { return state_->errors; }
 

@@ -50,6 +50,7 @@ struct ConfigRule {
   size_t min_items = 0;
   size_t max_items = std::numeric_limits<size_t>::max();
   std::string help = "";  // one line, for people who look for the key
+  std::string was = "";   // the key's name in the release before, which is still read; renamed() says so
 };
 
 class ConfigReader {
@@ -126,6 +127,8 @@ class ConfigReader {
   // its author.
   Status Finish(const ConfigReader* alone = nullptr);
   const std::vector<ConfigError>& errors() const;
+  // One line for every key that was given by the name it had before.
+  const std::vector<std::string>& renamed() const;
 
   // The effective configuration as YAML, and "xxh64:<16 hex digits>" of that text. After Finish.
   std::string Dump() const;
@@ -141,6 +144,7 @@ class ConfigReader {
   std::string Path(std::string_view name) const;
   static std::string Item(const std::string& path, size_t index);
   const ConfigNode* Claim(std::string_view name, const ConfigRule& rule, const std::vector<std::string>& choices = {});
+  const ConfigNode* FindGiven(std::string_view name, const std::string& was);
   void Record(std::string_view name, ConfigNode value);
   void Replace(std::string_view name, ConfigNode value);
   void EndSection();

@@ -499,7 +499,7 @@ class Rank:
     def run(self):
         sizes = [int(s) for s in self.options.sizes.split(",")] if self.options.sizes else None
         self.steps = 4 + 8 + len(self.distances()) + (len(sizes) if sizes else 5) + (self.world.bit_length() if self.options.scale else 0)
-        self.progress("meeting")
+        self.progress("rendezvous")
         self.meet()
         self.progress("links between the ranks")
         blame = self.links("links")

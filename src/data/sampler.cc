@@ -41,16 +41,17 @@ uint64_t Permutation::operator()(uint64_t position) const {
   return x;
 }
 
-Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t global_batch, Tail tail, bool shuffle) {
+Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t global_batch, LastBatch last_batch,
+                                bool shuffle) {
   if (size == 0) return Status(Code::kUsage, "the sampler has no samples to choose from");
   if (size > 1ull << 62) return Status(Code::kUsage, fmt::format("{} samples are more than 2^62", size));
   if (global_batch == 0) return Status(Code::kUsage, "the global batch is 0; expected at least 1");
-  if (tail == Tail::kDrop && size < global_batch) {
+  if (last_batch == LastBatch::kDrop && size < global_batch) {
     return Status(Code::kUsage,
                   fmt::format("{} not fill one global batch of {}, and incomplete batches are dropped: no "
                               "epoch would have a batch",
                               Count(static_cast<int64_t>(size), "sample does", "samples do"), global_batch),
-                  "give it more samples, lower train.batch, or set data.tail to pad or keep");
+                  "give it more samples, lower train.batch, or set data.last_batch to pad or keep");
   }
   if (state.position > size) {
     return Status(Code::kUsage,
@@ -58,13 +59,13 @@ Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t glob
                               state.position, Count(static_cast<int64_t>(size), "sample")),
                   "resume with the data the checkpoint was made with, or start anew");
   }
-  Sampler sampler(size, state, global_batch, tail, shuffle);
+  Sampler sampler(size, state, global_batch, last_batch, shuffle);
   sampler.state_ = sampler.After(0);
   return sampler;
 }
 
 uint64_t Sampler::BatchesIn(uint64_t samples) const {
-  return samples / global_batch_ + (tail_ != Tail::kDrop && samples % global_batch_ != 0 ? 1 : 0);
+  return samples / global_batch_ + (last_batch_ != LastBatch::kDrop && samples % global_batch_ != 0 ? 1 : 0);
 }
 
 uint64_t Sampler::batches_per_epoch() const { return BatchesIn(size_); }
@@ -84,7 +85,7 @@ SamplerState Sampler::After(uint64_t batches) const {
 
 std::vector<SampleId> Sampler::BatchAt(const SamplerState& state) const {
   const uint64_t left = size_ - state.position;
-  const uint64_t count = tail_ == Tail::kPad ? global_batch_ : std::min(left, global_batch_);
+  const uint64_t count = last_batch_ == LastBatch::kPad ? global_batch_ : std::min(left, global_batch_);
   const Permutation order(size_, state.seed, state.epoch);
   std::vector<SampleId> batch;
   batch.reserve(count);

@@ -3,7 +3,7 @@
 // arithmetic, and a run resumes at sample 10^9 as fast as at sample 0, on any world size and with any number of
 // threads. Every rank holds an equal Sampler and takes its own share (ShareOf); nothing is communicated.
 //
-//   Result<Sampler> sampler = Sampler::Create(source.size(), {.seed = 1}, /*global_batch=*/8, Tail::kDrop);
+//   Result<Sampler> sampler = Sampler::Create(source.size(), {.seed = 1}, /*global_batch=*/8, LastBatch::kDrop);
 //   std::vector<SampleId> batch = sampler->Take();
 //   for (const SampleId& id : ShareOf(batch, rank, world)) ...
 //
@@ -19,7 +19,7 @@
 namespace lockstep::data {
 
 // What happens with the last global batch of an epoch when the samples do not fill it.
-enum class Tail {
+enum class LastBatch {
   kDrop,  // its samples are not used in this epoch
   kPad,   // filled up by repeating from the start of the same epoch
   kKeep,  // smaller than the others
@@ -59,7 +59,7 @@ class Sampler {
  public:
   // Errors: an empty source, a global batch of 0, kDrop with fewer samples than one batch (no epoch would have a
   // batch), a position beyond the source (the state belongs to another dataset).
-  static Result<Sampler> Create(uint64_t size, SamplerState state, uint64_t global_batch, Tail tail,
+  static Result<Sampler> Create(uint64_t size, SamplerState state, uint64_t global_batch, LastBatch last_batch,
                                 bool shuffle = true);
 
   // The next global batch; never empty, never across two epochs.
@@ -77,14 +77,14 @@ class Sampler {
   uint64_t global_batch() const { return global_batch_; }
 
  private:
-  Sampler(uint64_t size, SamplerState state, uint64_t global_batch, Tail tail, bool shuffle)
-      : size_(size), global_batch_(global_batch), tail_(tail), shuffle_(shuffle), state_(state) {}
+  Sampler(uint64_t size, SamplerState state, uint64_t global_batch, LastBatch last_batch, bool shuffle)
+      : size_(size), global_batch_(global_batch), last_batch_(last_batch), shuffle_(shuffle), state_(state) {}
   uint64_t BatchesIn(uint64_t samples) const;
   std::vector<SampleId> BatchAt(const SamplerState& state) const;
 
   uint64_t size_;
   uint64_t global_batch_;
-  Tail tail_;
+  LastBatch last_batch_;
   bool shuffle_;
   SamplerState state_;
 };

@@ -12,7 +12,7 @@
 #include "diagnose/rank_ends.h"
 #include "diagnose/restart_advice.h"
 #include "diagnose/waiting.h"
-#include "diagnose/witness.h"
+#include "diagnose/cross_reference.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -388,7 +388,7 @@ class Court {
       if (out->rank >= 0) break;
       if (candidate.finding->id == finding.id && !candidate.soft) out->rank = candidate.finding->rank;
     }
-    if (out->rank < 0) NameByWitness(f_, finding, out);
+    if (out->rank < 0) NameFromOtherLines(f_, finding, out);
     const RankEnd* first_end = FirstEnd();
     if (out->rank < 0 && first_end != nullptr && finding.role == Role::kRoot) {
       out->rank = first_end->rank;

@@ -89,7 +89,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });
   r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule, t->steps, r.OriginOf("steps")); });
   t->schedule.steps = t->steps;
-  r.Field("clip", &t->clip, {.min = 0, .help = "largest gradient norm; 0: no clipping"});
+  r.Field("clip_norm", &t->clip_norm, {.min = 0, .help = "largest gradient norm; 0: no clipping", .was = "clip"});
   r.List<GroupRule>("groups", &t->groups, [](ConfigReader& g, GroupRule* rule) {
     g.Field("match", &rule->match, {.required = true, .help = "glob over parameter names; the first match wins"});
     g.Field("lr_scale", &rule->lr_scale, {.min = 0});
@@ -146,8 +146,9 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
 
 void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(ConfigReader&)>& of_recipe) {
   if (of_recipe) of_recipe(r);
-  r.Enum("tail", &d->tail, {{"drop", data::Tail::kDrop}, {"pad", data::Tail::kPad}, {"keep", data::Tail::kKeep}},
-         {.help = "the last, smaller batch of an epoch"});
+  r.Enum("last_batch", &d->last_batch,
+         {{"drop", data::LastBatch::kDrop}, {"pad", data::LastBatch::kPad}, {"keep", data::LastBatch::kKeep}},
+         {.help = "the last, smaller batch of an epoch", .was = "tail"});
   r.Field("shuffle", &d->shuffle);
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});

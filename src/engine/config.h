@@ -37,7 +37,7 @@ struct TrainConfig {
   int threads = 0;  // 0: OMP_NUM_THREADS, else the rank's part of the cores; with `reproducible`: 1
   OptimizerConfig optimizer;
   Schedule schedule;
-  double clip = 1.0;
+  double clip_norm = 1.0;
   std::vector<GroupRule> groups;
   EmaConfig ema;
   ScalerConfig scaler;
@@ -61,7 +61,7 @@ struct ValidationConfig {
 };
 
 struct DataConfig {
-  data::Tail tail = data::Tail::kDrop;
+  data::LastBatch last_batch = data::LastBatch::kDrop;
   bool shuffle = true;
   bool augment = true;  // where the recipe's data can be: drawn anew in every epoch
   int threads = 2, prefetch = 2;

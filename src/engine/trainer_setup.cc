@@ -103,7 +103,7 @@ Status Trainer::Setup() {
   }
   state_.position.data = sources_.train->Digest();
   Result<data::Sampler> sampler = data::Sampler::Create(sources_.train->size(), state_.position.sampler,
-                                                        config_.train.batch, config_.data.tail, config_.data.shuffle);
+                                                        config_.train.batch, config_.data.last_batch, config_.data.shuffle);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
   sampler_ = *sampler;
 
@@ -256,7 +256,7 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   if (!discriminator) {
     settings.groups = t.groups;
     settings.updater.ema = t.ema;
-    settings.updater.clip = t.clip;
+    settings.updater.clip = t.clip_norm;
     settings.parts = part_names_.size();
   }
   settings.updater.scaled = t.precision == Precision::kFp16;

@@ -82,12 +82,12 @@ Status Trainer::Step() {
   totals.bad_samples = static_cast<double>(bad_.size());
   const std::optional<std::vector<double>> known = OldestNumbers();
   if (known) totals.losses = SumsOf(known->data(), *learner_, discriminator_.get());
-  const TimePoint meeting = Now();
+  const TimePoint summing = Now();
   LOCKSTEP_RETURN_IF_ERROR(totals.SumOver(*ranks_));
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
   Pending pending;
   StepFacts& facts = pending.facts;
-  facts.comm_seconds = SecondsSince(meeting);
+  facts.comm_seconds = SecondsSince(summing);
   if (queued_ && known) LOCKSTEP_RETURN_IF_ERROR(SettleOldest(totals.losses, *known));
   LOCKSTEP_RETURN_IF_ERROR(Judge(totals, failure));
   save_due_ = totals.save_due > 0;

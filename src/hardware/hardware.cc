@@ -51,7 +51,7 @@ std::optional<int> PciDistance(const std::string& path, const std::string& other
   const std::vector<std::string> a = Split(path, '/'), b = Split(other, '/');
   size_t common = 0;
   while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
-  // The first part is the host bridge: meeting there is meeting in the CPU.
+  // The first part is the host bridge: a path that joins there joins in the CPU.
   if (common < 2) return std::nullopt;
   return static_cast<int>(a.size() + b.size() - 2 * common);
 }

@@ -502,7 +502,7 @@ bool FewerGpusThanWorkers(const Fact& fact, const Unit& unit, const LintContext&
   return false;
 }
 
-// all_reduce_perf and its kin: a measurement may force what it measures.
+// all_reduce_perf and the other NCCL tests: a measurement may force what it measures.
 bool NoBenchmark(const Fact&, const Unit& unit, const LintContext&, Words&) {
   return !Speaks(unit, {"all_reduce_perf", "_perf ", "_perf\"", "nccl-tests", "nccl_tests", "nccl-perf"});
 }

@@ -1,4 +1,4 @@
-// What is known about environment variables of NCCL, PyTorch, Gloo, CUDA and their kin: a table in the program
+// What is known about environment variables of NCCL, PyTorch, Gloo, CUDA and related libraries: a table in the program
 // (docs/formats/lint-rules.md), made from the sources and binaries of every release. Immutable, read once. Any thread.
 #pragma once
 

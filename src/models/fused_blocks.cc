@@ -310,14 +310,14 @@ struct Blocks : torch::autograd::Function<Blocks> {
       narrow[kEach * b] = first.weight, narrow[kEach * b + 1] = first.bias;
       narrow[kEach * b + 2] = second.weight, narrow[kEach * b + 3] = second.bias;
       narrow[kEach * b + 4] = third.weight, narrow[kEach * b + 5] = third.bias;
-      Arriving meeting{.direct = g3, .both = first.input};
+      Arriving joined{.direct = g3, .both = first.input};
       if (b > 0) {
-        meeting.overwrite = true;
-        meeting.active = cat;
-        meeting.active_with_past = true;
-        g3 = Collect(meeting, shape, {}, sum());
+        joined.overwrite = true;
+        joined.active = cat;
+        joined.active_with_past = true;
+        g3 = Collect(joined, shape, {}, sum());
       } else if (ctx->needs_input_grad(0)) {
-        input = Collect(meeting, shape, layout);
+        input = Collect(joined, shape, layout);
       }
     }
     Tensor biases = own && learn ? TotalOf(sums, y) : Tensor();  // one kernel for all of them

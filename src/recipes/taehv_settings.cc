@@ -68,7 +68,7 @@ void TaehvRecipe::Defaults(engine::Config* config) {
   config->train.optimizer.lr = 3e-4;
   config->train.schedule.kind = engine::Schedule::Kind::kConstant;
   config->train.schedule.warmup = 0;
-  config->train.clip = 0;
+  config->train.clip_norm = 0;
   config->train.ema.decay = 0.95;
   config->train.ema.warmup = engine::EmaConfig::Warmup::kLinear;
   config->train.ema.every = 8;
@@ -137,11 +137,11 @@ Status TaehvRecipe::CheckSeraena(const engine::Config& config) {
         "choose data.frames as a multiple of recipe.seraena.frames");
   }
   groups_ = padded_ / seraena.frames;
-  if (config.data.tail == data::Tail::kKeep) {
+  if (config.data.last_batch == data::LastBatch::kKeep) {
     return Status(Code::kUsage,
-                  "data.tail: keep makes a smaller batch at the end of an epoch, and the replay buffer "
+                  "data.last_batch: keep makes a smaller batch at the end of an epoch, and the replay buffer "
                   "belongs to places in a batch of train.batch",
-                  "use data.tail: drop or pad");
+                  "use data.last_batch: drop or pad");
   }
   replay_shape_.lanes = config.train.batch;
   replay_shape_.image = {3 * int64_t{seraena.frames}, source.height, source.width};

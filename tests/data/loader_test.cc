@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<SampleId> Plan(uint64_t number) {
-  Sampler sampler = *Sampler::Create(53, {.seed = 8}, 6, Tail::kKeep);
+  Sampler sampler = *Sampler::Create(53, {.seed = 8}, 6, LastBatch::kKeep);
   return sampler.Peek(number);
 }
 

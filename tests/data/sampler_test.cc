@@ -100,7 +100,7 @@ TEST(PermutationTest, NeighboursAreNotCorrelated) {
 
 TEST(SamplerTest, TakesEverySampleOnceAnEpoch) {
   for (uint64_t size : {1, 7, 10, 64, 65}) {
-    Sampler sampler = *Sampler::Create(size, {.seed = 4}, 8, Tail::kKeep);
+    Sampler sampler = *Sampler::Create(size, {.seed = 4}, 8, LastBatch::kKeep);
     for (uint64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<uint64_t> indices;
       uint64_t batches = 0;
@@ -120,7 +120,7 @@ TEST(SamplerTest, TakesEverySampleOnceAnEpoch) {
 }
 
 TEST(SamplerTest, PaddingRepeatsTheStartOfTheSameEpoch) {
-  Sampler sampler = *Sampler::Create(10, {.seed = 4}, 4, Tail::kPad);
+  Sampler sampler = *Sampler::Create(10, {.seed = 4}, 4, LastBatch::kPad);
   EXPECT_EQ(sampler.batches_per_epoch(), 3);
   const auto first = sampler.Take();
   sampler.Take();
@@ -133,7 +133,7 @@ TEST(SamplerTest, PaddingRepeatsTheStartOfTheSameEpoch) {
 }
 
 TEST(SamplerTest, PaddingFillsABatchLargerThanTheSourceTwoTimesOver) {
-  Sampler sampler = *Sampler::Create(3, {}, 8, Tail::kPad);
+  Sampler sampler = *Sampler::Create(3, {}, 8, LastBatch::kPad);
   const auto batch = sampler.Take();
   ASSERT_EQ(batch.size(), 8);
   for (size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch[i].position, i % 3);
@@ -141,7 +141,7 @@ TEST(SamplerTest, PaddingFillsABatchLargerThanTheSourceTwoTimesOver) {
 }
 
 TEST(SamplerTest, DroppingLeavesTheRestOut) {
-  Sampler sampler = *Sampler::Create(10, {.seed = 1}, 4, Tail::kDrop);
+  Sampler sampler = *Sampler::Create(10, {.seed = 1}, 4, LastBatch::kDrop);
   EXPECT_EQ(sampler.batches_per_epoch(), 2);
   sampler.Take();
   EXPECT_EQ(sampler.Take().size(), 4);
@@ -149,7 +149,7 @@ TEST(SamplerTest, DroppingLeavesTheRestOut) {
 }
 
 TEST(SamplerTest, WithoutShufflingTheOrderIsThatOfTheSource) {
-  Sampler sampler = *Sampler::Create(5, {.seed = 9}, 3, Tail::kKeep, /*shuffle=*/false);
+  Sampler sampler = *Sampler::Create(5, {.seed = 9}, 3, LastBatch::kKeep, /*shuffle=*/false);
   std::vector<uint64_t> indices;
   for (int i = 0; i < 2; ++i) {
     for (const SampleId& id : sampler.Take()) indices.push_back(id.index);
@@ -158,8 +158,8 @@ TEST(SamplerTest, WithoutShufflingTheOrderIsThatOfTheSource) {
 }
 
 TEST(SamplerTest, PeekingAheadGivesWhatTakingWillGive) {
-  for (Tail tail : {Tail::kDrop, Tail::kPad, Tail::kKeep}) {
-    Sampler sampler = *Sampler::Create(23, {.seed = 2, .epoch = 5, .position = 6}, 5, tail);
+  for (LastBatch last_batch : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kKeep}) {
+    Sampler sampler = *Sampler::Create(23, {.seed = 2, .epoch = 5, .position = 6}, 5, last_batch);
     const Sampler start = sampler;
     for (uint64_t ahead = 0; ahead < 40; ++ahead) {
       ASSERT_EQ(start.After(ahead), sampler.state());
@@ -169,9 +169,9 @@ TEST(SamplerTest, PeekingAheadGivesWhatTakingWillGive) {
 }
 
 TEST(SamplerTest, ThreeIntegersAreTheWholeState) {
-  Sampler sampler = *Sampler::Create(100, {.seed = 2}, 7, Tail::kKeep);
+  Sampler sampler = *Sampler::Create(100, {.seed = 2}, 7, LastBatch::kKeep);
   for (int i = 0; i < 20; ++i) sampler.Take();
-  Sampler resumed = *Sampler::Create(100, sampler.state(), 7, Tail::kKeep);
+  Sampler resumed = *Sampler::Create(100, sampler.state(), 7, LastBatch::kKeep);
   for (int i = 0; i < 20; ++i) ASSERT_EQ(resumed.Take(), sampler.Take());
 }
 
@@ -182,7 +182,7 @@ TEST(SamplerTest, AChangedBatchInTheMiddleOfAnEpochStillGivesEverySampleOnce) {
     SamplerState state{.seed = static_cast<uint64_t>(round)};
     std::vector<uint64_t> indices;
     while (state.epoch == 0) {
-      Sampler sampler = *Sampler::Create(size, state, 1 + random.Below(17), Tail::kKeep);
+      Sampler sampler = *Sampler::Create(size, state, 1 + random.Below(17), LastBatch::kKeep);
       for (const SampleId& id : sampler.Take()) indices.push_back(id.index);
       state = sampler.state();
     }
@@ -192,7 +192,7 @@ TEST(SamplerTest, AChangedBatchInTheMiddleOfAnEpochStillGivesEverySampleOnce) {
 }
 
 TEST(SamplerTest, ResumesAtSampleOneBillion) {
-  Sampler sampler = *Sampler::Create(3'000'000'000, {.seed = 1, .epoch = 9, .position = 1'000'000'000}, 4, Tail::kDrop);
+  Sampler sampler = *Sampler::Create(3'000'000'000, {.seed = 1, .epoch = 9, .position = 1'000'000'000}, 4, LastBatch::kDrop);
   const auto batch = sampler.Peek(400'000'000);
   EXPECT_EQ(batch[0].epoch, 9);
   EXPECT_EQ(batch[0].position, 2'600'000'000);
@@ -200,13 +200,13 @@ TEST(SamplerTest, ResumesAtSampleOneBillion) {
 }
 
 TEST(SamplerTest, RefusesWhatCannotWork) {
-  EXPECT_THAT(Sampler::Create(3, {}, 4, Tail::kDrop).status().message(), HasSubstr("3 samples do not fill"));
-  EXPECT_THAT(Sampler::Create(1, {}, 4, Tail::kDrop).status().message(), HasSubstr("1 sample does not fill"));
-  EXPECT_FALSE(Sampler::Create(0, {}, 4, Tail::kKeep).ok());
-  EXPECT_FALSE(Sampler::Create(3, {}, 0, Tail::kKeep).ok());
-  EXPECT_THAT(Sampler::Create(3, {.position = 4}, 1, Tail::kKeep).status().message(), HasSubstr("other data"));
-  EXPECT_TRUE(Sampler::Create(4, {}, 4, Tail::kDrop).ok());
-  EXPECT_EQ(Sampler::Create(3, {.position = 3}, 1, Tail::kKeep)->state().epoch, 1);
+  EXPECT_THAT(Sampler::Create(3, {}, 4, LastBatch::kDrop).status().message(), HasSubstr("3 samples do not fill"));
+  EXPECT_THAT(Sampler::Create(1, {}, 4, LastBatch::kDrop).status().message(), HasSubstr("1 sample does not fill"));
+  EXPECT_FALSE(Sampler::Create(0, {}, 4, LastBatch::kKeep).ok());
+  EXPECT_FALSE(Sampler::Create(3, {}, 0, LastBatch::kKeep).ok());
+  EXPECT_THAT(Sampler::Create(3, {.position = 4}, 1, LastBatch::kKeep).status().message(), HasSubstr("other data"));
+  EXPECT_TRUE(Sampler::Create(4, {}, 4, LastBatch::kDrop).ok());
+  EXPECT_EQ(Sampler::Create(3, {.position = 3}, 1, LastBatch::kKeep)->state().epoch, 1);
 }
 
 TEST(ShareOfTest, SharesAreBalancedContiguousAndComplete) {

@@ -118,7 +118,7 @@ TEST(CudaGraphs, ReproducibleToo) {
 
 TEST(CudaGraphs, ASmallerLastBatchRunsAsItIs) {
   Job job = LongJob();
-  job.config.data.tail = data::Tail::kKeep;  // 61 points: seven batches of 8, one of 5
+  job.config.data.last_batch = data::LastBatch::kKeep;  // 61 points: seven batches of 8, one of 5
   ExpectSameBits(job, 15);
 }
 

@@ -23,7 +23,7 @@ TEST(Queued, GivesWhatImmediateUpdatesGive) {
     Job job;
     job.config.train.optimizer.kind = kind;
     job.config.train.optimizer.momentum = kind == OptimizerConfig::Kind::kSgd ? 0.9 : 0;
-    job.config.train.clip = 0.1;
+    job.config.train.clip_norm = 0.1;
     const Outcome now = TrainOn(1, job)[0];
     for (const int world : {1, 2, 4}) {
       for (const Outcome& queued : TrainOn(world, Queued(job))) {

@@ -126,7 +126,7 @@ class Data(harness.Case):
             whole = (folder / "2.png").read_bytes()
             (folder / "2.png").write_bytes(whole[: len(whole) // 2])
         done = train.train(sets={"train.steps": 4, "train.batch": 2, "data.kind": "frames", "data.path": self.tmp / "videos", "data.clips": None,
-                                 "data.tail": "keep", "data.validation.fraction": 0.3, "data.bad_samples": 100, "checkpoint.every": 0})
+                                 "data.last_batch": "keep", "data.validation.fraction": 0.3, "data.bad_samples": 100, "checkpoint.every": 0})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         text = train.all_logs(train.run_path())
         trained = set(re.findall(r"unreadable sample (?:\S*/)?(v\d)", text))

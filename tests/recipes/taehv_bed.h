@@ -91,7 +91,7 @@ struct TaehvJob {
     config.train.steps = 6;
     config.train.optimizer.lr = 3e-4;
     config.train.optimizer.epsilon = 1e-4;
-    config.train.clip = 0;
+    config.train.clip_norm = 0;
     config.train.schedule.kind = engine::Schedule::Kind::kConstant;
     config.data.threads = 0;
     config.data.shuffle = config.data.augment = false;

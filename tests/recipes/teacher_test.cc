@@ -247,8 +247,8 @@ TEST(TaehvRules, AreSaidBeforeAnythingStarts) {
             std::string::npos);
   EXPECT_NE(refused([](Settings& s, Config& c) {
               s.adversarial = 1;
-              c.data.tail = data::Tail::kKeep;
-            }).find("data.tail: keep"),
+              c.data.last_batch = data::LastBatch::kKeep;
+            }).find("data.last_batch: keep"),
             std::string::npos);
   EXPECT_NE(refused([](Settings& s, Config&) {
               s.adversarial = 1;

@@ -98,6 +98,7 @@ int ConfigMain(const Program& program, int argc, char** argv) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());
     return ExitCode(settings.status());
   }
+  for (const std::string& note : settings->renamed) fmt::print(stderr, "lockstep config: note: {}\n", note);
   if (json) {
     Result<std::string> text = Json(*settings, recipe, file);
     if (!text.ok()) {

@@ -169,7 +169,7 @@ Status Rank::Test() {
                   {"node", node == nullptr ? 0 : std::atoi(node)},
                   {"host", host},
                   {"backend", "engine"}});
-  Progress("meeting");
+  Progress("rendezvous");
   comm::Options options;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(options_.limit * 1000));
   auto connected = comm::Communicator::Connect(*who, options);

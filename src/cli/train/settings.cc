@@ -60,6 +60,7 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
   if (const Status read = reader.Finish(&alone); !read.ok()) {
     return Status(read.code(), read.message(), fmt::format("`lockstep config {}` lists every key", name));
   }
+  settings.renamed = reader.renamed();
   settings.effective = reader.Dump();
   settings.effective_help = reader.DumpWithHelp();
   settings.digest = reader.Digest();

@@ -21,6 +21,7 @@ struct Settings {
   std::string effective;       // YAML
   std::string effective_help;  // the same with every key explained
   std::string digest;
+  std::vector<std::string> renamed;  // keys given by an old name, one line each
   std::optional<recipes::Preset> preset;
 };
 

@@ -96,14 +96,15 @@ Status MeetOver(const Status& mine, const comm::Identity& who, int* threads) {
 }
 
 // The launcher's run directory, or one of our own when none launched us.
-struct Place {
+// What this rank writes to, and which attempt it is.
+struct RunPlace {
   std::string run_dir, metrics_path;
   int attempt = 0;
   bool restarted = false;
   std::unique_ptr<OwnRun> own;  // rank 0, without a launcher
 };
 
-Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& ranks, Place* place) {
+Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& ranks, RunPlace* place) {
   place->run_dir = Variable("LOCKSTEP_RUN_DIR");
   place->metrics_path = Variable("LOCKSTEP_METRICS");
   place->attempt = std::atoi(Variable("LOCKSTEP_ATTEMPT").c_str());
@@ -148,7 +149,7 @@ Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks,
   return end;
 }
 
-void SayWhere(const Place& place, engine::RunEnd end) {
+void SayWhere(const RunPlace& place, engine::RunEnd end) {
   fmt::print("{}: {}\n", kHow[static_cast<int>(end)], place.run_dir);
   std::error_code ignored;
   for (const char* part : {"checkpoints", "tensorboard", "loss.png", "pictures"}) {
@@ -158,7 +159,7 @@ void SayWhere(const Place& place, engine::RunEnd end) {
 }
 
 // A dry run beside a training of the same name must not touch it: it has a folder of its own, empty at first.
-Status MoveToSmoke(engine::Ranks& ranks, int rank, Place* place) {
+Status MoveToSmoke(engine::Ranks& ranks, int rank, RunPlace* place) {
   place->run_dir += "/smoke";
   place->metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", place->run_dir, rank);
   Status made;
@@ -211,12 +212,15 @@ int Train(const Program& program, const Asked& asked) {
   auto connected = comm::TensorCommunicator::Create(*who, options, settings->config.comm.backend, *device);
   if (!connected.ok()) return Refuse(connected.status(), true);
   engine::Ranks ranks(*connected);
-  Place place;
+  RunPlace place;
   if (Status found = FindPlace(asked, *who, ranks, &place); !found.ok())
     return Refuse(found, first || !ranks.agreed_to_fail());
   if (asked.smoke) {
     if (Status moved = MoveToSmoke(ranks, who->rank, &place); !moved.ok())
       return Refuse(moved, first || !ranks.agreed_to_fail());
+  }
+  if (first) {
+    for (const std::string& note : settings->renamed) fmt::print("note        {}\n", note);
   }
   if (first && settings->preset) {
     fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));

@@ -1,5 +1,5 @@
 // Our communicator as a backend of c10d, so that c10d's own machinery (ProcessGroup, the DDP Reducer) runs over it: the
-// oracle of tests, the opponent of benchmarks. Host tensors only. Operations are collective and asynchronous; their
+// reference of tests and the peer of benchmarks. Host tensors only. Operations are collective and asynchronous; their
 // futures are completed, in order, by a thread of the backend.
 //
 //   auto group = MakeProcessGroup(communicator);

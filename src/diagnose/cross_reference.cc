@@ -1,10 +1,10 @@
-#include "diagnose/witness.h"
+#include "diagnose/cross_reference.h"
 
 #include <string>
 
 namespace lockstep::diagnose {
 
-void NameByWitness(const Findings& findings, const LogFinding& finding, Diagnosis* out) {
+void NameFromOtherLines(const Findings& findings, const LogFinding& finding, Diagnosis* out) {
   const std::string family = finding.id.substr(0, finding.id.find('-') + 1);
   if (finding.role != Role::kKernel || family.empty()) return;
   const LogFinding* found = nullptr;
