@@ -178,6 +178,7 @@ class Hosts(harness.Case):
             for host, launcher in launchers.items():
                 self.assertEqual(launcher.wait(90), 0, f"{host}: {launcher.output}")
         self.assertIn("at step 3", launchers["a"].stdout)
+        self.assertIn("checkpoints are written by rank 0, which sees the folder; the others send their part", launchers["a"].stdout)
         self.assertEqual(train.checkpoints(pathlib.Path(self.net["b"].folder) / "runs" / "two"), {})
 
     def test_killed_rank_of_the_other_host_is_named_and_both_hosts_end(self):
