@@ -1,4 +1,4 @@
-# The front door. Every target puts in place what it needs (deps/), so a fresh Debian machine with make and git is enough.
+# Every target puts in place what it needs (deps/), so a fresh Debian machine with make and git is enough.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

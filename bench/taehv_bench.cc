@@ -150,8 +150,8 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "{}\n", made.status().ToString());
       return 1;
     }
-    recording = std::move(*made);
-    work = [&] { recording->Replay(); };
+    graph = std::move(*made);
+    work = [&] { graph->Replay(); };
     for (int i = 0; i < 3; ++i) work();
     Wait(device);
   }

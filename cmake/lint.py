@@ -22,6 +22,20 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
 # The project speaks of itself, not of how or where it was made. Split, so that this file does not find itself.
 WORDS = re.compile(r"\b(?:sub" r"agents?|this ses" r"sion|shared/(?:fac" r"ts|des" r"ign)|is" r"sue #?\d+|TO" r"DO|FIX" r"ME|X" r"XX)\b"
                    r"|(?<![\w.])/(?:wo" r"rk|ro" r"ot|opt/whe" r"els|tmp/pe" r"ers)/", re.I)
+# Words this project once had of its own, and the field's word for the same thing. History (decisions, CHANGELOG) and what
+# others wrote (test inputs) keep them; so does a line that reads an old format and says so.
+RETIRED = {
+    r"companions?": "discriminator, or say which program",
+    r"Record(?:er|ing)s?(?! [a-z])(?<!Flight Recorder)": "CudaGraph, GraphPool",
+    r"receptions?": "rendezvous server",
+    r"Seats?|Gatherings?|Meetings?": "participant, launcher group, rendezvous",
+    r"doors?": "port, rendezvous",
+    r"guests?": "rendezvous client",
+    r"witness(?:es)?": "finding, evidence",
+}
+RETIRED_WORDS = re.compile(r"\b(?:" + "|".join(RETIRED) + r")\b")
+KEPT = re.compile(r"^(?:docs/decisions/|CHANGELOG\.md|tests/(?:corpus|fuzz/corpus|hardware/trees|place/fixtures|diagnose|lint|hang|integration)/|"
+                  r"src/diagnose/signatures\.tsv|src/lint/\w+\.inc|cmake/lint\.py)")
 TEXT = {".cc", ".h", ".py", ".md", ".cmake", ".txt", ".sh", ".json", ".yaml", ".yml", ""}
 
 
@@ -50,6 +64,9 @@ def check_text(files):
         for number, line in enumerate(text.splitlines(), 1):
             if WORDS.search(line):
                 found.append(f"{name}:{number}: wording: {line.strip()}")
+            if not KEPT.match(str(name)) and "before version" not in line and (word := RETIRED_WORDS.search(line)):
+                use = next(use for old, use in RETIRED.items() if re.fullmatch(old, word[0]))
+                found.append(f"{name}:{number}: retired word '{word[0]}' (write: {use}): {line.strip()}")
             if file.suffix in (".cc", ".h") and re.match(r'\s*#\s*include\s+"(\.\./|src/|/)', line):
                 found.append(f"{name}:{number}: include a header as \"folder/file.h\": {line.strip()}")
         if file.suffix == ".h" and "#pragma once" not in text:

@@ -79,9 +79,9 @@ void RestoreLearner(const nlohmann::json& json, Learner* learner) {
   learner->Sync();
 }
 
-// Checkpoints from before version 0.3 call it "companion".
 nlohmann::json DiscriminatorState(const nlohmann::json& json) {
-  return json.value(json.contains("discriminator") ? "discriminator" : "companion", nlohmann::json::object());
+  const char* old = "companion";  // before version 0.3
+  return json.value(json.contains("discriminator") ? "discriminator" : old, nlohmann::json::object());
 }
 
 nlohmann::json PositionJson(const Position& p) {

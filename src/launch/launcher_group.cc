@@ -28,14 +28,14 @@ std::string AddressOf(const std::string& peer) {
 
 // ---- node 0 -------------------------------------------------------------------------------------------------------
 
-class HostGathering : public LauncherGroup {
+class ServerGroup : public LauncherGroup {
  public:
-  HostGathering(LauncherGroupOptions options, Participant self, LauncherGroupEvents events)
+  ServerGroup(LauncherGroupOptions options, Participant self, LauncherGroupEvents events)
       : options_(std::move(options)), self_(std::move(self)), events_(std::move(events)) {
     self_.index = 0;
     slots_[0].participant = self_;
   }
-  ~HostGathering() override {
+  ~ServerGroup() override {
     // The last words reach their readers: participants hang up when they have read them.
     const TimePoint until = Now() + kGoodbye;
     for (auto& [index, slot] : slots_) {
@@ -279,9 +279,9 @@ class HostGathering : public LauncherGroup {
 
 // ---- the others ---------------------------------------------------------------------------------------------------
 
-class GuestGathering : public LauncherGroup {
+class ClientGroup : public LauncherGroup {
  public:
-  GuestGathering(const LauncherGroupOptions& options, const Participant& self, LauncherGroupEvents events)
+  ClientGroup(const LauncherGroupOptions& options, const Participant& self, LauncherGroupEvents events)
       : count_(self.count), events_(std::move(events)) {
     RendezvousClientOptions client;
     client.host = options.host;
@@ -303,7 +303,7 @@ class GuestGathering : public LauncherGroup {
             [this](const std::string& text) { events_.say(text); },
             [this](const std::string& text) { events_.status(text); }});
   }
-  ~GuestGathering() override { client_->Done(); }
+  ~ClientGroup() override { client_->Done(); }
 
   Status Gather() {
     client_->Start();
@@ -371,13 +371,13 @@ ClockReading EstimateClock(const std::vector<ClockSample>& samples) {
 Result<std::unique_ptr<LauncherGroup>> LauncherGroup::Form(LauncherGroupOptions options, Participant self,
                                                            UniqueFd listener, LauncherGroupEvents events) {
   if (self.index == 0) {
-    auto host = std::make_unique<HostGathering>(std::move(options), std::move(self), std::move(events));
+    auto host = std::make_unique<ServerGroup>(std::move(options), std::move(self), std::move(events));
     LOCKSTEP_RETURN_IF_ERROR(host->Gather(std::move(listener)));
     return std::unique_ptr<LauncherGroup>(std::move(host));
   }
-  auto guest = std::make_unique<GuestGathering>(options, self, std::move(events));
-  LOCKSTEP_RETURN_IF_ERROR(guest->Gather());
-  return std::unique_ptr<LauncherGroup>(std::move(guest));
+  auto client = std::make_unique<ClientGroup>(options, self, std::move(events));
+  LOCKSTEP_RETURN_IF_ERROR(client->Gather());
+  return std::unique_ptr<LauncherGroup>(std::move(client));
 }
 
 }  // namespace lockstep::launch

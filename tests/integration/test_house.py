@@ -32,12 +32,12 @@ def folder_of(path):
 
 def reached(files):
     """The project headers these files include, directly or not."""
-    seen, todo = set(), list(files)
-    while todo:
-        for name in INCLUDE.findall((SRC / todo.pop()).read_text()):
+    seen, ahead = set(), list(files)
+    while ahead:
+        for name in INCLUDE.findall((SRC / ahead.pop()).read_text()):
             if name not in seen and (SRC / name).is_file():
                 seen.add(name)
-                todo.append(name)
+                ahead.append(name)
     return seen
 
 

@@ -85,25 +85,25 @@ TEST_F(GatheringTest, AMemberWithoutARankIsGivenOne) {
     ASSERT_TRUE(group.ok());
     EXPECT_EQ((*group)->participants()[1].host, "host--1");
   });
-  auto guest = Come(Node(-1, 2));
-  ASSERT_TRUE(guest.ok());
-  EXPECT_EQ((*guest)->index(), 1);
-  guest->reset();
+  auto client = Come(Node(-1, 2));
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ((*client)->index(), 1);
+  client->reset();
   host.join();
 }
 
 TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
   options_.join_timeout = Millis(1500);
   options_.hosts = {"alpha", "beta", "gamma"};
-  Status guest;
+  Status client;
   std::thread other([&] {
     LauncherGroupOptions patient = options_;
     patient.join_timeout = Millis(20000);
-    guest = Come(Node(2, 3), patient).status();
+    client = Come(Node(2, 3), patient).status();
   });
   const Status host = Come(Node(0, 3)).status();
   other.join();
-  for (const Status& status : {host, guest}) {
+  for (const Status& status : {host, client}) {
     EXPECT_EQ(status.code(), Code::kRendezvous);
     EXPECT_THAT(status.message(), HasSubstr("2 of 3 nodes"));
     EXPECT_THAT(status.message(), HasSubstr("node 1 (beta)"));
@@ -124,9 +124,9 @@ TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOn
   EXPECT_THAT(Come(job).status().message(), HasSubstr("another job"));
   Participant stranger = Node(7, 2);
   EXPECT_THAT(Come(stranger).status().message(), HasSubstr("does not exist"));
-  auto guest = Come(Node(1, 2));
-  EXPECT_TRUE(guest.ok()) << guest.status().ToString();
-  if (guest.ok()) guest->reset();
+  auto client = Come(Node(1, 2));
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  if (client.ok()) client->reset();
   host.join();
   EXPECT_THAT(said_, HasSubstr("refused"));
 }
@@ -138,7 +138,7 @@ TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
     ASSERT_TRUE(group.ok());
     host_status = (*group)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(20000)).status();
   });
-  std::thread guest([&] {
+  std::thread client([&] {
     auto group = Come(Node(1, 3));
     // It may hear of the end with the same breath as of the beginning.
     guest_status = group.ok() ? (*group)->Round(Json(), nullptr, Millis(20000)).status() : group.status();
@@ -148,7 +148,7 @@ TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
     ASSERT_TRUE(leaver.ok());
   }
   host.join();
-  guest.join();
+  client.join();
   for (const Status& status : {host_status, guest_status}) {
     EXPECT_EQ(status.code(), Code::kRendezvous);
     EXPECT_THAT(status.message(), HasSubstr("node 2 (pid 1002 on host-2) left"));
@@ -171,7 +171,7 @@ TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
 }
 
 TEST_F(GatheringTest, ClocksOfOneMachineAgreeWithinTheirOwnError) {
-  std::thread guest([&] {
+  std::thread client([&] {
     auto group = Come(Node(1, 2));
     ASSERT_TRUE(group.ok());
     (void)(*group)->Round(Json(), nullptr, Millis(20000));
@@ -191,7 +191,7 @@ TEST_F(GatheringTest, ClocksOfOneMachineAgreeWithinTheirOwnError) {
   EXPECT_GT(clocks[1].error, 0);
   EXPECT_LE(std::abs(clocks[1].offset), clocks[1].error + 1e-4);
   group->reset();
-  guest.join();
+  client.join();
 }
 
 TEST(EstimateClock, TakesTheShortestRoundTripBecauseQueuesOnlyLengthen) {

@@ -84,9 +84,9 @@ TEST(SeraenaGoldens, AreWhatTheirScriptComputes) {
 }
 
 // Adds tensors of several threads up, in the order of the ranks.
-class Meeting {
+class Exchange {
  public:
-  explicit Meeting(size_t ranks) : values_(ranks) {}
+  explicit Exchange(size_t ranks) : values_(ranks) {}
   void Sum(size_t rank, at::Tensor& mine) {
     std::unique_lock lock(mutex_);
     values_[rank] = mine.clone();
@@ -131,7 +131,7 @@ Learned LearnOn(const std::vector<int64_t>& counts, bool together) {
   at::manual_seed(3);
   const at::Tensor real = at::rand({6, 3, 16, 16}), fake = at::rand({6, 3, 16, 16});
   const at::Tensor context = at::randn({6, 4, 2, 2}), is_fake = at::arange(6) % 2 == 0;
-  Meeting meeting(counts.size());
+  Exchange exchange(counts.size());
   Learned learned;
   learned.corrections.resize(counts.size());
   std::mutex mutex;
@@ -142,7 +142,7 @@ Learned LearnOn(const std::vector<int64_t>& counts, bool together) {
       PatchDisc disc(3, 4, 11);
       const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, counts[rank]); };
       SumOverRanks sum;
-      if (together) sum = [&](at::Tensor& values) { meeting.Sum(rank, values); };
+      if (together) sum = [&](at::Tensor& values) { exchange.Sum(rank, values); };
       disc.SetSum(sum);
       const at::Tensor loss =
           DiscriminatorLoss(disc, part(real), part(fake), part(context), part(context), part(is_fake));
