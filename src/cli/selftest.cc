@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -198,7 +199,7 @@ class Selftest {
 
  private:
   bool RunStage(const Stage& stage, bool local);
-  Stage RunOnce(Stage stage, bool local, const char* join_timeout);
+  Stage RunOnce(Stage stage, bool local, const std::string& join_timeout);
   int Start(const std::vector<std::string>& words, const Stage& stage, const std::string& folder);
   void ShowProgress(const Stage& stage, const std::string& path);
   std::vector<std::string> Program(const std::string& folder) const;
@@ -359,7 +360,8 @@ bool Selftest::RunStage(const Stage& stage, bool local) {
     }
     std::filesystem::remove_all(std::filesystem::path(done.log).parent_path());
     const std::string why = done.error;
-    done = RunOnce(stage, local, together ? "20s" : "180s");
+    // The other nodes, if they have no torch either, begin within moments of this one.
+    done = RunOnce(stage, local, together ? fmt::format("{:.0f}s", std::ceil(std::stod(options_.limit))) : "180s");
     if (!done.ok && together) done.error = why;
   }
   stages_.push_back(done);
@@ -367,7 +369,7 @@ bool Selftest::RunStage(const Stage& stage, bool local) {
   return done.ok;
 }
 
-Stage Selftest::RunOnce(Stage stage, bool local, const char* join_timeout) {
+Stage Selftest::RunOnce(Stage stage, bool local, const std::string& join_timeout) {
   const std::string folder = fmt::format("{}/stage-{}", folder_, stages_.size() + 1);
   const std::string runs = folder + "/runs";
   std::filesystem::create_directories(folder);

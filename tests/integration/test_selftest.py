@@ -173,13 +173,16 @@ class Nodes(harness.Case):
         self.assertRegex(by_name["all nodes"]["error"], r"no link from rank 2 \(node 2, c,.* to rank 1 \(node 1, b,.*firewall")
         self.assertEqual(by_name["all nodes"]["result"]["blame"]["nodes"], [1, 2])
 
-    def test_the_one_node_without_torch_is_named_and_nodes_without_it_test_the_engine(self):
+    def test_the_one_node_without_torch_is_named(self):
         net = self.net("a", "b")
-        bare = {"PYTHONPATH": no_torch(self.tmp)}
-        ended = self.finish(self.start(net, ["a", "b"], b=bare))
+        ended = self.finish(self.start(net, ["a", "b"], b={"PYTHONPATH": no_torch(self.tmp)}))
         self.assertEqual([code for code, _, _ in ended], [3, 3], ended)
         for _, text, _ in ended:
             self.assertRegex(stages(text)[1]["all nodes"]["error"], r"rank 1 on node 1 \(b\).*the job's Python has no torch")
+
+    def test_nodes_without_torch_test_the_engine(self):
+        net = self.net("a", "b")
+        bare = {"PYTHONPATH": no_torch(self.tmp)}
         (code, text, err), (other, _, _) = self.finish(self.start(net, ["a", "b"], a=bare, b=bare))
         self.assertEqual((code, other), (0, 0), err + text)
         self.assertEqual(stages(text)[1]["all nodes"]["result"]["backend"], "engine")

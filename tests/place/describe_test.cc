@@ -136,6 +136,7 @@ TEST(Resolve, AnswersForEveryCorruptValueOfEveryVariable) {
                                            std::string("\0x", 2)};
   // Not random: every pair of variables with every pair of values, over a base that makes most rows reachable.
   constexpr size_t kStep = kSanitized ? 17 : 1;  // prime to the number of values: all of them are still met
+  const Machine machine = EightGpus();
   int errors = 0, answers = 0;
   size_t at = 0;
   for (size_t a = 0; a < names.size(); ++a)
@@ -143,7 +144,7 @@ TEST(Resolve, AnswersForEveryCorruptValueOfEveryVariable) {
       for (const std::string& x : values)
         for (const std::string& y : values) {
           if (at++ % kStep != 0) continue;
-          const Placement placement = Resolve({{names[a], x}, {names[b], y}}, {}, EightGpus());
+          const Placement placement = Resolve({{names[a], x}, {names[b], y}}, {}, machine);
           ASSERT_FALSE(placement.platform.empty());
           ++(placement.error.ok() ? answers : errors);
           if (!placement.error.ok()) continue;

@@ -27,6 +27,12 @@ struct Everything {
   }
 };
 
+// What one rank makes of everything, which many tests compare with: trained once.
+const TaehvOutcome& OnOneRank() {
+  static const TaehvOutcome one = TrainTaehv(1, Everything().job)[0];
+  return one;
+}
+
 void ExpectFine(const std::vector<TaehvOutcome>& outcomes) {
   for (const TaehvOutcome& outcome : outcomes) ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
 }
@@ -40,7 +46,7 @@ class TaehvOnRanks : public testing::TestWithParam<int> {
 };
 
 TEST_P(TaehvOnRanks, TrainsAsOnOne) {
-  const TaehvOutcome one = TrainTaehv(1, all.job)[0];
+  const TaehvOutcome& one = OnOneRank();
   const auto several = TrainTaehv(GetParam(), all.job);
   ExpectFine(several);
   EXPECT_LT(Apart(one.model, several.back().model), kTolerance);
@@ -52,7 +58,7 @@ TEST_P(TaehvOnRanks, ReproducibleHasTheBitsOfOne) {
   all.job.config.train.reproducible = true;
   all.job.config.train.shards = 4;
   all.job.config.train.steps = 3;
-  const TaehvOutcome one = TrainTaehv(1, all.job)[0];
+  static const TaehvOutcome one = TrainTaehv(1, all.job)[0];  // for every number of ranks
   const auto several = TrainTaehv(GetParam(), all.job);
   ExpectFine(several);
   EXPECT_EQ(Apart(one.model, several[0].model), 0);
@@ -64,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TaehvOnRanks, testing::Values(2, 3, 4),
 
 TEST(TaehvRanks, OtherDrawsEndElsewhere) {
   Everything all;
-  const TaehvOutcome one = TrainTaehv(1, all.job)[0];
+  const TaehvOutcome& one = OnOneRank();
   all.job.set = [set = all.job.set](TaehvSettings& settings) {
     set(settings);
     settings.seraena.replay = 4 * 4;
@@ -120,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TaehvResumed,
 
 TEST(TaehvRanks, ATrainingMovesToAnotherNumberOfRanks) {
   Everything all;
-  const TaehvOutcome whole = TrainTaehv(1, all.job)[0];
+  const TaehvOutcome& whole = OnOneRank();
   all.job.options.run_dir = all.folder->path() + "/run";
   for (const auto& [world, until] : {std::pair(4, 1), std::pair(2, 3), std::pair(1, 4)}) {
     all.job.options.stop_at = until;
@@ -132,7 +138,7 @@ TEST(TaehvRanks, ATrainingMovesToAnotherNumberOfRanks) {
 
 TEST(TaehvRanks, AnEmptyReplayBufferInTheCheckpointWouldBeNoticed) {
   Everything all;
-  const TaehvOutcome whole = TrainTaehv(1, all.job)[0];
+  const TaehvOutcome& whole = OnOneRank();
   all.job.options.run_dir = all.folder->path() + "/run";
   all.job.options.stop_at = 3;
   ExpectFine(TrainTaehv(1, all.job));
