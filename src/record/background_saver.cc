@@ -220,8 +220,10 @@ Status BackgroundSaver::Impl::SaveTogether() {
   if (rank() == 0) {
     for (size_t r = 1; r < written->size(); ++r) {  // each rank has those of its own files
       const Result<nlohmann::json> theirs = ParseJson((*written)[r], fmt::format("checksums of rank {}", r));
-      if (!theirs.ok()) mine = theirs.status();
-      if (!theirs.ok() || theirs->size() != plan.files.size()) break;
+      if (!theirs.ok() || theirs->size() != plan.files.size()) {
+        mine = Status(Code::kInternal, fmt::format("rank {} did not send the checksums of its files", r));
+        break;
+      }
       for (size_t f = 0; f < plan.files.size(); ++f) {
         if (plan.files[f].writer == static_cast<int>(r)) theirs->at(f).get_to(checksums[f]);
       }
@@ -229,7 +231,8 @@ Status BackgroundSaver::Impl::SaveTogether() {
     if (mine.ok()) mine = PublishCheckpoint(options.folder, temporary, head, tensors, plan, checksums, storage);
     if (!mine.ok()) (void)give_up(mine);
   }
-  return Agree(mine, "").status();
+  const Status agreed = Agree(mine, "").status();
+  return rank() == 0 ? mine : agreed;  // what is published is, also where the others can no longer be told
 }
 
 // This rank's part. What travels is sent and received to the end whatever fails here, so that no rank waits in vain;

@@ -207,6 +207,22 @@ TEST_F(SaveTogether, ARankThatVanishesLetsNobodyWaitAndNothingIsPublished) {
   EXPECT_TRUE(ListDir(folder_)->empty());
 }
 
+TEST_F(SaveTogether, WhatIsPublishedIsReportedByRank0ThoughTheOthersCanNoLongerBeTold) {
+  const SmallState whole(1);
+  Team team(2);
+  team.Run([&](int rank) {
+    BackgroundSaver::Options options = Options({.world = 2, .seeing = 2}, rank, &team);
+    options.peers.gather = [&team, rank, calls = 0](std::string_view text) mutable {
+      return ++calls < 3 ? team.Gather(rank, text) : Status(Code::kRankFailed, "the other rank died");
+    };
+    auto saver = BackgroundSaver::Create(std::move(options));
+    ASSERT_TRUE(*(*saver)->Begin(whole.content));
+    EXPECT_TRUE((*saver)->WaitCopied().ok());
+    EXPECT_EQ((*saver)->Drain().at(0).status.message(), rank == 0 ? "" : "the other rank died");
+  });
+  EXPECT_TRUE(whole.IsIn(folder_ + "/latest"));
+}
+
 TEST_F(SaveTogether, AFailedCopyOnOneRankIsReportedByAll) {
   const SmallState whole(1);
   Team team(2);
