@@ -44,7 +44,7 @@ Row Measure(Communicator& comm, float* data, size_t count, double seconds) {
 }
 
 void Rank(int rank, int size, int port, double seconds, size_t staging) {
-  Identity me;
+  Bootstrap me;
   me.rank = rank;
   me.size = size;
   me.master_port = port;

@@ -89,7 +89,7 @@ struct Replica {
 
 void Rank(int rank, int port, const Shape& shape) {
   at::set_num_threads(1);
-  comm::Identity me;
+  comm::Bootstrap me;
   me.rank = me.local_rank = rank;
   me.size = me.local_size = shape.ranks;
   me.master_port = port;

@@ -37,13 +37,14 @@ void ReduceInto(const std::vector<const void*>& sources, DType in, void* out, DT
 
 }  // namespace
 
-Collectives::Collectives(const Meeting& meeting, std::unique_ptr<NodeGroup> node, std::unique_ptr<Links> links)
-    : place_(meeting.place),
-      ranks_of_(meeting.ranks_of),
-      packed_(static_cast<size_t>(meeting.place.size)),
+Collectives::Collectives(const RendezvousResult& rendezvous, std::unique_ptr<NodeGroup> node,
+                         std::unique_ptr<Links> links)
+    : identity_(rendezvous.identity),
+      ranks_of_(rendezvous.ranks_of),
+      packed_(static_cast<size_t>(rendezvous.identity.size)),
       node_(std::move(node)),
       links_(std::move(links)),
-      incoming_(static_cast<size_t>(meeting.place.nodes)) {
+      incoming_(static_cast<size_t>(rendezvous.identity.nodes)) {
   size_t position = 0;
   for (const auto& ranks : ranks_of_) {
     for (int rank : ranks) packed_[static_cast<size_t>(rank)] = position++;
@@ -80,7 +81,7 @@ Status Collectives::Compare(const Descriptor& mine) {
   for (int r = 1; r < node_->size(); ++r) {
     const Descriptor& other = node_->Slot(r, mine.sequence);
     if (!Same(first, other)) {
-      const auto& ranks = ranks_of_[static_cast<size_t>(place_.node)];
+      const auto& ranks = ranks_of_[static_cast<size_t>(identity_.node)];
       return Mismatch(ranks[static_cast<size_t>(r)], other, ranks[0], first);
     }
     same_in_ = same_in_ && other.in_buffer == first.in_buffer && other.in_offset == first.in_offset;
@@ -94,11 +95,11 @@ Status Collectives::Run(const Operation& o, TimePoint deadline) {
   deadline_ = deadline;
   step_ = 0;
   const size_t bytes = what.count * ElementSize(what);
-  const size_t ranks = what.kind == Kind::kReduceScatter ? static_cast<size_t>(place_.size) : 1;
-  const bool small = place_.nodes == 1 && what.kind != Kind::kAllocate && bytes * ranks <= kSmallBytes;
+  const size_t ranks = what.kind == Kind::kReduceScatter ? static_cast<size_t>(identity_.size) : 1;
+  const bool small = identity_.nodes == 1 && what.kind != Kind::kAllocate && bytes * ranks <= kSmallBytes;
   if (node_->size() > 1) {
     const bool rooted = what.kind == Kind::kBroadcast || what.kind == Kind::kSend;
-    if (small && (!rooted || what.root == place_.rank)) {
+    if (small && (!rooted || what.root == identity_.rank)) {
       Copy(node_->Small(node_->rank(), what.sequence), o.in, bytes * ranks);
     }
     node_->Slot(node_->rank(), what.sequence) = what;
@@ -112,17 +113,17 @@ Status Collectives::Run(const Operation& o, TimePoint deadline) {
     case Kind::kAllReduce:
       return AllReduce(o);
     case Kind::kReduceScatter:
-      return place_.nodes == 1 ? ReduceScatter(o) : ReduceScatterAcrossNodes(o);
+      return identity_.nodes == 1 ? ReduceScatter(o) : ReduceScatterAcrossNodes(o);
     case Kind::kGather:
     case Kind::kAllGather:
-      return place_.nodes == 1 ? AllGather(o) : AllGatherAcrossNodes(o);
+      return identity_.nodes == 1 ? AllGather(o) : AllGatherAcrossNodes(o);
     case Kind::kBroadcast:
       return Broadcast(o);
     case Kind::kSend:
       return Send(o);
     case Kind::kBarrier: {
-      LOCKSTEP_RETURN_IF_ERROR(MeetOverNodes(o, -1, nullptr, 0));
-      return place_.nodes == 1 ? Status() : Sync();
+      LOCKSTEP_RETURN_IF_ERROR(SyncOverNodes(o, -1, nullptr, 0));
+      return identity_.nodes == 1 ? Status() : Sync();
     }
     case Kind::kAllocate:
       return Allocate(o);
@@ -138,18 +139,18 @@ Status Collectives::Small(const Operation& o) {
   const int n = node_->size();
   const size_t bytes = what.count * ElementSize(what);
   if (what.kind == Kind::kBroadcast) {
-    if (what.root != place_.rank) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
+    if (what.root != identity_.rank) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
     CountShm(bytes);
   } else if (what.kind == Kind::kSend) {
-    if (what.to == place_.rank && what.to != what.root) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
-    if (what.to == place_.rank || what.root == place_.rank) CountShm(bytes);
+    if (what.to == identity_.rank && what.to != what.root) Copy(o.out, node_->Small(what.root, what.sequence), bytes);
+    if (what.to == identity_.rank || what.root == identity_.rank) CountShm(bytes);
   } else if (what.kind == Kind::kAllGather || what.kind == Kind::kGather) {
     for (int r = 0; r < n; ++r) {
       Copy(Bytes(o.out) + static_cast<size_t>(r) * bytes, node_->Small(r, what.sequence), bytes);
     }
     CountShm(bytes * static_cast<size_t>(n));
   } else if (what.kind != Kind::kBarrier) {
-    const size_t skip = what.kind == Kind::kReduceScatter ? static_cast<size_t>(place_.rank) * bytes : 0;
+    const size_t skip = what.kind == Kind::kReduceScatter ? static_cast<size_t>(identity_.rank) * bytes : 0;
     const void* few[16];
     std::vector<const void*> many(n > 16 ? static_cast<size_t>(n) : 0);
     const void** sources = n > 16 ? many.data() : few;
@@ -180,7 +181,7 @@ Status Collectives::AllReduce(const Operation& o) {
   const Descriptor& what = o.what;
   const int n = node_->size();
   const int me = node_->rank();
-  const bool across = place_.nodes > 1;
+  const bool across = identity_.nodes > 1;
   const bool in_place = SameInput(what);
   if (n == 1 && !across) return {};
   if (in_place && !across) return AllReduceInPlace(o);
@@ -210,8 +211,8 @@ Status Collectives::AllReduce(const Operation& o) {
       ReduceInto(sources, what.dtype, node_->PartialArea() + first * SizeOf(partial), partial, last - first, what.op);
       LOCKSTEP_RETURN_IF_ERROR(Sync());
       std::vector<Part> parts;
-      for (int node = 0; node < place_.nodes; ++node) {
-        const auto [from, to] = Cut(count, place_.nodes, node);
+      for (int node = 0; node < identity_.nodes; ++node) {
+        const auto [from, to] = Cut(count, identity_.nodes, node);
         parts.push_back({from, to});
       }
       LOCKSTEP_RETURN_IF_ERROR(ReduceOverNodes(o, parts, count, true));
@@ -272,7 +273,7 @@ Status Collectives::ReduceScatterAcrossNodes(const Operation& o) {
   const Descriptor& what = o.what;
   const int n = node_->size();
   const int me = node_->rank();
-  const auto all = static_cast<size_t>(place_.size);
+  const auto all = static_cast<size_t>(identity_.size);
   const size_t size = SizeOf(what.dtype);
   const DType partial = AccumulatorOf(what.dtype);
   const size_t most = std::max<size_t>(1, node_->staging_bytes() / size / all);
@@ -299,7 +300,7 @@ Status Collectives::ReduceScatterAcrossNodes(const Operation& o) {
     }
     LOCKSTEP_RETURN_IF_ERROR(ReduceOverNodes(o, parts, all * count, false));
     LOCKSTEP_RETURN_IF_ERROR(Sync());
-    const size_t mine = packed_[static_cast<size_t>(place_.rank)] * count;
+    const size_t mine = packed_[static_cast<size_t>(identity_.rank)] * count;
     Copy(Bytes(o.out) + at * size, node_->ResultArea() + mine * size, count * size);
     CountShm(count * size);
     at += count;
@@ -344,13 +345,13 @@ Status Collectives::AllGather(const Operation& o) {
 
 Status Collectives::AllGatherAcrossNodes(const Operation& o) {
   const Descriptor& what = o.what;
-  const auto all = static_cast<size_t>(place_.size);
+  const auto all = static_cast<size_t>(identity_.size);
   const size_t part = what.count * ElementSize(what);
   const size_t most = std::max<size_t>(1, node_->staging_bytes() / all);
   size_t at = 0;
   do {
     const size_t bytes = std::min(most, part - at);
-    Copy(node_->ResultArea() + packed_[static_cast<size_t>(place_.rank)] * bytes, Bytes(o.in) + at, bytes);
+    Copy(node_->ResultArea() + packed_[static_cast<size_t>(identity_.rank)] * bytes, Bytes(o.in) + at, bytes);
     CountShm(bytes);
     LOCKSTEP_RETURN_IF_ERROR(Sync());
     std::vector<Part> parts;
@@ -373,9 +374,9 @@ Status Collectives::AllGatherAcrossNodes(const Operation& o) {
 
 Status Collectives::Broadcast(const Operation& o) {
   const Descriptor& what = o.what;
-  const bool across = place_.nodes > 1;
-  const bool root = what.root == place_.rank;
-  if (place_.size == 1) return {};
+  const bool across = identity_.nodes > 1;
+  const bool root = what.root == identity_.rank;
+  if (identity_.size == 1) return {};
   int root_node = 0;
   int root_local = 0;
   for (size_t node = 0; node < ranks_of_.size(); ++node) {
@@ -398,7 +399,7 @@ Status Collectives::Broadcast(const Operation& o) {
     }
     LOCKSTEP_RETURN_IF_ERROR(Sync());
     if (across) {
-      LOCKSTEP_RETURN_IF_ERROR(MeetOverNodes(o, root_node, node_->ResultArea(), bytes));
+      LOCKSTEP_RETURN_IF_ERROR(SyncOverNodes(o, root_node, node_->ResultArea(), bytes));
       LOCKSTEP_RETURN_IF_ERROR(Sync());
     }
     if (!root) {
@@ -423,23 +424,23 @@ int Collectives::NodeOf(int rank) const {
 // Through the area of the first rank of each of the two nodes; the ranks in between only keep step.
 Status Collectives::Send(const Operation& o) {
   const Descriptor& what = o.what;
-  if (place_.size == 1) return {};
+  if (identity_.size == 1) return {};
   const int from_node = NodeOf(what.root), to_node = NodeOf(what.to);
   const bool across = from_node != to_node;
   size_t at = 0;
   do {
     const size_t bytes = std::min(node_->staging_bytes(), what.count - at);
-    if (what.root == place_.rank && what.root != what.to) {
+    if (what.root == identity_.rank && what.root != what.to) {
       Copy(node_->ResultArea(), Bytes(o.in) + at, bytes);
       CountShm(bytes);
     }
     LOCKSTEP_RETURN_IF_ERROR(Sync());
-    if (place_.nodes > 1) {  // the others compare what is asked for, once
+    if (identity_.nodes > 1) {  // the others compare what is asked for, once
       LOCKSTEP_RETURN_IF_ERROR(
-          MeetOverNodes(o, across ? from_node : -1, node_->ResultArea(), across ? bytes : 0, to_node));
+          SyncOverNodes(o, across ? from_node : -1, node_->ResultArea(), across ? bytes : 0, to_node));
       LOCKSTEP_RETURN_IF_ERROR(Sync());
     }
-    if (what.to == place_.rank && what.root != what.to) {
+    if (what.to == identity_.rank && what.root != what.to) {
       Copy(Bytes(o.out) + at, node_->ResultArea(), bytes);
       CountShm(bytes);
     }
@@ -450,7 +451,7 @@ Status Collectives::Send(const Operation& o) {
 }
 
 Status Collectives::Allocate(const Operation& o) {
-  LOCKSTEP_RETURN_IF_ERROR(MeetOverNodes(o, -1, nullptr, 0));
+  LOCKSTEP_RETURN_IF_ERROR(SyncOverNodes(o, -1, nullptr, 0));
   auto memory = node_->Exchange(std::max<size_t>(1, o.what.count), deadline_);
   if (!memory.ok()) return memory.status();
   std::lock_guard lock(mutex_);
@@ -466,7 +467,7 @@ Status Collectives::ReduceOverNodes(const Operation& o, const std::vector<Part>&
   const size_t wide = SizeOf(partial);
   const size_t size = SizeOf(what.dtype);
   const bool direct = gather && count * wide <= kDirectBytes;
-  const auto me = static_cast<size_t>(place_.node);
+  const auto me = static_cast<size_t>(identity_.node);
   const Part mine = direct ? Part{0, count} : parts[me];
   const size_t bytes = (mine.last - mine.first) * wide;
   std::byte* area = node_->PartialArea();
@@ -495,7 +496,7 @@ Status Collectives::ReduceOverNodes(const Operation& o, const std::vector<Part>&
 // Node k has parts[k] (bytes) of the area; afterwards everybody has everything.
 Status Collectives::GatherOverNodes(const Operation& o, const std::vector<Part>& parts, std::byte* area) {
   if (links_ == nullptr) return {};
-  const auto me = static_cast<size_t>(place_.node);
+  const auto me = static_cast<size_t>(identity_.node);
   std::vector<Transfer> transfers;
   for (size_t node = 0; node < parts.size(); ++node) {
     if (node == me) continue;
@@ -509,13 +510,13 @@ Status Collectives::GatherOverNodes(const Operation& o, const std::vector<Part>&
 
 // Every node tells every other what it is in; root_node's message carries data, to to_node (-1: to all). After the
 // first step only that travels.
-Status Collectives::MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node) {
+Status Collectives::SyncOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node) {
   if (links_ == nullptr) return {};
   std::vector<Transfer> transfers;
-  for (int node = 0; node < place_.nodes; ++node) {
-    if (node == place_.node) continue;
-    const bool from_me = root_node == place_.node && (to_node < 0 || to_node == node);
-    const bool from_it = root_node == node && (to_node < 0 || to_node == place_.node);
+  for (int node = 0; node < identity_.nodes; ++node) {
+    if (node == identity_.node) continue;
+    const bool from_me = root_node == identity_.node && (to_node < 0 || to_node == node);
+    const bool from_it = root_node == node && (to_node < 0 || to_node == identity_.node);
     transfers.push_back(
         {node, data, from_me ? bytes : 0, data, from_it ? bytes : 0, step_ == 0 || from_me, step_ == 0 || from_it});
   }

@@ -13,16 +13,16 @@
 #include <vector>
 
 #include "comm/links.h"
-#include "comm/meeting.h"
 #include "comm/node_group.h"
 #include "comm/operation.h"
+#include "comm/rendezvous.h"
 
 namespace lockstep::comm {
 
 class Collectives {
  public:
   // links is null on ranks that are not the first of their node, and where there is one node.
-  Collectives(const Meeting& meeting, std::unique_ptr<NodeGroup> node, std::unique_ptr<Links> links);
+  Collectives(const RendezvousResult& rendezvous, std::unique_ptr<NodeGroup> node, std::unique_ptr<Links> links);
 
   // kTimeout, kNodeLost, kRankFailed (mismatch) or the health's status.
   Status Run(const Operation& operation, TimePoint deadline);
@@ -60,7 +60,7 @@ class Collectives {
   };
   Status ReduceOverNodes(const Operation& o, const std::vector<Part>& parts, size_t count, bool gather);
   Status GatherOverNodes(const Operation& o, const std::vector<Part>& parts, std::byte* area);
-  Status MeetOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node = -1);
+  Status SyncOverNodes(const Operation& o, int root_node, std::byte* data, size_t bytes, int to_node = -1);
   int NodeOf(int rank) const;
 
   Status Sync() { return node_->Sync(deadline_); }
@@ -72,7 +72,7 @@ class Collectives {
     if (node_->size() > 1) shm_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  const Place place_;
+  const RankIdentity identity_;
   const std::vector<std::vector<int>> ranks_of_;
   std::vector<size_t> packed_;  // by rank: its position when ranks are ordered by node
   std::unique_ptr<NodeGroup> node_;

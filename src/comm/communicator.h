@@ -10,7 +10,7 @@
 // Every call has a deadline (Options::timeout). A dead peer is noticed within a second. After the first error the
 // communicator is broken: every later call returns that error, nothing hangs, destructors included.
 //
-//   auto comm = Communicator::Connect(*IdentityFromEnvironment(), {});
+//   auto comm = Communicator::Connect(*BootstrapFromEnvironment(), {});
 //   if (!comm.ok()) return comm.status();
 //   Result<SharedBuffer> gradients = (*comm)->Allocate(bytes);
 //   Work work = (*comm)->AllReduce(gradients->data(), count, DType::kF32);   // in place, no copies
@@ -38,9 +38,9 @@ const char* Name(DType dtype);  // "f32"
 enum class Op : uint8_t { kSum, kMax, kMin };
 const char* Name(Op op);  // "sum"
 
-// Where a rank stands. `node` and `local_*` are what the communicator found (who shares memory with whom), not what the
+// Which rank this is. `node` and `local_*` are what the communicator found (who shares memory with whom), not what the
 // environment claims. Nodes are numbered by their lowest rank.
-struct Place {
+struct RankIdentity {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
@@ -91,7 +91,7 @@ struct Options {
   std::string advertise;
 };
 
-struct Identity {
+struct Bootstrap {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
@@ -106,7 +106,7 @@ struct Identity {
 
 // From RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (none of RANK and WORLD_SIZE set: a
 // world of one), LOCKSTEP_NODE as `node`, TORCHELASTIC_USE_AGENT_STORE as `agent_store`.
-Result<Identity> IdentityFromEnvironment();
+Result<Bootstrap> BootstrapFromEnvironment();
 
 // Boot id, network namespace and /dev/shm device of this process: equal for processes that can share memory.
 std::string OwnNode();
@@ -128,10 +128,10 @@ class SharedBuffer {
 class Communicator {
  public:
   // Collective. A world of one opens no socket.
-  static Result<std::shared_ptr<Communicator>> Connect(const Identity& identity, const Options& options);
+  static Result<std::shared_ptr<Communicator>> Connect(const Bootstrap& bootstrap, const Options& options);
   virtual ~Communicator() = default;
 
-  virtual const Place& place() const = 0;
+  virtual const RankIdentity& identity() const = 0;
 
   // Collective; the same `bytes` on every rank. Operations whose data lies in such a buffer, at the same offset on
   // every rank of the node, copy nothing. Zeroed, aligned to a page; freed with the communicator and the last handle.

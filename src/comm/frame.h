@@ -1,6 +1,6 @@
-// Frames: how ranks talk while they meet and when something goes wrong. A head of 12 bytes (magic, version, type, size;
-// little-endian) and a JSON object. Rare and small; data never travels this way. docs/formats/communicator.md lists
-// them.
+// Frames: how ranks talk during the rendezvous and when something goes wrong. A head of 12 bytes (magic, version, type,
+// size; little-endian) and a JSON object. Rare and small; data never travels this way. docs/formats/communicator.md
+// lists them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace lockstep::comm {
 enum class FrameType : uint16_t {
   kHello = 1,  // rank -> rank 0: who it is and where it listens
   kWelcome,    // rank 0 -> rank: heard, wait for the rest
-  kComeAgain,  // rank 0 -> rank: another group is meeting here
+  kComeAgain,  // rank 0 -> rank: another group holds its rendezvous here
   kTable,      // rank 0 -> all: every rank's node and address
   kLinked,     // rank -> rank 0: memory and connections are in place, or what failed
   kGo,         // rank 0 -> all: begin

@@ -38,55 +38,56 @@ Status Work::Wait() {
 
 bool Work::Done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
 
-Result<std::shared_ptr<Communicator>> Communicator::Connect(const Identity& identity, const Options& options) {
-  return HostCommunicator::Connect(identity, options);
+Result<std::shared_ptr<Communicator>> Communicator::Connect(const Bootstrap& bootstrap, const Options& options) {
+  return HostCommunicator::Connect(bootstrap, options);
 }
 
-Result<std::shared_ptr<Communicator>> HostCommunicator::Connect(const Identity& identity, const Options& options) {
-  if (identity.size < 1 || identity.rank < 0 || identity.rank >= identity.size) {
+Result<std::shared_ptr<Communicator>> HostCommunicator::Connect(const Bootstrap& bootstrap, const Options& options) {
+  if (bootstrap.size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.size) {
     return Status(Code::kUsage, fmt::format("communicator '{}': rank {} of {}: expected a rank from 0 to size - 1",
-                                            options.group, identity.rank, identity.size));
+                                            options.group, bootstrap.rank, bootstrap.size));
   }
-  Meeting meeting;
-  if (identity.size == 1) {
-    meeting.node_of = {0};
-    meeting.ranks_of = {{0}};
+  RendezvousResult rendezvous;
+  if (bootstrap.size == 1) {
+    rendezvous.node_of = {0};
+    rendezvous.ranks_of = {{0}};
   } else {
     Options connecting = options;
     connecting.timeout = options.connect_timeout.value_or(options.timeout);
-    auto met = Meet(identity, connecting);
-    if (!met.ok()) return met.status();
-    meeting = std::move(*met);
+    auto found = Rendezvous(bootstrap, connecting);
+    if (!found.ok()) return found.status();
+    rendezvous = std::move(*found);
   }
-  auto communicator = std::make_shared<HostCommunicator>(options, std::move(meeting));
+  auto communicator = std::make_shared<HostCommunicator>(options, std::move(rendezvous));
   LOCKSTEP_RETURN_IF_ERROR(communicator->Open(options));
   return std::shared_ptr<Communicator>(std::move(communicator));
 }
 
-HostCommunicator::HostCommunicator(const Options& options, Meeting meeting)
-    : timeout_(options.timeout), group_(options.group), meeting_(std::move(meeting)), place_(meeting_.place) {
-  canonical_ = IsCanonical(meeting_.ranks_of);
+HostCommunicator::HostCommunicator(const Options& options, RendezvousResult rendezvous)
+    : timeout_(options.timeout), group_(options.group), result_(std::move(rendezvous)), identity_(result_.identity) {
+  canonical_ = IsCanonical(result_.ranks_of);
 }
 
 Status HostCommunicator::Open(const Options& options) {
   const TimePoint deadline = lockstep::Now() + timeout_;
   // More ranks than processors: who spins keeps the one it waits for from running.
-  const bool crowded = static_cast<unsigned>(place_.local_size) > std::max(1u, std::thread::hardware_concurrency());
-  const size_t least = static_cast<size_t>(place_.size) * 512;  // one cache line per rank and step, at the very least
-  auto node = NodeGroup::Create(place_.local_rank, place_.local_size, std::move(meeting_.local),
+  const bool crowded = static_cast<unsigned>(identity_.local_size) > std::max(1u, std::thread::hardware_concurrency());
+  const size_t least =
+      static_cast<size_t>(identity_.size) * 512;  // one cache line per rank and step, at the very least
+  auto node = NodeGroup::Create(identity_.local_rank, identity_.local_size, std::move(result_.local),
                                 std::max(options.staging_bytes, least),
                                 crowded ? std::chrono::microseconds(0) : options.spin, &health_, deadline);
-  if (!node.ok()) return node.status().Context(fmt::format("communicator '{}', rank {}", group_, place_.rank));
+  if (!node.ok()) return node.status().Context(fmt::format("communicator '{}', rank {}", group_, identity_.rank));
   std::unique_ptr<Links> links;
-  if (place_.nodes > 1 && place_.local_rank == 0) {
+  if (identity_.nodes > 1 && identity_.local_rank == 0) {
     std::vector<int> first;
-    for (const auto& ranks : meeting_.ranks_of) first.push_back(ranks[0]);
-    links = std::make_unique<Links>(place_.node, std::move(meeting_.links), std::move(first), &health_);
+    for (const auto& ranks : result_.ranks_of) first.push_back(ranks[0]);
+    links = std::make_unique<Links>(identity_.node, std::move(result_.links), std::move(first), &health_);
   }
-  collectives_ = std::make_unique<Collectives>(meeting_, std::move(*node), std::move(links));
-  if (place_.size > 1) control_ = std::make_unique<Control>(place_.rank, std::move(meeting_.control), &health_);
+  collectives_ = std::make_unique<Collectives>(result_, std::move(*node), std::move(links));
+  if (identity_.size > 1) control_ = std::make_unique<Control>(identity_.rank, std::move(result_.control), &health_);
   // From here on a rank that fails is noticed; and nobody goes on before everybody got here.
-  return place_.size > 1 ? Barrier() : Status();
+  return identity_.size > 1 ? Barrier() : Status();
 }
 
 HostCommunicator::~HostCommunicator() {
@@ -100,7 +101,7 @@ HostCommunicator::~HostCommunicator() {
   if (pending || !work_mutex_.try_lock()) {
     health_.Break(
         Status(Code::kRankFailed,
-               fmt::format("rank {} closed its communicator '{}' with operations under way", place_.rank, group_)));
+               fmt::format("rank {} closed its communicator '{}' with operations under way", identity_.rank, group_)));
   } else {
     work_mutex_.unlock();
   }
@@ -234,41 +235,41 @@ Status HostCommunicator::AllReduceNow(void* data, size_t count, DType dtype, Op 
 }
 Work HostCommunicator::ReduceScatter(const void* in, void* out, size_t count, DType dtype, Op op) {
   const size_t bytes = count * SizeOf(dtype);
-  const size_t all = bytes * static_cast<size_t>(place_.size);
+  const size_t all = bytes * static_cast<size_t>(identity_.size);
   return Start(Make(Kind::kReduceScatter, in, all, out, bytes, count, dtype, op, 0));
 }
 Status HostCommunicator::ReduceScatterNow(const void* in, void* out, size_t count, DType dtype, Op op) {
   const size_t bytes = count * SizeOf(dtype);
-  const size_t all = bytes * static_cast<size_t>(place_.size);
+  const size_t all = bytes * static_cast<size_t>(identity_.size);
   return Now(Make(Kind::kReduceScatter, in, all, out, bytes, count, dtype, op, 0));
 }
 Work HostCommunicator::AllGather(const void* in, void* out, size_t count, DType dtype) {
   const size_t bytes = count * SizeOf(dtype);
-  const size_t all = bytes * static_cast<size_t>(place_.size);
+  const size_t all = bytes * static_cast<size_t>(identity_.size);
   return Start(Make(Kind::kAllGather, in, bytes, out, all, count, dtype, Op::kSum, 0));
 }
 Status HostCommunicator::AllGatherNow(const void* in, void* out, size_t count, DType dtype) {
   const size_t bytes = count * SizeOf(dtype);
-  const size_t all = bytes * static_cast<size_t>(place_.size);
+  const size_t all = bytes * static_cast<size_t>(identity_.size);
   return Now(Make(Kind::kAllGather, in, bytes, out, all, count, dtype, Op::kSum, 0));
 }
 
 // A root that no rank has would make everybody wait for data; say so instead. It is collective: all ranks refuse alike.
-static Status CheckRoot(int root, const Place& place, const char* what = "broadcast from") {
-  if (root >= 0 && root < place.size) return {};
-  return Status(Code::kUsage, fmt::format("{} rank {}: expected a rank from 0 to {}", what, root, place.size - 1));
+static Status CheckRoot(int root, const RankIdentity& identity, const char* what = "broadcast from") {
+  if (root >= 0 && root < identity.size) return {};
+  return Status(Code::kUsage, fmt::format("{} rank {}: expected a rank from 0 to {}", what, root, identity.size - 1));
 }
 Work HostCommunicator::Broadcast(void* data, size_t bytes, int root) {
-  if (Status status = CheckRoot(root, place_); !status.ok()) return Work(std::move(status));
+  if (Status status = CheckRoot(root, identity_); !status.ok()) return Work(std::move(status));
   return Start(Make(Kind::kBroadcast, data, bytes, data, bytes, bytes, DType::kF32, Op::kSum, root));
 }
 Status HostCommunicator::BroadcastNow(void* data, size_t bytes, int root) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(root, place_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(root, identity_));
   return Now(Make(Kind::kBroadcast, data, bytes, data, bytes, bytes, DType::kF32, Op::kSum, root));
 }
 Status HostCommunicator::Send(void* data, size_t bytes, int from, int to) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(from, place_, "send from"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(to, place_, "send to"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(from, identity_, "send from"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRoot(to, identity_, "send to"));
   Operation operation = Make(Kind::kSend, nullptr, 0, nullptr, 0, bytes, DType::kF32, Op::kSum, from);
   operation.what.to = to;
   operation.in = operation.out = data;
@@ -279,7 +280,7 @@ Status HostCommunicator::Barrier() {
 }
 
 Result<std::vector<std::string>> HostCommunicator::Gather(std::string_view small_object) {
-  const auto size = static_cast<size_t>(place_.size);
+  const auto size = static_cast<size_t>(identity_.size);
   const uint64_t own = small_object.size();
   std::vector<uint64_t> sizes(size);
   LOCKSTEP_RETURN_IF_ERROR(Now(
@@ -306,13 +307,13 @@ Traffic HostCommunicator::traffic() const {
 }
 
 std::string HostCommunicator::transport() const {
-  if (place_.size == 1) return "one rank";
-  if (place_.nodes == 1) return "shm";
-  return place_.nodes == place_.size ? "tcp" : "shm+tcp";
+  if (identity_.size == 1) return "one rank";
+  if (identity_.nodes == 1) return "shm";
+  return identity_.nodes == identity_.size ? "tcp" : "shm+tcp";
 }
 
 void HostCommunicator::Abort(std::string why) {
-  const Status status(Code::kRankFailed, fmt::format("rank {} aborted: {}", place_.rank, why));
+  const Status status(Code::kRankFailed, fmt::format("rank {} aborted: {}", identity_.rank, why));
   if (control_ != nullptr) {
     control_->Report(status);
   } else {

@@ -31,11 +31,11 @@ struct WorkState {
 
 class HostCommunicator final : public Communicator {
  public:
-  static Result<std::shared_ptr<Communicator>> Connect(const Identity& identity, const Options& options);
-  HostCommunicator(const Options& options, Meeting meeting);
+  static Result<std::shared_ptr<Communicator>> Connect(const Bootstrap& bootstrap, const Options& options);
+  HostCommunicator(const Options& options, RendezvousResult rendezvous);
   ~HostCommunicator() override;
 
-  const Place& place() const override { return place_; }
+  const RankIdentity& identity() const override { return identity_; }
   Result<SharedBuffer> Allocate(size_t bytes) override;
   Work AllReduce(void* data, size_t count, DType dtype, Op op) override;
   Work ReduceScatter(const void* in, void* out, size_t count_per_rank, DType dtype, Op op) override;
@@ -67,8 +67,8 @@ class HostCommunicator final : public Communicator {
 
   const std::chrono::milliseconds timeout_;
   const std::string group_;
-  Meeting meeting_;
-  const Place place_;
+  RendezvousResult result_;
+  const RankIdentity identity_;
   bool canonical_ = false;
   Health health_;
   std::unique_ptr<Collectives> collectives_;

@@ -19,7 +19,7 @@
 
 namespace lockstep::comm {
 
-// Payloads up to this size go through the two small slots: one phase, no second meeting.
+// Payloads up to this size go through the two small slots: one phase, no second synchronization.
 inline constexpr size_t kSmallBytes = size_t{32} << 10;
 
 class NodeGroup {
@@ -30,7 +30,7 @@ class NodeGroup {
     alignas(128) Descriptor slots[2];
   };
 
-  // Collective among the ranks of the node: exchanges segments over the unix sockets of the meeting.
+  // Collective among the ranks of the node: exchanges segments over the unix sockets of the rendezvous.
   static Result<std::unique_ptr<NodeGroup>> Create(int local_rank, int local_size, std::vector<UniqueFd> sockets,
                                                    size_t staging_bytes, std::chrono::microseconds spin, Health* health,
                                                    TimePoint deadline);

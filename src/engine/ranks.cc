@@ -41,7 +41,7 @@ Status AgreeOver(comm::Communicator& comm, const Status& outcome, bool* mine, bo
   const auto all = comm.Gather(outcome.ok() ? std::string() : ToJsonLine(told));
   if (!all.ok()) return all.status();
   if (agreed != nullptr) *agreed = true;
-  const auto rank = static_cast<size_t>(comm.place().rank);
+  const auto rank = static_cast<size_t>(comm.identity().rank);
   for (size_t r = 0; r < all->size(); ++r) {
     if ((*all)[r].empty()) continue;
     if (mine != nullptr) *mine = r == rank;

@@ -21,8 +21,8 @@ class Ranks {
  public:
   explicit Ranks(std::shared_ptr<comm::TensorCommunicator> comm) : comm_(std::move(comm)) {}
 
-  int rank() const { return comm_->place().rank; }
-  int size() const { return comm_->place().size; }
+  int rank() const { return comm_->identity().rank; }
+  int size() const { return comm_->identity().size; }
   bool is_main() const { return rank() == 0; }
 
   Status Barrier() { return comm_->host().Barrier(); }

@@ -233,7 +233,7 @@ TEST_P(Collective, AllReduceEqualsTheTreeSumBitForBit) {
   }
   RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {
     for (const Sum& sum : sums) {
-      Data mine = sum.inputs[static_cast<size_t>(comm.place().rank)];
+      Data mine = sum.inputs[static_cast<size_t>(comm.identity().rank)];
       ASSERT_EQ(comm.AllReduceNow(mine.data(), sum.count, sum.dtype, sum.op).ToString(), "");
       EXPECT_TRUE(mine == sum.expected) << Name(sum.dtype) << " x " << sum.count << " " << Name(sum.op);
     }
@@ -248,7 +248,7 @@ TEST_P(Collective, AllReduceOfAMegabyteGoesThroughStagingInPieces) {
   const auto inputs = Inputs(DType::kF32, count);
   const Data expected = Expected(c, DType::kF32, Op::kSum, inputs);
   RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
-    Data mine = inputs[static_cast<size_t>(comm.place().rank)];
+    Data mine = inputs[static_cast<size_t>(comm.identity().rank)];
     ASSERT_EQ(comm.AllReduce(mine.data(), count, DType::kF32).Wait().ToString(), "");
     EXPECT_TRUE(mine == expected);
   });
@@ -261,7 +261,7 @@ TEST_P(Collective, AllReduceInASharedBufferIsTheSameSum) {
     const auto inputs = Inputs(dtype, count);
     const Data expected = Expected(c, dtype, Op::kSum, inputs);
     RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {
-      const Data& mine = inputs[static_cast<size_t>(comm.place().rank)];
+      const Data& mine = inputs[static_cast<size_t>(comm.identity().rank)];
       auto buffer = comm.Allocate(mine.size() + 4096);
       ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
       std::byte* at = static_cast<std::byte*>(buffer->data()) + 1024;
@@ -273,7 +273,7 @@ TEST_P(Collective, AllReduceInASharedBufferIsTheSameSum) {
       EXPECT_EQ(std::to_integer<int>(at[mine.size()]), 0);
       // At different offsets on different ranks it is staged, with the same result.
       ASSERT_EQ(comm.Barrier().ToString(), "");
-      std::byte* shifted = static_cast<std::byte*>(buffer->data()) + 64 * comm.place().rank;
+      std::byte* shifted = static_cast<std::byte*>(buffer->data()) + 64 * comm.identity().rank;
       Copy(shifted, mine.data(), mine.size());
       ASSERT_EQ(comm.AllReduceNow(shifted, count, dtype).ToString(), "");
       EXPECT_TRUE(Equal(shifted, expected.data(), expected.size()));
@@ -291,7 +291,7 @@ TEST_P(Collective, ReduceScatterGivesEachRankItsPartOfTheSum) {
       Options options = Patient();
       options.staging_bytes = kSanitized ? 8 << 10 : 64 << 10;
       RunRanks(c.size, c.nodes, options, [&](Communicator& comm) {
-        const auto rank = static_cast<size_t>(comm.place().rank);
+        const auto rank = static_cast<size_t>(comm.identity().rank);
         Data mine = inputs[rank];
         const void* in = mine.data();
         Result<SharedBuffer> buffer = SharedBuffer();
@@ -322,7 +322,7 @@ TEST_P(Collective, AllGatherPutsEveryPartInRankOrder) {
       const auto inputs = Inputs(DType::kI64, each);
       Data expected;
       for (const Data& input : inputs) expected.insert(expected.end(), input.begin(), input.end());
-      const auto rank = static_cast<size_t>(comm.place().rank);
+      const auto rank = static_cast<size_t>(comm.identity().rank);
       Data out(expected.size());
       ASSERT_EQ(comm.AllGatherNow(inputs[rank].data(), out.data(), each, DType::kI64).ToString(), "");
       EXPECT_TRUE(out == expected) << each;
@@ -358,7 +358,8 @@ TEST_P(Collective, BroadcastFromEveryRankReachesAll) {
           Data own(bytes);
           std::byte* data = shared ? static_cast<std::byte*>(buffer->data()) : own.data();
           for (size_t i = 0; i < bytes; ++i) {
-            data[i] = static_cast<std::byte>(comm.place().rank == root ? (i * 7 + static_cast<size_t>(root)) & 255 : 0);
+            data[i] =
+                static_cast<std::byte>(comm.identity().rank == root ? (i * 7 + static_cast<size_t>(root)) & 255 : 0);
           }
           if (shared) ASSERT_EQ(comm.Barrier().ToString(), "");
           ASSERT_EQ(comm.BroadcastNow(data, bytes, root).ToString(), "");
@@ -384,16 +385,17 @@ TEST_P(Collective, SendReachesTheReceiverAndNobodyElse) {
       for (size_t bytes : {size_t{0}, size_t{1}, size_t{1001}, size_t{150001}}) {
         const auto value = [&](size_t i) { return static_cast<std::byte>((i * 7 + static_cast<size_t>(from)) & 255); };
         Data data(bytes);
-        for (size_t i = 0; i < bytes; ++i) data[i] = comm.place().rank == from ? value(i) : std::byte{0};
+        for (size_t i = 0; i < bytes; ++i) data[i] = comm.identity().rank == from ? value(i) : std::byte{0};
         const uint64_t sent = comm.traffic().tcp_bytes;
         ASSERT_EQ(comm.Send(data.data(), bytes, from, to).ToString(), "");
-        const bool has = comm.place().rank == from || comm.place().rank == to;
+        const bool has = comm.identity().rank == from || comm.identity().rank == to;
         bool right = true;
         for (size_t i = 0; i < bytes; ++i) right = right && data[i] == (has ? value(i) : std::byte{0});
-        EXPECT_TRUE(right) << bytes << " bytes from " << from << " to " << to << " on " << comm.place().rank;
+        EXPECT_TRUE(right) << bytes << " bytes from " << from << " to " << to << " on " << comm.identity().rank;
         const uint64_t more = comm.traffic().tcp_bytes - sent;
         EXPECT_TRUE(more == 0 || more == bytes) << more;
-        if (comm.place().rank == from && comm.place().nodes == comm.place().size && from != to) EXPECT_EQ(more, bytes);
+        if (comm.identity().rank == from && comm.identity().nodes == comm.identity().size && from != to)
+          EXPECT_EQ(more, bytes);
       }
     }
   });
@@ -403,7 +405,7 @@ TEST_P(Collective, GatherBringsObjectsOfDifferentSizes) {
   const Case& c = GetParam();
   RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {
     for (size_t scale : {size_t{0}, size_t{1}, size_t{40000}}) {
-      auto objects = comm.Gather(std::string(scale * static_cast<size_t>(comm.place().rank), 'x'));
+      auto objects = comm.Gather(std::string(scale * static_cast<size_t>(comm.identity().rank), 'x'));
       ASSERT_TRUE(objects.ok()) << objects.status().ToString();
       ASSERT_EQ(objects->size(), static_cast<size_t>(c.size));
       for (int r = 0; r < c.size; ++r) {
@@ -417,7 +419,7 @@ TEST_P(Collective, StartedOperationsFinishInOrderWhateverIsWaitedForFirst) {
   const Case& c = GetParam();
   RunRanks(c.size, c.nodes, Patient(), [&](Communicator& comm) {
     std::vector<std::vector<int64_t>> data;
-    for (int k = 0; k < 20; ++k) data.emplace_back(static_cast<size_t>(k) * 3000, comm.place().rank + k);
+    for (int k = 0; k < 20; ++k) data.emplace_back(static_cast<size_t>(k) * 3000, comm.identity().rank + k);
     std::vector<Work> works;
     for (auto& d : data) works.push_back(comm.AllReduce(d.data(), d.size(), DType::kI64));
     ASSERT_EQ(works.back().Wait().ToString(), "");
@@ -443,12 +445,12 @@ TEST_P(Collective, BytesAreCountedByTransport) {
     std::vector<float> data(250000, 1);
     ASSERT_EQ(comm.AllReduceNow(data.data(), data.size(), DType::kF32).ToString(), "");
     const Traffic after = comm.traffic();
-    const Place& place = comm.place();
+    const RankIdentity& identity = comm.identity();
     EXPECT_EQ(after.calls, before.calls + 1);
-    EXPECT_EQ(after.shm_bytes > before.shm_bytes, place.local_size > 1);
-    const bool carries = place.nodes > 1 && place.local_rank == 0;
+    EXPECT_EQ(after.shm_bytes > before.shm_bytes, identity.local_size > 1);
+    const bool carries = identity.nodes > 1 && identity.local_rank == 0;
     EXPECT_EQ(after.tcp_bytes > before.tcp_bytes, carries);
-    if (carries && place.nodes == 2) EXPECT_EQ(after.tcp_bytes - before.tcp_bytes, 1000000U);  // 2 (N-1)/N
+    if (carries && identity.nodes == 2) EXPECT_EQ(after.tcp_bytes - before.tcp_bytes, 1000000U);  // 2 (N-1)/N
   });
 }
 
@@ -472,9 +474,9 @@ TEST(Canonical, SumDoesNotDependOnHowRanksAreSpread) {
        std::vector<std::vector<std::string>>{{"a", "a", "a", "a"}, {"a", "a", "b", "b"}, {"a", "b", "c", "d"}}) {
     std::vector<float> result;
     RunRanks(4, nodes, Patient(), [&](Communicator& comm) {
-      Data mine = RandomData(DType::kF32, count, comm.place().rank);
+      Data mine = RandomData(DType::kF32, count, comm.identity().rank);
       ASSERT_EQ(comm.AllReduceNow(mine.data(), count, DType::kF32).ToString(), "");
-      if (comm.place().rank != 0) return;
+      if (comm.identity().rank != 0) return;
       for (size_t i = 0; i < count; ++i) result.push_back(At<float>(mine, i));
     });
     results.push_back(result);
@@ -484,9 +486,9 @@ TEST(Canonical, SumDoesNotDependOnHowRanksAreSpread) {
   // Negative control: another grouping adds in another order.
   std::vector<float> other;
   RunRanks(4, {"a", "b", "b", "a"}, Patient(), [&](Communicator& comm) {
-    Data mine = RandomData(DType::kF32, count, comm.place().rank);
+    Data mine = RandomData(DType::kF32, count, comm.identity().rank);
     ASSERT_EQ(comm.AllReduceNow(mine.data(), count, DType::kF32).ToString(), "");
-    if (comm.place().rank != 0) return;
+    if (comm.identity().rank != 0) return;
     for (size_t i = 0; i < count; ++i) other.push_back(At<float>(mine, i));
   });
   EXPECT_NE(results[0], other);
@@ -495,7 +497,7 @@ TEST(Canonical, SumDoesNotDependOnHowRanksAreSpread) {
 TEST(Extremes, NanWinsAndInfinitiesStay) {
   RunRanks(2, [](Communicator& comm) {
     const float nan = std::nanf("");
-    const bool first = comm.place().rank == 0;
+    const bool first = comm.identity().rank == 0;
     std::vector<float> data = {first ? nan : 1.0F, first ? 1.0F : nan, first ? INFINITY : 1.0F,
                                first ? -INFINITY : 1.0F};
     std::vector<float> smallest = data;

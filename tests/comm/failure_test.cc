@@ -36,9 +36,9 @@ std::vector<std::string> Read(const World& world, std::chrono::milliseconds time
                               const std::function<Status(Communicator&)>& body) {
   std::vector<std::string> texts(4);
   RunRanks(4, world.nodes, Patient(timeout), [&](Communicator& comm) {
-    texts[static_cast<size_t>(comm.place().rank)] = body(comm).message();
+    texts[static_cast<size_t>(comm.identity().rank)] = body(comm).message();
     // Broken for good, with the same words.
-    EXPECT_EQ(comm.Barrier().message(), texts[static_cast<size_t>(comm.place().rank)]);
+    EXPECT_EQ(comm.Barrier().message(), texts[static_cast<size_t>(comm.identity().rank)]);
     EXPECT_FALSE(comm.Allocate(10).ok());
     float value = 0;
     EXPECT_FALSE(comm.AllReduce(&value, 1, DType::kF32).Wait().ok());
@@ -51,7 +51,7 @@ TEST_P(Failure, DifferentSizesAreNamedOnEveryRank) {
     const auto texts = Read(GetParam(), kNever, [&](Communicator& comm) {
       std::vector<float> data(large + 1);
       LOCKSTEP_RETURN_IF_ERROR(comm.Barrier());
-      return comm.AllReduceNow(data.data(), large + (comm.place().rank == 2 ? 1 : 0), DType::kF32);
+      return comm.AllReduceNow(data.data(), large + (comm.identity().rank == 2 ? 1 : 0), DType::kF32);
     });
     for (const auto& text : texts) {
       EXPECT_THAT(text, AllOf(HasSubstr("rank 2 called all_reduce(f32, " + std::to_string(large + 1) + ", sum)"),
@@ -64,12 +64,12 @@ TEST_P(Failure, DifferentSizesAreNamedOnEveryRank) {
 TEST_P(Failure, DifferentTypesAndReductionsAreNamed) {
   const auto types = Read(GetParam(), kNever, [](Communicator& comm) {
     int64_t data[2] = {};
-    return comm.AllReduceNow(data, 2, comm.place().rank == 3 ? DType::kI64 : DType::kF64);
+    return comm.AllReduceNow(data, 2, comm.identity().rank == 3 ? DType::kI64 : DType::kF64);
   });
   for (const auto& text : types) EXPECT_THAT(text, AllOf(HasSubstr("rank 3 called all_reduce(i64"), HasSubstr("f64")));
   const auto ops = Read(GetParam(), kNever, [](Communicator& comm) {
     int64_t data[2] = {};
-    return comm.AllReduceNow(data, 2, DType::kI64, comm.place().rank == 3 ? Op::kMax : Op::kSum);
+    return comm.AllReduceNow(data, 2, DType::kI64, comm.identity().rank == 3 ? Op::kMax : Op::kSum);
   });
   for (const auto& text : ops) EXPECT_THAT(text, AllOf(HasSubstr("rank 3"), HasSubstr("max"), HasSubstr("sum")));
 }
@@ -77,7 +77,7 @@ TEST_P(Failure, DifferentTypesAndReductionsAreNamed) {
 TEST_P(Failure, DifferentOperationsAreNamed) {
   const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
     std::vector<std::byte> data(4096);
-    if (comm.place().rank == 1) return comm.AllReduceNow(data.data(), 1000, DType::kF32);
+    if (comm.identity().rank == 1) return comm.AllReduceNow(data.data(), 1000, DType::kF32);
     return comm.BroadcastNow(data.data(), 4096, 0);
   });
   for (const auto& text : texts) {
@@ -89,7 +89,7 @@ TEST_P(Failure, DifferentOperationsAreNamed) {
 TEST_P(Failure, DifferentRootsAreNamed) {
   const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
     char byte = 0;
-    return comm.BroadcastNow(&byte, 1, comm.place().rank < 2 ? 0 : 3);
+    return comm.BroadcastNow(&byte, 1, comm.identity().rank < 2 ? 0 : 3);
   });
   for (const auto& text : texts) EXPECT_THAT(text, AllOf(HasSubstr("from rank 0"), HasSubstr("from rank 3")));
 }
@@ -98,7 +98,7 @@ TEST_P(Failure, RankThatDoesNotArriveIsNamedAtTheDeadline) {
   std::atomic<int> told{0};
   const auto texts = Read(GetParam(), kDeadline, [&](Communicator& comm) {
     LOCKSTEP_RETURN_IF_ERROR(comm.Barrier());
-    if (comm.place().rank == 3) {  // busy with something else until everybody has given up
+    if (comm.identity().rank == 3) {  // busy with something else until everybody has given up
       while (told < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return comm.Barrier();
     }
@@ -116,7 +116,7 @@ TEST_P(Failure, RankThatDoesNotArriveIsNamedAtTheDeadline) {
 
 TEST_P(Failure, AbortReachesRanksThatWait) {
   const auto texts = Read(GetParam(), kNever, [](Communicator& comm) {
-    if (comm.place().rank == 2) comm.Abort("the loss is not a number");
+    if (comm.identity().rank == 2) comm.Abort("the loss is not a number");
     return comm.Barrier();
   });
   for (const auto& text : texts) EXPECT_EQ(text, "rank 2 aborted: the loss is not a number");
@@ -126,8 +126,8 @@ TEST_P(Failure, RankThatLeavesIsNamedByThoseThatGoOn) {
   std::vector<std::string> texts(4);
   RunRanks(4, GetParam().nodes, Patient(), [&](Communicator& comm) {
     EXPECT_EQ(comm.Barrier().ToString(), "");
-    if (comm.place().rank == 1) return;  // its communicator is closed
-    texts[static_cast<size_t>(comm.place().rank)] = comm.Barrier().message();
+    if (comm.identity().rank == 1) return;  // its communicator is closed
+    texts[static_cast<size_t>(comm.identity().rank)] = comm.Barrier().message();
   });
   for (size_t r : {0U, 2U, 3U}) {
     EXPECT_THAT(texts[r], HasSubstr("rank 1 closed its communicator after operation 2")) << r;
@@ -137,7 +137,7 @@ TEST_P(Failure, RankThatLeavesIsNamedByThoseThatGoOn) {
 TEST_P(Failure, ClosingWithStartedOperationsDoesNotHang) {
   RunRanks(4, GetParam().nodes, Patient(), [&](Communicator& comm) {
     static std::vector<float> data(1000000);
-    if (comm.place().rank == 0) (void)comm.AllReduce(data.data(), data.size(), DType::kF32);
+    if (comm.identity().rank == 0) (void)comm.AllReduce(data.data(), data.size(), DType::kF32);
   });
 }
 
@@ -146,7 +146,7 @@ TEST_P(Failure, KilledRankIsNamedWithTheOperation) {
   const int port = FreePort();
   const World& world = GetParam();
   Processes ranks(4, [&](int rank) {
-    auto comm = Communicator::Connect(MakeIdentity(rank, 4, port, world.nodes), Patient());
+    auto comm = Communicator::Connect(MakeBootstrap(rank, 4, port, world.nodes), Patient());
     if (!comm.ok()) return comm.status().message();
     std::vector<float> data(300000);
     for (int step = 0;; ++step) {
@@ -165,7 +165,7 @@ TEST_P(Failure, KilledRankZeroIsNamed) {
   const int port = FreePort();
   const World& world = GetParam();
   Processes ranks(4, [&](int rank) {
-    auto comm = Communicator::Connect(MakeIdentity(rank, 4, port, world.nodes), Patient());
+    auto comm = Communicator::Connect(MakeBootstrap(rank, 4, port, world.nodes), Patient());
     if (!comm.ok()) return comm.status().message();
     if (rank == 0) raise(SIGKILL);
     return (*comm)->Barrier().message();
@@ -177,7 +177,7 @@ TEST_P(Failure, StoppedRankIsNamedAsSilent) {
   const int port = FreePort();
   const World& world = GetParam();
   Processes ranks(4, [&](int rank) {
-    auto comm = Communicator::Connect(MakeIdentity(rank, 4, port, world.nodes), Patient(kDeadline));
+    auto comm = Communicator::Connect(MakeBootstrap(rank, 4, port, world.nodes), Patient(kDeadline));
     if (!comm.ok()) return comm.status().message();
     if (rank == 3) raise(SIGSTOP);
     return (*comm)->Barrier().message();
@@ -228,7 +228,7 @@ TEST(Leftovers, NothingIsLeftAfterAllRanksAreKilled) {
   const std::string other = "/dev/shm/lockstep-of-another-" + std::to_string(getpid());
   std::ofstream(other) << "x";
   Processes ranks(2, [&](int rank) {
-    auto comm = Communicator::Connect(MakeIdentity(rank, 2, port), Patient());
+    auto comm = Communicator::Connect(MakeBootstrap(rank, 2, port), Patient());
     if (!comm.ok() || !(*comm)->Allocate(1 << 20).ok()) return std::string("no communicator");
     std::ofstream out(path + "-" + std::to_string(rank));
     for (const std::string& name : OwnSockets()) out << name << "\n";
@@ -256,7 +256,7 @@ TEST(Leftovers, NothingIsLeftAfterAllRanksAreKilled) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
-        auto comm = Communicator::Connect(MakeIdentity(rank, 2, port), Patient());
+        auto comm = Communicator::Connect(MakeBootstrap(rank, 2, port), Patient());
         EXPECT_TRUE(comm.ok()) << comm.status().ToString();
       });
     }

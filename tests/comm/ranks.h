@@ -29,8 +29,8 @@ inline int FreePort() {
 }
 
 // One node unless `nodes` names one per rank.
-inline Identity MakeIdentity(int rank, int size, int port, const std::vector<std::string>& nodes = {}) {
-  Identity me;
+inline Bootstrap MakeBootstrap(int rank, int size, int port, const std::vector<std::string>& nodes = {}) {
+  Bootstrap me;
   me.rank = rank;
   me.size = size;
   me.master_addr = "127.0.0.1";
@@ -52,7 +52,7 @@ inline void RunRanks(int size, const std::vector<std::string>& nodes, const Opti
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto comm = Communicator::Connect(MakeIdentity(rank, size, port, nodes), options);
+      auto comm = Communicator::Connect(MakeBootstrap(rank, size, port, nodes), options);
       ASSERT_TRUE(comm.ok()) << comm.status().ToString();
       body(**comm);
     });

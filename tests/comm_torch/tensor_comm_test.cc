@@ -37,7 +37,7 @@ void RunRanks(int size, const std::vector<std::string>& nodes,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      Identity me;
+      Bootstrap me;
       me.rank = rank;
       me.size = size;
       me.master_port = port;
@@ -60,7 +60,7 @@ TEST(TensorComm, SumsTensorsOfEveryTypeInPlace) {
   for (const auto& nodes : std::vector<std::vector<std::string>>{{}, {"a", "a", "b"}}) {
     RunRanks(3, nodes, [](const std::shared_ptr<TensorCommunicator>& comm) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kDouble}) {
-        at::Tensor tensor = Values(comm->place().rank, 70001, type);
+        at::Tensor tensor = Values(comm->identity().rank, 70001, type);
         ASSERT_EQ(comm->AllReduce(tensor).Wait().ToString(), "");
         at::Tensor expected =
             Values(0, 70001, at::kDouble) + Values(1, 70001, at::kDouble) + Values(2, 70001, at::kDouble);
@@ -73,7 +73,7 @@ TEST(TensorComm, SumsTensorsOfEveryTypeInPlace) {
 TEST(TensorComm, FlatTensorLivesInSharedMemoryAndOutlivesTheCommunicator) {
   at::Tensor kept[2];
   RunRanks(2, {}, [&](const std::shared_ptr<TensorCommunicator>& comm) {
-    const int rank = comm->place().rank;
+    const int rank = comm->identity().rank;
     at::Tensor flat = comm->AllocateFlat(1000000, at::kFloat, at::kCPU);
     EXPECT_EQ(flat.sum().item<float>(), 0);
     at::Tensor bucket = flat.slice(0, 256, 900256);
@@ -93,7 +93,7 @@ TEST(TensorComm, FlatTensorLivesInSharedMemoryAndOutlivesTheCommunicator) {
 
 TEST(TensorComm, ScattersGathersAndBroadcasts) {
   RunRanks(2, {}, [](const std::shared_ptr<TensorCommunicator>& comm) {
-    const int rank = comm->place().rank;
+    const int rank = comm->identity().rank;
     at::Tensor part = at::empty({500}, at::kFloat);
     ASSERT_EQ(comm->ReduceScatter(Values(rank, 1000, at::kFloat), part).Wait().ToString(), "");
     at::Tensor sum = Values(0, 1000, at::kFloat) + Values(1, 1000, at::kFloat);
@@ -176,7 +176,7 @@ TEST(TensorComm, WorldOfOneNeedsNobody) {
 TEST(C10dBackend, ProcessGroupRunsItsCollectivesOverUs) {
   RunRanks(2, {}, [](const std::shared_ptr<TensorCommunicator>& comm) {
     auto group = MakeProcessGroup(comm);
-    const int rank = comm->place().rank;
+    const int rank = comm->identity().rank;
     std::vector<at::Tensor> tensors{at::full({5}, rank + 1.0F)};
     group->allreduce(tensors)->wait();
     EXPECT_TRUE(at::equal(tensors[0], at::full({5}, 3.0F)));
@@ -232,7 +232,7 @@ TEST(C10dBackend, ReducerGivesTheGradientsOfTheJointBatch) {
   RunRanks(2, {}, [&](const std::shared_ptr<TensorCommunicator>& comm) {
     torch::nn::Sequential model = Model();
     auto reducer = MakeReducer(model->parameters(), MakeProcessGroup(comm));
-    const int64_t first = comm->place().rank * 4;
+    const int64_t first = comm->identity().rank * 4;
     reducer->prepare_for_forward();
     const at::Tensor loss = model->forward(batch.slice(0, first, first + 4)).pow(2).mean();
     reducer->prepare_for_backward({loss});

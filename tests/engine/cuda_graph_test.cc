@@ -44,7 +44,7 @@ struct Done {
 };
 
 Done Train(const Job& job, comm::Backend backend = comm::Backend::kHost) {
-  comm::Identity who;
+  comm::Bootstrap who;
   who.master_port = FreePort();
   comm::Options options;
   auto comm = comm::TensorCommunicator::Create(who, options, backend, kGpu);

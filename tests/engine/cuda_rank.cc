@@ -118,12 +118,12 @@ Result<Ended> Train(const Case& one, const TrainerOptions& options, Ranks& ranks
 }
 
 Result<Ended> Run(const std::string& name, const Case& one, comm::Backend backend, const std::string& folder) {
-  auto identity = comm::IdentityFromEnvironment();
-  if (!identity.ok()) return identity.status();
+  auto bootstrap = comm::BootstrapFromEnvironment();
+  if (!bootstrap.ok()) return bootstrap.status();
   comm::Options options;
   options.group = name;
   const at::Device device(at::kCUDA, 0);
-  auto comm = comm::TensorCommunicator::Create(*identity, options, backend, device);
+  auto comm = comm::TensorCommunicator::Create(*bootstrap, options, backend, device);
   if (!comm.ok()) return comm.status();
   Ranks ranks(*comm);
   PrepareTorch(one.config);

@@ -35,7 +35,7 @@ inline void OnRanks(int world, const std::function<void(Ranks&)>& work, const st
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      comm::Identity who;
+      comm::Bootstrap who;
       who.rank = who.local_rank = rank;
       who.size = who.local_size = world;
       who.master_port = port;

@@ -7,6 +7,6 @@
 
 namespace lockstep::cli {
 
-Result<comm::Identity> FindIdentity();
+Result<comm::Bootstrap> FindIdentity();
 
 }  // namespace lockstep::cli

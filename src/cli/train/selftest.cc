@@ -157,7 +157,7 @@ Status Rank::Measure(size_t bytes) {
 }
 
 Status Rank::Test() {
-  auto who = comm::IdentityFromEnvironment();
+  auto who = comm::BootstrapFromEnvironment();
   if (!who.ok()) return who.status();
   rank_ = who->rank;
   world_ = who->size;

@@ -41,7 +41,7 @@ struct Asked {
   std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
 
-  PresetRequest PresetFor(const comm::Identity& who) const {
+  PresetRequest PresetFor(const comm::Bootstrap& who) const {
     if (preset.empty()) return {};
     return {.gpus = preset == "auto" ? who.size : std::atoi(preset.c_str()),
             .gpus_per_node = who.local_size,
@@ -74,7 +74,7 @@ int Refuse(const Status& status, bool say) { return Fail(status, say, /*refused=
 
 // The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
 // `threads`: what is this rank's part of the CPUs.
-Status MeetOver(const Status& mine, const comm::Identity& who, int* threads) {
+Status MeetOver(const Status& mine, const comm::Bootstrap& who, int* threads) {
   std::vector<hardware::CpuRights> rights = {hardware::ReadCpuRights()};
   if (who.size > 1) {
     comm::Options options;
@@ -104,7 +104,7 @@ struct RunPlace {
   std::unique_ptr<OwnRun> own;  // rank 0, without a launcher
 };
 
-Status FindPlace(const Asked& asked, const comm::Identity& who, engine::Ranks& ranks, RunPlace* place) {
+Status FindPlace(const Asked& asked, const comm::Bootstrap& who, engine::Ranks& ranks, RunPlace* place) {
   place->run_dir = Variable("LOCKSTEP_RUN_DIR");
   place->metrics_path = Variable("LOCKSTEP_METRICS");
   place->attempt = std::atoi(Variable("LOCKSTEP_ATTEMPT").c_str());
@@ -170,7 +170,7 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, RunPlace* place) {
 
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
 Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& settings, const Asked& asked,
-                             const comm::Identity& who, engine::Ranks& ranks, at::Device device,
+                             const comm::Bootstrap& who, engine::Ranks& ranks, at::Device device,
                              engine::TrainerOptions options, bool* begun, double* loss) {
   options.resume = "none";
   options.stop_at = *asked.smoke / 2;
@@ -190,7 +190,7 @@ Status Verdict(const Asked& asked, const Status& status) { return asked.smoke ? 
 int Train(const Program& program, const Asked& asked) {
   // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
   engine::StopRequests::Listen();
-  Result<comm::Identity> who = FindIdentity();
+  Result<comm::Bootstrap> who = FindIdentity();
   if (!who.ok()) return Refuse(who.status(), true);
   const bool first = who->rank == 0;
   Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.config, asked.overrides,

@@ -61,7 +61,9 @@ class C10dBackend::Started final : public c10d::Work {
 };
 
 C10dBackend::C10dBackend(std::shared_ptr<TensorCommunicator> comm)
-    : c10d::Backend(comm->place().rank, comm->place().size), comm_(std::move(comm)), thread_([this] { Complete(); }) {}
+    : c10d::Backend(comm->identity().rank, comm->identity().size),
+      comm_(std::move(comm)),
+      thread_([this] { Complete(); }) {}
 
 C10dBackend::~C10dBackend() {
   {
@@ -135,9 +137,10 @@ c10::intrusive_ptr<c10d::Work> C10dBackend::barrier(const c10d::BarrierOptions&)
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> MakeProcessGroup(std::shared_ptr<TensorCommunicator> comm) {
-  const Place place = comm->place();
+  const RankIdentity identity = comm->identity();
   auto backend = c10::make_intrusive<C10dBackend>(std::move(comm));
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), place.rank, place.size);
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), identity.rank, identity.size);
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   return group;

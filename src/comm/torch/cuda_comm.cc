@@ -13,7 +13,7 @@ Status NoCuda() {
 }  // namespace
 
 Result<std::string> GpuName(at::Device) { return NoCuda(); }
-Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Identity&, const Options&,
+Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Bootstrap&, const Options&,
                                                      std::shared_ptr<TensorCommunicator>, at::Device) {
   return NoCuda();
 }
@@ -36,6 +36,7 @@ Result<std::shared_ptr<TensorCommunicator>> MakeStaged(std::shared_ptr<Communica
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/digits.h"
 #include "base/log.h"
 #include "comm/torch/tensor_bytes.h"
 
@@ -125,7 +126,7 @@ class NcclTensors final : public CudaTensors {
   std::string transport() override { return "nccl"; }
   bool recordable() const override { return true; }
   // Two numbers have one sum; the order of more is NCCL's choice.
-  bool canonical_tree() override { return place().size <= 2; }
+  bool canonical_tree() override { return identity().size <= 2; }
   void Abort(std::string why) override {
     host_->Abort(std::move(why));
     group_->abort();
@@ -323,9 +324,9 @@ Result<std::string> GpuName(at::Device device) {
   return name;
 }
 
-Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Identity& identity, const Options& options,
+Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Bootstrap& bootstrap, const Options& options,
                                                      std::shared_ptr<TensorCommunicator> host, at::Device device) {
-  const Place place = host->place();
+  const RankIdentity identity = host->identity();
   try {
     const c10::cuda::CUDAGuard guard(device);
     // NCCL's ranks find each other through a store of c10d's, on a port that rank 0 finds free and tells the others.
@@ -335,18 +336,18 @@ Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Identity& identity, c
     store_options.waitWorkers = false;
     store_options.timeout = options.timeout;
     c10::intrusive_ptr<c10d::TCPStore> store;
-    if (place.rank == 0) store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, store_options);
+    if (identity.rank == 0) store = c10::make_intrusive<c10d::TCPStore>(bootstrap.master_addr, store_options);
     auto ports = host->host().Gather(store ? std::to_string(store->getPort()) : "");
     if (!ports.ok()) return ports.status();
-    if (place.rank != 0) {
+    if (identity.rank != 0) {
       store_options.isServer = false;
-      store_options.port = static_cast<uint16_t>(std::stoi((*ports)[0]));
-      store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, store_options);
+      store_options.port = ParseDigits<uint16_t>((*ports)[0]).value_or(0);
+      store = c10::make_intrusive<c10d::TCPStore>(bootstrap.master_addr, store_options);
     }
     auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
     nccl_options->timeout = options.timeout;
     nccl_options->group_name = options.group;
-    auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, place.rank, place.size, nccl_options);
+    auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, identity.rank, identity.size, nccl_options);
     return std::shared_ptr<TensorCommunicator>(
         std::make_shared<NcclTensors>(std::move(host), device, std::move(group)));
   } catch (const std::exception& error) {

@@ -13,7 +13,7 @@ namespace lockstep::comm {
 Result<std::string> GpuName(at::Device device);
 
 // Collective. `host` stays the control plane and carries host tensors.
-Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Identity& identity, const Options& options,
+Result<std::shared_ptr<TensorCommunicator>> MakeNccl(const Bootstrap& bootstrap, const Options& options,
                                                      std::shared_ptr<TensorCommunicator> host, at::Device device);
 
 // `data` is the communicator under `host`; its shared buffers, pinned, are what is staged through.

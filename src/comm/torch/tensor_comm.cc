@@ -52,7 +52,7 @@ class HostTensors : public TensorCommunicator {
     }
     const auto bytes = static_cast<int64_t>(in.nbytes());
     const at::Tensor padded_in = at::zeros({bytes + 1}, at::kByte);
-    const at::Tensor padded_out = at::empty({place().size, bytes + 1}, at::kByte);
+    const at::Tensor padded_out = at::empty({identity().size, bytes + 1}, at::kByte);
     padded_in.slice(0, 0, bytes).copy_(AsBytes(in));
     Work work = data_->AllGather(padded_in.data_ptr(), padded_out.data_ptr(), padded_in.nbytes() / 2, DType::kF16);
     return TensorWork([work, padded_in, padded_out, out, bytes]() mutable {
@@ -106,11 +106,11 @@ class HostTensors : public TensorCommunicator {
   // `whole` holds one `part` per rank.
   bool Fits(const at::Tensor& whole, const at::Tensor& part) {
     return Usable(whole).ok() && Usable(part).ok() && whole.scalar_type() == part.scalar_type() &&
-           whole.numel() == part.numel() * place().size;
+           whole.numel() == part.numel() * identity().size;
   }
   Result<DType> Misfit(const char* what, const at::Tensor& in, const at::Tensor& out) {
     return Status(Code::kUsage,
-                  fmt::format("{} over {} ranks: input of {} {}, output of {} {}", what, place().size, in.numel(),
+                  fmt::format("{} over {} ranks: input of {} {}, output of {} {}", what, identity().size, in.numel(),
                               c10::toString(in.scalar_type()), out.numel(), c10::toString(out.scalar_type())),
                   "both must be contiguous host tensors of one type, one of them the ranks' number times the other");
   }
@@ -183,28 +183,29 @@ const char* Name(Backend backend) {
   return "unknown backend";
 }
 
-Result<std::shared_ptr<TensorCommunicator>> TensorCommunicator::Create(const Identity& identity, const Options& options,
-                                                                       Backend backend, at::Device device) {
+Result<std::shared_ptr<TensorCommunicator>> TensorCommunicator::Create(const Bootstrap& bootstrap,
+                                                                       const Options& options, Backend backend,
+                                                                       at::Device device) {
   // Two communicators: what the engine agrees on must not wait behind gradients, nor be ordered with them.
   Options control_options = options;
   control_options.group += ".control";
-  auto control = Communicator::Connect(identity, control_options);
+  auto control = Communicator::Connect(bootstrap, control_options);
   if (!control.ok()) return control.status();
-  auto data = Communicator::Connect(identity, options);
+  auto data = Communicator::Connect(bootstrap, options);
   if (!data.ok()) return data.status();
   auto devices = GatherDevices(**control, device);
   if (!devices.ok()) return devices.status();
   std::string note;
   auto nccl = UsesNccl(*devices, backend, &note);
   if (!nccl.ok()) return nccl.status();
-  if (!note.empty() && identity.rank == 0) {
+  if (!note.empty() && bootstrap.rank == 0) {
     LogWarn("communicator: {}: tensors are staged through host memory ({})", note, (*data)->transport());
   }
   auto host = std::make_shared<HostTensors>(*data, *control);
   Result<std::shared_ptr<TensorCommunicator>> made = std::shared_ptr<TensorCommunicator>(host);
-  if (!device.is_cpu()) made = *nccl ? MakeNccl(identity, options, host, device) : MakeStaged(*data, host, device);
+  if (!device.is_cpu()) made = *nccl ? MakeNccl(bootstrap, options, host, device) : MakeStaged(*data, host, device);
   if (made.ok()) {
-    (*made)->identity_ = identity;
+    (*made)->bootstrap_ = bootstrap;
     (*made)->options_ = options;
   }
   return made;
@@ -216,7 +217,7 @@ Result<std::shared_ptr<Communicator>> TensorCommunicator::ConnectHost(const std:
   options.group += "." + group;
   options.timeout = timeout;
   options.connect_timeout = options_.timeout;
-  return Communicator::Connect(identity_, options);
+  return Communicator::Connect(bootstrap_, options);
 }
 
 }  // namespace lockstep::comm

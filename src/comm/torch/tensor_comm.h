@@ -3,7 +3,7 @@
 // several ranks can share one GPU. One thread at a time; all operations are collective and run in the order of their
 // calls.
 //
-//   auto comm = TensorCommunicator::Create(identity, options, Backend::kAuto, device);
+//   auto comm = TensorCommunicator::Create(bootstrap, options, Backend::kAuto, device);
 //   at::Tensor gradients = (*comm)->AllocateFlat(numel, at::kFloat, device);   // host: shared memory, reduced in place
 //   TensorWork work = (*comm)->AllReduce(gradients);
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());
@@ -64,11 +64,11 @@ class TensorCommunicator {
  public:
   // Collective. kAuto takes NCCL for a CUDA device when every rank has its own GPU, else the host; kNccl refuses GPUs
   // that are shared, naming the ranks.
-  static Result<std::shared_ptr<TensorCommunicator>> Create(const Identity& identity, const Options& options,
+  static Result<std::shared_ptr<TensorCommunicator>> Create(const Bootstrap& bootstrap, const Options& options,
                                                             Backend backend, at::Device device);
   virtual ~TensorCommunicator() = default;
 
-  const Place& place() { return host().place(); }
+  const RankIdentity& identity() { return host().identity(); }
 
   // Collective. Tensors must be contiguous and of one of the types of DType (bool and the 8-bit types: Broadcast and
   // AllGather only). In place.
@@ -97,7 +97,7 @@ class TensorCommunicator {
   Result<std::shared_ptr<Communicator>> ConnectHost(const std::string& group, std::chrono::milliseconds timeout) const;
 
  private:
-  Identity identity_;
+  Bootstrap bootstrap_;
   Options options_;
 };
 

@@ -1,4 +1,4 @@
-#include "comm/meeting.h"
+#include "comm/rendezvous.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,25 +35,25 @@ uint64_t RandomToken() {
   return token;
 }
 
-class Attendee {
+class RankRendezvous {
  public:
-  Attendee(const Identity& me, const Options& options)
+  RankRendezvous(const Bootstrap& me, const Options& options)
       : me_(me), options_(options), deadline_(Now() + options.timeout), peers_(static_cast<size_t>(me.size)) {}
 
-  Result<Meeting> Run() {
-    Status status = me_.rank == 0 ? Gather() : Introduce();
+  Result<RendezvousResult> Run() {
+    Status status = me_.rank == 0 ? AcceptRanks() : ConnectToRank0();
     if (status.ok()) status = AgreeOnNodes();
     if (status.ok()) status = LinkNodes();
     if (!status.ok()) {
-      // What rank 0 cannot do, nobody can.
-      for (UniqueFd& fd : meeting_.control) {
+      // What fails on rank 0 fails for all.
+      for (UniqueFd& fd : result_.control) {
         if (fd.valid())
           (void)SendFrame(fd.get(), FrameType::kBroken, {{"text", status.message()}, {"hint", status.hint()}},
                           Now() + Millis(100));
       }
       return status.Context(fmt::format("communicator '{}', rank {}", options_.group, me_.rank));
     }
-    return std::move(meeting_);
+    return std::move(result_);
   }
 
  private:
@@ -83,22 +83,22 @@ class Attendee {
   }
 
   // --- rank 0 ---
-  Result<UniqueFd> OpenDoor() {
+  Result<UniqueFd> OpenListener() {
     if (me_.agent_store) {
-      auto door = Listen(0, OnLoopback());
-      if (!door.ok()) return door.status();
+      auto listening = Listen(0, OnLoopback());
+      if (!listening.ok()) return listening.status();
       auto store = AgentStore::Connect(me_.master_addr, me_.master_port, deadline_);
       if (!store.ok()) return store.status();
       token_ = RandomToken();
-      const json value = {{"host", store->OwnHost()}, {"port", LocalPort(door->get())}, {"token", token_}};
+      const json value = {{"host", store->OwnHost()}, {"port", LocalPort(listening->get())}, {"token", token_}};
       LOCKSTEP_RETURN_IF_ERROR(store->Set(Key(), value.dump(), deadline_));
-      return door;
+      return listening;
     }
     TimePoint foreign_until = Now() + kForeignTime;
     while (true) {
-      auto door = Listen(me_.master_port, OnLoopback());
-      if (door.ok() || door.status().code() != Code::kRendezvous) return door;
-      // Taken. By another group of ours, it becomes free; a stranger's never does.
+      auto listening = Listen(me_.master_port, OnLoopback());
+      if (listening.ok() || listening.status().code() != Code::kRendezvous) return listening;
+      // Taken. By another group of this job: it becomes free. By another program: it does not.
       if (TakenByUs()) foreign_until = Now() + kForeignTime;
       if (Now() >= std::min(foreign_until, deadline_)) {
         return Status(Code::kRendezvous, fmt::format("rank 0 cannot listen on {}: the port is taken", Where()),
@@ -117,19 +117,19 @@ class Attendee {
     return ReceiveFrame(fd->get(), Now() + Millis(500)).ok();
   }
 
-  Status Gather() {
-    meeting_.control.resize(static_cast<size_t>(me_.size));
-    auto door = OpenDoor();
-    if (!door.ok()) return door.status();
+  Status AcceptRanks() {
+    result_.control.resize(static_cast<size_t>(me_.size));
+    auto listening = OpenListener();
+    if (!listening.ok()) return listening.status();
     LOCKSTEP_RETURN_IF_ERROR(Prepare());
     Take(0, Hello(), "");
     int missing = me_.size - 1;
     while (missing > 0) {
-      std::vector<pollfd> polls{{door->get(), POLLIN, 0}};
+      std::vector<pollfd> polls{{listening->get(), POLLIN, 0}};
       std::vector<size_t> ranks{0};
-      for (size_t r = 1; r < meeting_.control.size(); ++r) {
-        if (!meeting_.control[r].valid()) continue;
-        polls.push_back({meeting_.control[r].get(), POLLRDHUP, 0});
+      for (size_t r = 1; r < result_.control.size(); ++r) {
+        if (!result_.control[r].valid()) continue;
+        polls.push_back({result_.control[r].get(), POLLRDHUP, 0});
         ranks.push_back(r);
       }
       if (poll(polls.data(), polls.size(), 100) < 0 && errno != EINTR) {
@@ -138,21 +138,21 @@ class Attendee {
       for (size_t k = 1; k < polls.size(); ++k) {
         if (polls[k].revents == 0) continue;
         // Came and went: it may come again (its connection broke), and if it does not, it will be missed.
-        meeting_.control[ranks[k]].reset();
+        result_.control[ranks[k]].reset();
         ++missing;
       }
       if (Now() >= deadline_) {
         std::vector<int> absent;
         for (int r = 1; r < me_.size; ++r) {
-          if (!meeting_.control[static_cast<size_t>(r)].valid()) absent.push_back(r);
+          if (!result_.control[static_cast<size_t>(r)].valid()) absent.push_back(r);
         }
         return Status(Code::kRendezvous,
-                      fmt::format("ranks {} of {} did not come to {} within {} s", fmt::join(absent, ", "), me_.size,
+                      fmt::format("ranks {} of {} did not connect to {} within {} s", fmt::join(absent, ", "), me_.size,
                                   Where(), static_cast<double>(options_.timeout.count()) / 1000),
                       "see their logs; check that they reach this address");
       }
       if (polls[0].revents == 0) continue;
-      UniqueFd fd(accept4(door->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      UniqueFd fd(accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) continue;
       auto welcomed = Welcome(std::move(fd));
       if (!welcomed.ok()) return welcomed.status();
@@ -164,7 +164,7 @@ class Attendee {
   // How many ranks more are there; an error when the job cannot be right.
   Result<int> Welcome(UniqueFd fd) {
     auto frame = ReceiveFrame(fd.get(), std::min(deadline_, Now() + kWelcomeTime));
-    if (!frame.ok() || frame->type != FrameType::kHello) return 0;  // a stranger, a port scan
+    if (!frame.ok() || frame->type != FrameType::kHello) return 0;  // not a rank: a port scan
     const json& hello = frame->body;
     if (hello.value("probe", false) || hello.value("group", "") != options_.group ||
         hello.value("token", uint64_t{0}) != token_) {
@@ -177,7 +177,7 @@ class Attendee {
     if (size != me_.size) {
       wrong = Status(Code::kRendezvous, fmt::format("rank {} has WORLD_SIZE={}, rank 0 has {}", rank, size, me_.size),
                      "start all ranks with the same WORLD_SIZE");
-    } else if (rank <= 0 || rank >= size || meeting_.control[static_cast<size_t>(rank)].valid()) {
+    } else if (rank <= 0 || rank >= size || result_.control[static_cast<size_t>(rank)].valid()) {
       wrong = Status(Code::kRendezvous, fmt::format("two processes claim rank {}", rank),
                      "give every process its own RANK; is an older job still running?");
     }
@@ -189,7 +189,7 @@ class Attendee {
     const auto from = PeerAddress(fd.get());
     Take(rank, hello, from.has_value() && !from->IsLoopback() ? from->Host() : "");
     if (!SendFrame(fd.get(), FrameType::kWelcome, json::object(), deadline_).ok()) return 0;
-    meeting_.control[static_cast<size_t>(rank)] = std::move(fd);
+    result_.control[static_cast<size_t>(rank)] = std::move(fd);
     return 1;
   }
 
@@ -200,11 +200,11 @@ class Attendee {
   }
 
   // --- the others ---
-  Status Introduce() {
+  Status ConnectToRank0() {
     Status last(Code::kTimeout, "no attempt");
     Millis pause = kRetry;
     while (Now() < deadline_) {
-      const Status status = TryIntroduce();
+      const Status status = TryConnect();
       if (status.ok() || status.code() == Code::kRendezvous) return status;
       last = status;
       std::this_thread::sleep_for(pause);
@@ -217,7 +217,7 @@ class Attendee {
   }
 
   // kRendezvous: final. Anything else: come again.
-  Status TryIntroduce() {
+  Status TryConnect() {
     rank0_host_ = me_.master_addr;
     int port = me_.master_port;
     if (me_.agent_store) {
@@ -238,9 +238,9 @@ class Attendee {
     auto answer = ReceiveFrame(fd->get(), std::min(deadline_, Now() + kWelcomeTime));
     if (!answer.ok()) return answer.status().WithCode(Code::kTimeout);
     if (answer->type == FrameType::kBroken) return Broken(*answer);
-    if (answer->type != FrameType::kWelcome) return Status(Code::kTimeout, "another group is meeting there");
-    meeting_.control.resize(1);
-    meeting_.control[0] = std::move(*fd);
+    if (answer->type != FrameType::kWelcome) return Status(Code::kTimeout, "another group holds its rendezvous there");
+    result_.control.resize(1);
+    result_.control[0] = std::move(*fd);
     return {};
   }
 
@@ -250,25 +250,24 @@ class Attendee {
 
   // The next frame from rank 0, of this type.
   Result<Frame> FromRank0(FrameType type) {
-    auto frame = ReceiveFrame(meeting_.control[0].get(), deadline_);
+    auto frame = ReceiveFrame(result_.control[0].get(), deadline_);
     if (!frame.ok()) return frame.status().WithCode(Code::kRendezvous).Context("rank 0");
     if (frame->type == FrameType::kBroken) return Broken(*frame);
     if (frame->type != type) return Status(Code::kRendezvous, "rank 0 sent something unexpected");
     return frame;
   }
 
-  // Everybody tells rank 0 how it went; rank 0 gets the ranks for which it went wrong.
+  // Every rank tells rank 0 whether it succeeded; rank 0 gets the ranks that failed.
   Result<std::vector<int>> Tell(bool went_well) {
     std::vector<int> failed;
     if (me_.rank != 0) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          SendFrame(meeting_.control[0].get(), FrameType::kLinked, {{"ok", went_well}}, deadline_));
+      LOCKSTEP_RETURN_IF_ERROR(SendFrame(result_.control[0].get(), FrameType::kLinked, {{"ok", went_well}}, deadline_));
       return failed;
     }
     if (!went_well) failed.push_back(0);
     for (int r = 1; r < me_.size; ++r) {
-      auto frame = ReceiveFrame(meeting_.control[static_cast<size_t>(r)].get(), deadline_);
-      if (!frame.ok()) return frame.status().WithCode(Code::kRendezvous).Context(fmt::format("meeting, rank {}", r));
+      auto frame = ReceiveFrame(result_.control[static_cast<size_t>(r)].get(), deadline_);
+      if (!frame.ok()) return frame.status().WithCode(Code::kRendezvous).Context(fmt::format("rendezvous, rank {}", r));
       if (frame->type == FrameType::kBroken) return Broken(*frame);
       if (!frame->body.value("ok", false)) failed.push_back(r);
     }
@@ -276,7 +275,7 @@ class Attendee {
   }
 
   Status FromRank0ToAll(FrameType type, const json& body) {
-    for (UniqueFd& fd : meeting_.control) {
+    for (UniqueFd& fd : result_.control) {
       if (fd.valid()) LOCKSTEP_RETURN_IF_ERROR(SendFrame(fd.get(), type, body, deadline_));
     }
     return {};
@@ -328,33 +327,32 @@ class Attendee {
 
   void SortIntoNodes() {
     std::map<std::string, int> number;
-    meeting_.node_of.assign(peers_.size(), 0);
-    meeting_.ranks_of.clear();
+    result_.node_of.assign(peers_.size(), 0);
+    result_.ranks_of.clear();
     for (size_t r = 0; r < peers_.size(); ++r) {
       const auto [found, fresh] = number.emplace(peers_[r].node, static_cast<int>(number.size()));
-      if (fresh) meeting_.ranks_of.emplace_back();
-      meeting_.node_of[r] = found->second;
-      meeting_.ranks_of[static_cast<size_t>(found->second)].push_back(static_cast<int>(r));
+      if (fresh) result_.ranks_of.emplace_back();
+      result_.node_of[r] = found->second;
+      result_.ranks_of[static_cast<size_t>(found->second)].push_back(static_cast<int>(r));
     }
-    const int node = meeting_.node_of[static_cast<size_t>(me_.rank)];
-    const auto& mine = meeting_.ranks_of[static_cast<size_t>(node)];
+    const int node = result_.node_of[static_cast<size_t>(me_.rank)];
+    const auto& mine = result_.ranks_of[static_cast<size_t>(node)];
     const int local_rank = static_cast<int>(std::find(mine.begin(), mine.end(), me_.rank) - mine.begin());
-    meeting_.place = {me_.rank,   me_.size,
-                      local_rank, static_cast<int>(mine.size()),
-                      node,       static_cast<int>(meeting_.ranks_of.size())};
+    result_.identity = {
+        me_.rank, me_.size, local_rank, static_cast<int>(mine.size()), node, static_cast<int>(result_.ranks_of.size())};
   }
 
-  const std::vector<int>& Mine() const { return meeting_.ranks_of[static_cast<size_t>(meeting_.place.node)]; }
+  const std::vector<int>& Mine() const { return result_.ranks_of[static_cast<size_t>(result_.identity.node)]; }
 
   Status ReachFirstOfNode() {
-    meeting_.local.clear();
-    if (meeting_.place.local_rank == 0) return {};
+    result_.local.clear();
+    if (result_.identity.local_rank == 0) return {};
     auto fd = ConnectUnix(peers_[static_cast<size_t>(Mine()[0])].unix_name, deadline_);
     if (!fd.ok()) return fd.status();
     if (!SameUser(fd->get())) return Status(Code::kEnvironment, "another user's");
-    const uint64_t words[2] = {link_token_, static_cast<uint64_t>(meeting_.place.local_rank)};
+    const uint64_t words[2] = {link_token_, static_cast<uint64_t>(result_.identity.local_rank)};
     LOCKSTEP_RETURN_IF_ERROR(SendAll(fd->get(), words, sizeof words, deadline_));
-    meeting_.local.push_back(std::move(*fd));
+    result_.local.push_back(std::move(*fd));
     return {};
   }
 
@@ -362,7 +360,7 @@ class Attendee {
   Status Split(const std::vector<int>& failed, int round) {
     const std::string text = fmt::format(
         "ranks {} claim to be on one node with rank {} but cannot share memory with it", fmt::join(failed, ", "),
-        meeting_.ranks_of[static_cast<size_t>(meeting_.node_of[static_cast<size_t>(failed[0])])][0]);
+        result_.ranks_of[static_cast<size_t>(result_.node_of[static_cast<size_t>(failed[0])])][0]);
     const std::string hint = "is LOCKSTEP_NODE the same in several containers or machines?";
     if (!options_.allow_tcp_fallback) return Status(Code::kEnvironment, text, hint);
     LogWarn("communicator '{}': {}: TCP is used between them ({})", options_.group, text, hint);
@@ -371,15 +369,15 @@ class Attendee {
   }
 
   Status AcceptLocal() {
-    if (meeting_.place.local_rank != 0) return {};
-    meeting_.local.resize(Mine().size());
+    if (result_.identity.local_rank != 0) return {};
+    result_.local.resize(Mine().size());
     for (size_t missing = Mine().size() - 1; missing > 0;) {
       auto fd = Accept(unix_listener_.get());
       if (!fd.ok()) return fd.status();
       uint64_t words[2] = {};
       if (!SameUser(fd->get()) || !ReceiveAll(fd->get(), words, sizeof words, Now() + kWelcomeTime).ok()) continue;
-      if (words[0] != link_token_ || words[1] >= meeting_.local.size() || meeting_.local[words[1]].valid()) continue;
-      meeting_.local[words[1]] = std::move(*fd);
+      if (words[0] != link_token_ || words[1] >= result_.local.size() || result_.local[words[1]].valid()) continue;
+      result_.local[words[1]] = std::move(*fd);
       --missing;
     }
     return {};
@@ -391,13 +389,13 @@ class Attendee {
       UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd) return fd;
       std::vector<pollfd> polls{{listener, POLLIN, 0}};
-      for (UniqueFd& control : meeting_.control) {
+      for (UniqueFd& control : result_.control) {
         if (control.valid()) polls.push_back({control.get(), POLLRDHUP, 0});
       }
       if (poll(polls.data(), polls.size(), 100) < 0 && errno != EINTR)
         return Status(Code::kInternal, "poll: " + ErrnoText(errno));
       for (size_t k = 1; k < polls.size(); ++k) {
-        if (polls[k].revents != 0) return Status(Code::kRendezvous, "a rank died while the ranks were meeting");
+        if (polls[k].revents != 0) return Status(Code::kRendezvous, "a rank died during the rendezvous");
       }
       if (Now() >= deadline_) return Status(Code::kRendezvous, "ranks of the job did not connect before the deadline");
     }
@@ -421,38 +419,38 @@ class Attendee {
   }
 
   Status Link() {
-    const Place& place = meeting_.place;
-    meeting_.links.resize(static_cast<size_t>(place.nodes));
-    if (place.local_rank != 0) return {};
-    for (int node = 0; node < place.node; ++node) {
-      const int rank = meeting_.ranks_of[static_cast<size_t>(node)][0];
+    const RankIdentity& identity = result_.identity;
+    result_.links.resize(static_cast<size_t>(identity.nodes));
+    if (identity.local_rank != 0) return {};
+    for (int node = 0; node < identity.node; ++node) {
+      const int rank = result_.ranks_of[static_cast<size_t>(node)][0];
       const Peer& peer = peers_[static_cast<size_t>(rank)];
       const std::string host = !peer.host.empty() ? peer.host : me_.rank == 0 ? "127.0.0.1" : rank0_host_;
       auto fd = Connect(host, peer.port, deadline_);
       if (!fd.ok()) return fd.status().WithCode(Code::kRendezvous).Context(fmt::format("rank {}", rank));
-      const uint64_t words[2] = {link_token_, static_cast<uint64_t>(place.node)};
+      const uint64_t words[2] = {link_token_, static_cast<uint64_t>(identity.node)};
       LOCKSTEP_RETURN_IF_ERROR(SendAll(fd->get(), words, sizeof words, deadline_));
-      meeting_.links[static_cast<size_t>(node)] = std::move(*fd);
+      result_.links[static_cast<size_t>(node)] = std::move(*fd);
     }
-    for (int missing = place.nodes - 1 - place.node; missing > 0;) {
+    for (int missing = identity.nodes - 1 - identity.node; missing > 0;) {
       auto fd = Accept(listener_.get());
       if (!fd.ok()) return fd.status();
       uint64_t words[2] = {};
       if (!ReceiveAll(fd->get(), words, sizeof words, Now() + kWelcomeTime).ok()) continue;
-      if (words[0] != link_token_ || words[1] >= meeting_.links.size() || meeting_.links[words[1]].valid()) continue;
+      if (words[0] != link_token_ || words[1] >= result_.links.size() || result_.links[words[1]].valid()) continue;
       const int one = 1;
       setsockopt(fd->get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-      meeting_.links[words[1]] = std::move(*fd);
+      result_.links[words[1]] = std::move(*fd);
       --missing;
     }
     return {};
   }
 
-  const Identity& me_;
+  const Bootstrap& me_;
   const Options& options_;
   const TimePoint deadline_;
   std::vector<Peer> peers_;
-  Meeting meeting_;
+  RendezvousResult result_;
   UniqueFd listener_;
   UniqueFd unix_listener_;
   std::string unix_name_;
@@ -463,6 +461,8 @@ class Attendee {
 
 }  // namespace
 
-Result<Meeting> Meet(const Identity& identity, const Options& options) { return Attendee(identity, options).Run(); }
+Result<RendezvousResult> Rendezvous(const Bootstrap& bootstrap, const Options& options) {
+  return RankRendezvous(bootstrap, options).Run();
+}
 
 }  // namespace lockstep::comm

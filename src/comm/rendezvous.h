@@ -1,7 +1,7 @@
-// How ranks meet (docs/formats/communicator.md, "Meeting"): rank 0 listens on the master port (under torchrun on a port
-// it announces in the agent's store), everybody introduces itself, rank 0 hands out the table. Then ranks that claim
-// one node try to reach each other; those that cannot become nodes of their own, announced. Last, the first rank of
-// every node connects to those of the others. Used once, by Communicator::Connect, on its thread.
+// The rendezvous of ranks (docs/formats/communicator.md): rank 0 listens on the master port (under torchrun on a port
+// it announces in the agent's store), every rank connects and says who it is, rank 0 sends the table. Then ranks that
+// claim one node try to reach each other; those that cannot become nodes of their own, announced. Last, the first rank
+// of every node connects to those of the others. Used once, by Communicator::Connect, on its thread.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Peer {
   std::string unix_name;  // for memory
 };
 
-struct Meeting {
-  Place place;
+struct RendezvousResult {
+  RankIdentity identity;
   std::vector<int> node_of;                // by rank
   std::vector<std::vector<int>> ranks_of;  // by node, ascending
   std::vector<UniqueFd> control;           // as Control takes them
@@ -31,6 +31,6 @@ struct Meeting {
   std::vector<UniqueFd> links;             // TCP, by node: the first ranks of nodes to each other
 };
 
-Result<Meeting> Meet(const Identity& identity, const Options& options);
+Result<RendezvousResult> Rendezvous(const Bootstrap& bootstrap, const Options& options);
 
 }  // namespace lockstep::comm

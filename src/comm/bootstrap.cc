@@ -33,8 +33,8 @@ bool IsSet(const char* name) {
 
 }  // namespace
 
-Result<Identity> IdentityFromEnvironment() {
-  Identity me;
+Result<Bootstrap> BootstrapFromEnvironment() {
+  Bootstrap me;
   if (const char* node = std::getenv("LOCKSTEP_NODE")) me.node = node;
   if (!IsSet("RANK") && !IsSet("WORLD_SIZE")) return me;
   constexpr int kMost = 1 << 20;

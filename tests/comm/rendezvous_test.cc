@@ -1,4 +1,4 @@
-// How ranks meet, and what they say when they do not.
+// The rendezvous of ranks, and the errors when it fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class Environment {
   }
 };
 
-TEST(IdentityFromEnvironment, ReadsTheVariablesOfAnyLauncher) {
+TEST(BootstrapFromEnvironment, ReadsTheVariablesOfAnyLauncher) {
   Environment set({{"RANK", "3"},
                    {"WORLD_SIZE", "8"},
                    {"LOCAL_RANK", "1"},
@@ -38,7 +38,7 @@ TEST(IdentityFromEnvironment, ReadsTheVariablesOfAnyLauncher) {
                    {"MASTER_PORT", "1234"},
                    {"LOCKSTEP_NODE", "n1"},
                    {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  const auto me = IdentityFromEnvironment();
+  const auto me = BootstrapFromEnvironment();
   ASSERT_TRUE(me.ok()) << me.status().ToString();
   EXPECT_EQ(me->rank, 3);
   EXPECT_EQ(me->size, 8);
@@ -50,15 +50,15 @@ TEST(IdentityFromEnvironment, ReadsTheVariablesOfAnyLauncher) {
   EXPECT_TRUE(me->agent_store);
 }
 
-TEST(IdentityFromEnvironment, IsAWorldOfOneWithoutALauncher) {
+TEST(BootstrapFromEnvironment, IsAWorldOfOneWithoutALauncher) {
   Environment set({});
-  const auto me = IdentityFromEnvironment();
+  const auto me = BootstrapFromEnvironment();
   ASSERT_TRUE(me.ok());
   EXPECT_EQ(me->size, 1);
   EXPECT_FALSE(me->agent_store);
 }
 
-TEST(IdentityFromEnvironment, NamesWhatIsMissingOrWrong) {
+TEST(BootstrapFromEnvironment, NamesWhatIsMissingOrWrong) {
   const std::pair<std::map<std::string, const char*>, const char*> kWrong[] = {
       {{{"RANK", "0"}}, "WORLD_SIZE is not set"},
       {{{"WORLD_SIZE", "2"}}, "RANK is not set"},
@@ -70,26 +70,26 @@ TEST(IdentityFromEnvironment, NamesWhatIsMissingOrWrong) {
   };
   for (const auto& row : kWrong) {
     Environment set(row.first);
-    EXPECT_THAT(IdentityFromEnvironment().status().message(), HasSubstr(row.second));
+    EXPECT_THAT(BootstrapFromEnvironment().status().message(), HasSubstr(row.second));
   }
 }
 
-TEST(Meeting, FindsWhoSharesANodeWhateverTheEnvironmentClaims) {
+TEST(Rendezvous, FindsWhoSharesANodeWhateverTheEnvironmentClaims) {
   RunRanks(4, {"x", "y", "x", "y"}, Patient(), [](Communicator& comm) {
-    const Place& place = comm.place();
-    EXPECT_EQ(place.nodes, 2);
-    EXPECT_EQ(place.node, place.rank % 2);
-    EXPECT_EQ(place.local_rank, place.rank / 2);
-    EXPECT_EQ(place.local_size, 2);
+    const RankIdentity& identity = comm.identity();
+    EXPECT_EQ(identity.nodes, 2);
+    EXPECT_EQ(identity.node, identity.rank % 2);
+    EXPECT_EQ(identity.local_rank, identity.rank / 2);
+    EXPECT_EQ(identity.local_size, 2);
     EXPECT_EQ(comm.transport(), "shm+tcp");
   });
 }
 
-TEST(Meeting, OwnNodeIsTheSameForRanksOfOneMachine) {
+TEST(Rendezvous, OwnNodeIsTheSameForRanksOfOneMachine) {
   RunRanks(2, {"", ""}, Patient(), [](Communicator& comm) { EXPECT_EQ(comm.transport(), "shm"); });
 }
 
-TEST(Meeting, GroupsMeetAtOnePortAtTheSameTime) {
+TEST(Rendezvous, GroupsMeetAtOnePortAtTheSameTime) {
   const int port = FreePort();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
@@ -97,7 +97,7 @@ TEST(Meeting, GroupsMeetAtOnePortAtTheSameTime) {
       threads.emplace_back([=] {
         Options options = Patient();
         options.group = group;
-        auto comm = Communicator::Connect(MakeIdentity(rank, 3, port), options);
+        auto comm = Communicator::Connect(MakeBootstrap(rank, 3, port), options);
         ASSERT_TRUE(comm.ok()) << comm.status().ToString();
         auto objects = (*comm)->Gather(group);
         ASSERT_TRUE(objects.ok()) << objects.status().ToString();
@@ -108,31 +108,31 @@ TEST(Meeting, GroupsMeetAtOnePortAtTheSameTime) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(Meeting, RanksThatDoNotComeAreNamed) {
-  auto comm = Communicator::Connect(MakeIdentity(0, 3, FreePort()), Patient(std::chrono::milliseconds(200)));
+TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
+  auto comm = Communicator::Connect(MakeBootstrap(0, 3, FreePort()), Patient(std::chrono::milliseconds(200)));
   ASSERT_FALSE(comm.ok());
-  EXPECT_THAT(comm.status().message(), HasSubstr("ranks 1, 2 of 3 did not come"));
+  EXPECT_THAT(comm.status().message(), HasSubstr("ranks 1, 2 of 3 did not connect"));
 }
 
-TEST(Meeting, RankThatFindsNobodySaysWhere) {
+TEST(Rendezvous, RankThatFindsNobodySaysWhere) {
   const int port = FreePort();
-  auto comm = Communicator::Connect(MakeIdentity(1, 2, port), Patient(std::chrono::milliseconds(200)));
+  auto comm = Communicator::Connect(MakeBootstrap(1, 2, port), Patient(std::chrono::milliseconds(200)));
   ASSERT_FALSE(comm.ok());
   EXPECT_THAT(comm.status().message(), HasSubstr("no rank 0 at 127.0.0.1:" + std::to_string(port)));
 }
 
-TEST(Meeting, PortOfAnotherProgramIsNamed) {
+TEST(Rendezvous, PortOfAnotherProgramIsNamed) {
   auto taken = Listen(0, true);
   ASSERT_TRUE(taken.ok());
   const int port = LocalPort(taken->get());
-  auto comm = Communicator::Connect(MakeIdentity(0, 2, port), Patient(std::chrono::milliseconds(1500)));
+  auto comm = Communicator::Connect(MakeBootstrap(0, 2, port), Patient(std::chrono::milliseconds(1500)));
   ASSERT_FALSE(comm.ok());
   EXPECT_THAT(comm.status().message(), AllOf(HasSubstr("cannot listen on"), HasSubstr(std::to_string(port))));
 }
 
-void ExpectBothRead(const std::vector<Identity>& ranks, const char* text) {
+void ExpectBothRead(const std::vector<Bootstrap>& ranks, const char* text) {
   std::vector<std::thread> threads;
-  for (const Identity& me : ranks) {
+  for (const Bootstrap& me : ranks) {
     threads.emplace_back([&] {
       auto comm = Communicator::Connect(me, Patient());
       ASSERT_FALSE(comm.ok());
@@ -142,18 +142,20 @@ void ExpectBothRead(const std::vector<Identity>& ranks, const char* text) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(Meeting, DifferentWorldSizesAreAnErrorForAll) {
+TEST(Rendezvous, DifferentWorldSizesAreAnErrorForAll) {
   const int port = FreePort();
-  ExpectBothRead({MakeIdentity(0, 2, port), MakeIdentity(1, 3, port)}, "rank 1 has WORLD_SIZE=3, rank 0 has 2");
+  ExpectBothRead({MakeBootstrap(0, 2, port), MakeBootstrap(1, 3, port)}, "rank 1 has WORLD_SIZE=3, rank 0 has 2");
 }
 
-TEST(Meeting, TwoProcessesOfOneRankAreAnErrorForAll) {
+TEST(Rendezvous, TwoProcessesOfOneRankAreAnErrorForAll) {
   const int port = FreePort();
-  ExpectBothRead({MakeIdentity(0, 3, port), MakeIdentity(1, 3, port), MakeIdentity(1, 3, port)},
+  ExpectBothRead({MakeBootstrap(0, 3, port), MakeBootstrap(1, 3, port), MakeBootstrap(1, 3, port)},
                  "two processes claim rank 1");
 }
 
-TEST(Meeting, ImpossibleRankIsRefused) { EXPECT_FALSE(Communicator::Connect(MakeIdentity(2, 2, 1), Patient()).ok()); }
+TEST(Rendezvous, ImpossibleRankIsRefused) {
+  EXPECT_FALSE(Communicator::Connect(MakeBootstrap(2, 2, 1), Patient()).ok());
+}
 
 }  // namespace
 }  // namespace lockstep::comm
