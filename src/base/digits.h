@@ -1,5 +1,5 @@
-// Whole numbers written in decimal digits. Numbers with a fraction and hexadecimal ones have a syntax of their own, and are
-// read where they occur. Pure, any thread.
+// Whole numbers written in decimal digits. Numbers with a fraction and hexadecimal ones have a syntax of their own, and
+// are read where they occur. Pure, any thread.
 #pragma once
 
 #include <algorithm>
