@@ -63,10 +63,10 @@ std::vector<std::vector<Piece>> DealOut(const record::CheckpointManifest& manife
   std::vector<uint64_t> load(readers, 0);
   for (size_t target = 0; target < stored_of.size(); ++target) {
     const record::StoredTensor& stored = manifest.tensors[stored_of[target]];
-    const int64_t element = DtypeBits(stored.dtype) / 8;
+    const int64_t bits = DtypeBits(stored.dtype);
     for (size_t part = 0; part < stored.parts.size(); ++part) {
-      const int64_t first = stored.parts[part].elements.begin * element;
-      const auto total = static_cast<uint64_t>(stored.parts[part].elements.size() * element);
+      const int64_t first = stored.parts[part].elements.begin * bits / 8;
+      const auto total = static_cast<uint64_t>(stored.parts[part].elements.size() * bits / 8);
       const auto least = static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
       load[least] += total;
       for (uint64_t at = 0; at < total; at += piece_bytes) {
@@ -190,6 +190,47 @@ Result<SharedCheckpoint> SharedCheckpoint::Open(const std::string& path, Ranks* 
     if (!(*told)[r].empty()) shared.readers_.push_back(static_cast<int>(r));
   }
   return shared;
+}
+
+Status SharedCheckpoint::Verify(Ranks* ranks) const {
+  std::vector<size_t> all(manifest_.tensors.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  const auto lists = DealOut(manifest_, all, readers_.size(), size_t{4} << 20);
+  Status mine;
+  Checksum sum;
+  std::string scratch;
+  for (size_t r = 0; r < lists.size(); ++r) {
+    if (readers_[r] != ranks->rank()) continue;
+    for (const Piece& piece : lists[r]) {
+      scratch.resize(static_cast<size_t>(piece.bytes));
+      if (mine.ok()) mine = reader_->Read(piece.piece, scratch.data(), &sum);
+    }
+  }
+  return ranks->Agree(mine);
+}
+
+Status WithVerification(Ranks* ranks, const std::function<void(const VerifyCheckpoint& verify)>& work) {
+  if (ranks->size() == 1) {
+    work({});
+    return Status::Ok();
+  }
+  const auto together = [ranks](const std::string& path) {
+    const Result<SharedCheckpoint> checkpoint = SharedCheckpoint::Open(path, ranks);
+    return checkpoint.ok() ? checkpoint->Verify(ranks) : checkpoint.status();
+  };
+  if (ranks->is_main()) {
+    work([&](const std::string& path) {
+      const Result<std::vector<std::string>> told = ranks->host().Gather(path);
+      return told.ok() ? together(path) : told.status();
+    });
+    return ranks->host().Gather("").status();
+  }
+  for (;;) {
+    const Result<std::vector<std::string>> told = ranks->host().Gather("");
+    if (!told.ok()) return told.status();
+    if (told->front().empty()) return Status::Ok();
+    (void)together(told->front());  // rank 0 has the same outcome, and acts on it
+  }
 }
 
 Status SharedCheckpoint::Read(const std::vector<StateTensor>& tensors, Ranks* ranks, size_t piece_bytes) const {

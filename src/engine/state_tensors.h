@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ class SharedCheckpoint {
   const std::vector<int>& readers() const { return readers_; }
   // Collective; all ranks get the same outcome. At most `piece_bytes` are read and sent at once.
   Status Read(const std::vector<StateTensor>& tensors, Ranks* ranks, size_t piece_bytes = size_t{32} << 20) const;
+  // Collective: every byte is verified, by one rank each; all ranks get the same outcome.
+  Status Verify(Ranks* ranks) const;
 
  private:
   std::string path_;
@@ -56,5 +59,10 @@ class SharedCheckpoint {
   std::optional<record::CheckpointReader> reader_;  // where this rank sees the files
   std::vector<int> readers_;                        // the ranks that do
 };
+
+// Collective: rank 0 does `work`, in which it may have checkpoints verified by all ranks; the others take part until it
+// is done. In a world of one the function is empty.
+using VerifyCheckpoint = std::function<Status(const std::string& path)>;
+Status WithVerification(Ranks* ranks, const std::function<void(const VerifyCheckpoint& verify)>& work);
 
 }  // namespace lockstep::engine

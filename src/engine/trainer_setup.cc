@@ -16,6 +16,7 @@
 #include "engine/convolution.h"
 #include "engine/devices.h"
 #include "engine/recompute.h"
+#include "engine/state_tensors.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
 #include "record/checkpoint_folder.h"
@@ -102,8 +103,9 @@ Status Trainer::Setup() {
     LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckData(path)));
   }
   state_.position.data = sources_.train->Digest();
-  Result<data::Sampler> sampler = data::Sampler::Create(sources_.train->size(), state_.position.sampler,
-                                                        config_.train.batch, config_.data.last_batch, config_.data.shuffle);
+  Result<data::Sampler> sampler =
+      data::Sampler::Create(sources_.train->size(), state_.position.sampler, config_.train.batch,
+                            config_.data.last_batch, config_.data.shuffle);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
   sampler_ = *sampler;
 
@@ -292,17 +294,19 @@ Status Trainer::SetCheckpointsAside() const {
   return Status::Ok();
 }
 
-// Rank 0 decides; the others need not see the folder.
+// Rank 0 decides; the others need not see the folder, and verify with it what they see.
 Status Trainer::FindCheckpoint(std::string* path) {
   Status status;
   std::string found;
-  if (ranks_->is_main() && !from_start()) {
+  LOCKSTEP_RETURN_IF_ERROR(WithVerification(ranks_, [&](const VerifyCheckpoint& verify) {
+    if (from_start()) return;
     const bool named = options_.resume != "auto" && options_.resume != "none";
     if (named && !options_.restarted) {
       status = FindAsked(&found);
     } else if (!options_.run_dir.empty()) {
       std::vector<record::Candidate> rejected;
-      Result<std::optional<std::string>> newest = record::NewestGood(options_.run_dir + "/checkpoints", &rejected);
+      Result<std::optional<std::string>> newest =
+          record::NewestGood(options_.run_dir + "/checkpoints", &rejected, verify);
       for (const record::Candidate& candidate : rejected) {
         LogWarn("checkpoint {} is passed over: {}", candidate.path, candidate.status.message());
       }
@@ -313,7 +317,7 @@ Status Trainer::FindCheckpoint(std::string* path) {
         status = FindAsked(&found);  // restarted before its first own checkpoint
       }
     }
-  }
+  }));
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(status));
   Result<std::vector<std::string>> told = ranks_->host().Gather(found);
   if (!told.ok()) return told.status();

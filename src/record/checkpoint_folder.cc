@@ -134,11 +134,12 @@ Result<std::vector<Candidate>> ScanCheckpoints(const std::string& folder) {
   return candidates;
 }
 
-Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected) {
+Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected,
+                                              const std::function<Status(const std::string& path)>& verify) {
   Result<std::vector<Candidate>> candidates = ScanCheckpoints(folder);
   if (!candidates.ok()) return candidates.status();
   for (Candidate& candidate : *candidates) {
-    if (candidate.status.ok()) candidate.status = VerifyAll(candidate.path);
+    if (candidate.status.ok()) candidate.status = verify ? verify(candidate.path) : VerifyAll(candidate.path);
     if (candidate.status.ok()) return std::optional<std::string>(candidate.path);
     if (rejected != nullptr) rejected->push_back(std::move(candidate));
   }

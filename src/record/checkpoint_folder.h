@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,9 @@ struct Candidate {
 Result<std::vector<Candidate>> ScanCheckpoints(const std::string& folder);
 
 // The newest checkpoint of which every byte was verified, or nothing. Those passed over, with the reason, go to
-// `rejected` (may be null), temporaries too.
-Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected);
+// `rejected` (may be null), temporaries too. `verify`: reads every byte of a checkpoint; empty: this process does.
+Result<std::optional<std::string>> NewestGood(const std::string& folder, std::vector<Candidate>* rejected,
+                                              const std::function<Status(const std::string& path)>& verify = {});
 
 // The checkpoint that a user's word means: a step folder or a link to one, a folder of checkpoints, a run directory, or
 // a run by its name, by a unique beginning of it, or "latest" (here the newest run that has a checkpoint). Of several

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "engine/ranks_fixture.h"
 #include "record/background_saver.h"
+#include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
 namespace {
@@ -149,6 +150,17 @@ TEST(StateTensors, ADamagedPartIsAnErrorOnAllRanks) {
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
     const Status read = checkpoint->Read(part.tensors, &ranks, 128);
     EXPECT_NE(read.message().find("does not match its checksum"), std::string::npos) << read.message();
+    EXPECT_EQ(checkpoint->Verify(&ranks).message(), read.message());
+    // Rank 0 asks for one after the other, and all ranks find the newest good one.
+    std::string found;
+    std::vector<record::Candidate> rejected;
+    const Status asked = WithVerification(&ranks, [&](const VerifyCheckpoint& verify) {
+      ASSERT_TRUE(RemoveAll(folder + "/step-3").ok() && RemoveAll(folder + "/step-4").ok());
+      found = (*record::NewestGood(folder, &rejected, verify)).value_or("");
+    });
+    EXPECT_TRUE(asked.ok()) << asked.ToString();
+    EXPECT_EQ(found, ranks.is_main() ? folder + "/step-1" : "");
+    EXPECT_EQ(rejected.size(), ranks.is_main() ? 1u : 0u);
     part.tensors[0].shape = {1};
     EXPECT_NE(checkpoint->Read(part.tensors, &ranks).message().find("expected F32 [1], found F32"), std::string::npos);
   });
