@@ -8,11 +8,11 @@
 
 #include "base/text.h"
 #include "diagnose/attempts.h"
+#include "diagnose/cross_reference.h"
 #include "diagnose/exceptions.h"
 #include "diagnose/rank_ends.h"
 #include "diagnose/restart_advice.h"
 #include "diagnose/waiting.h"
-#include "diagnose/cross_reference.h"
 
 namespace lockstep::diagnose {
 namespace {

@@ -192,7 +192,8 @@ TEST(SamplerTest, AChangedBatchInTheMiddleOfAnEpochStillGivesEverySampleOnce) {
 }
 
 TEST(SamplerTest, ResumesAtSampleOneBillion) {
-  Sampler sampler = *Sampler::Create(3'000'000'000, {.seed = 1, .epoch = 9, .position = 1'000'000'000}, 4, LastBatch::kDrop);
+  Sampler sampler =
+      *Sampler::Create(3'000'000'000, {.seed = 1, .epoch = 9, .position = 1'000'000'000}, 4, LastBatch::kDrop);
   const auto batch = sampler.Peek(400'000'000);
   EXPECT_EQ(batch[0].epoch, 9);
   EXPECT_EQ(batch[0].position, 2'600'000'000);

@@ -57,7 +57,8 @@ TEST(Trainer, ManySmallPassesEqualOneLarge) {
 
 TEST(Trainer, AKeptSmallLastBatchIsTrainedOnByAllRanksTogether) {
   Job job;
-  job.config.data.last_batch = data::LastBatch::kKeep;  // 61 points: the last batch of an epoch has 5, some ranks none or fewer
+  job.config.data.last_batch =
+      data::LastBatch::kKeep;  // 61 points: the last batch of an epoch has 5, some ranks none or fewer
   job.config.train.steps = job.config.train.schedule.steps = 18;
   const Outcome one = TrainOn(1, job)[0];
   EXPECT_EQ(one.position.samples, 61u + 61u + 2 * 8u);
