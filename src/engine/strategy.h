@@ -55,6 +55,14 @@ class ParallelStrategy {
     virtual ~WholeParameters() = default;
   };
   virtual Result<std::unique_ptr<WholeParameters>> Gather() = 0;
+  // Whether whole parameters exist only around the units of the model (units.h). Then each unit's forward, and its part
+  // of backward, runs between these two, on the training thread or autograd's. A recomputed unit is entered once for
+  // backward. Where a unit's input needs no gradient its AfterUnit of backward does not come; EndBackward stands for
+  // it.
+  enum class Phase { kForward, kBackward };
+  virtual bool wraps_units() const = 0;
+  virtual void BeforeUnit(size_t unit, Phase phase) = 0;
+  virtual void AfterUnit(size_t unit, Phase phase) = 0;
   // Every rank begins with the parameters of rank 0. Collective.
   virtual Status AdoptParameters() = 0;
 
@@ -76,6 +84,9 @@ class Replicated : public ParallelStrategy {
   Replicated(FlatParameters* flat, Ranks* ranks) : flat_(flat), ranks_(ranks) {}
   Status PublishParameters() override;
   Result<std::unique_ptr<WholeParameters>> Gather() override { return std::make_unique<WholeParameters>(); }
+  bool wraps_units() const override { return false; }
+  void BeforeUnit(size_t /*unit*/, Phase /*phase*/) override {}
+  void AfterUnit(size_t /*unit*/, Phase /*phase*/) override {}
   Status AdoptParameters() override;
   Status CombineNorm(double* /*norm*/) override { return Status::Ok(); }
   Status CombineNorm(const at::Tensor& /*norm*/) override { return Status::Ok(); }

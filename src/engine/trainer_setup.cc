@@ -15,10 +15,10 @@
 #include "data/cached_source.h"
 #include "engine/convolution.h"
 #include "engine/devices.h"
-#include "engine/recompute.h"
 #include "engine/state_tensors.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
+#include "engine/unit_runner.h"
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
@@ -208,7 +208,6 @@ Status Trainer::BuildModel() {
     if (!built.ok()) built = built.Context("checkpoint.weights");
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
-  if (built.ok()) built = RunUnits();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
   queued_ = !device_.is_cpu() || options_.queued;
@@ -218,6 +217,7 @@ Status Trainer::BuildModel() {
   Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*discriminator=*/false);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(learner.status()));
   learner_ = std::move(*learner);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(RunUnits()));
   if (const auto discriminator = recipe_->discriminator()) {
     discriminator->module->to(device_);
     Result<std::unique_ptr<Learner>> second = MakeLearner(*discriminator->module, /*discriminator=*/true);
@@ -239,15 +239,15 @@ Status Trainer::BuildModel() {
 }
 
 Status Trainer::RunUnits() {
-  if (!config_.train.recompute) return Status::Ok();
+  ParallelStrategy& strategy = learner_->strategy();
+  if (!config_.train.recompute && !strategy.wraps_units()) return Status::Ok();
   if (recipe_->Units().empty()) {
-    return Status(
-        Code::kUsage,
-        fmt::format("train.recompute: the recipe {} names no units of its model to recompute", recipe_->name()),
-        "set train.recompute: false, or let the recipe name them (Recipe::Units)");
+    return Status(Code::kUsage,
+                  fmt::format("{}: the recipe {} names no units of its model",
+                              config_.train.recompute ? "train.recompute" : "sharded parameters", recipe_->name()),
+                  "let the recipe name them (Recipe::Units), or do without");
   }
-  recipe_->RunUnits(
-      [](size_t /*unit*/, const UnitForward& forward, const at::Tensor& input) { return Recompute(forward, input); });
+  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute));
   return Status::Ok();
 }
 

@@ -1,5 +1,5 @@
-// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward. A recipe names
-// them, with their parameters, and sends every unit's forward through the runner it is given.
+// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward, and around which a
+// strategy may gather parameters (unit_runner.h). A recipe names them, with their parameters, and sends every unit's forward through the runner it is given.
 #pragma once
 
 #include <torch/types.h>

@@ -1,0 +1,13 @@
+// Runs the units of a model (units.h): between the strategy's calls before and after each, in forward and backward, and
+// recomputed in backward where asked. The training thread, and autograd's during backward.
+#pragma once
+
+#include "engine/strategy.h"
+#include "engine/units.h"
+
+namespace lockstep::engine {
+
+// `strategy` must outlive the runner. Null where no strategy wants to be called: then recomputing is all it does.
+UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute);
+
+}  // namespace lockstep::engine
