@@ -79,20 +79,20 @@ std::string VisibleGpus(const Machine& machine) {
                      machine.gpus_source.empty() ? "" : " (" + machine.gpus_source + ")");
 }
 
-std::optional<Said<int>> CountRanks(Resolution& at, const Said<std::string>& spec) {
-  const Machine& machine = at.machine;
+std::optional<Said<int>> CountRanks(Resolution& resolution, const Said<std::string>& spec) {
+  const Machine& machine = resolution.machine;
   const std::string word(Trim(spec.value));
   const std::string cpus = fmt::format("{} CPU{}", machine.cpus, machine.cpus == 1 ? "" : "s");
   if (word == "gpu" || (word == "auto" && machine.gpus > 0)) {
     if (machine.gpus > 0) return Said<int>{machine.gpus, spec.source + ": " + VisibleGpus(machine)};
-    at.in.Fail(spec.source + ": no GPU is visible here",
-               "use --nproc-per-node auto, cpu or a number, or look at CUDA_VISIBLE_DEVICES and the driver");
+    resolution.in.Fail(spec.source + ": no GPU is visible here",
+                       "use --nproc-per-node auto, cpu or a number, or look at CUDA_VISIBLE_DEVICES and the driver");
     return std::nullopt;
   }
   if (word == "cpu" || word == "auto") return Said<int>{std::max(machine.cpus, 1), spec.source + ": " + cpus};
   std::optional<int> number = ParseNumber(word);
   if (number && *number >= 1 && *number <= kMaxCount) return Said<int>{*number, spec.source};
-  at.in.Fail(spec.source + ": expected a number of ranks, or auto, gpu or cpu", "pass --nproc-per-node");
+  resolution.in.Fail(spec.source + ": expected a number of ranks, or auto, gpu or cpu", "pass --nproc-per-node");
   return std::nullopt;
 }
 

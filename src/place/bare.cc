@@ -26,19 +26,19 @@ std::string Both(const Bare& bare) {
                      Count(world, "node"), n, Count(world * n, "rank"), bare.rank->value, processes, bare.rank->value);
 }
 
-void Undecided(Resolution& at, const Bare& bare, std::string_view why) {
-  at.in.Contradicts(bare.world->source,
-                    fmt::format("as nodes: {}, this one is {}", Count(bare.world->value, "node"), bare.rank->value));
-  at.in.Contradicts(bare.rank->source, fmt::format("as processes: {}, this one is {}", Count(bare.world->value, "rank"),
-                                                   bare.rank->value));
-  at.in.Fail(
+void Undecided(Resolution& resolution, const Bare& bare, std::string_view why) {
+  resolution.in.Contradicts(bare.world->source, fmt::format("as nodes: {}, this one is {}",
+                                                            Count(bare.world->value, "node"), bare.rank->value));
+  resolution.in.Contradicts(bare.rank->source, fmt::format("as processes: {}, this one is {}",
+                                                           Count(bare.world->value, "rank"), bare.rank->value));
+  resolution.in.Fail(
       fmt::format("{} and {} can be read in two ways ({}): {}", bare.world->source, bare.rank->source, why, Both(bare)),
       "pass --level=node if the platform starts one command per node, --level=process if it starts one per GPU");
 }
 
 // The level by what is written down beside WORLD_SIZE and RANK; nullopt when nothing settles it (and maybe an error).
-std::optional<Level> ByNodeCount(Resolution& at, const Bare& bare) {
-  Reader& in = at.in;
+std::optional<Level> ByNodeCount(Resolution& resolution, const Bare& bare) {
+  Reader& in = resolution.in;
   const int64_t world = bare.world->value, rank = bare.rank->value, nnodes = bare.nnodes->value;
   if (world == nnodes) {
     in.Decides(bare.nnodes->source, fmt::format("{} counts nodes", bare.world->source));
@@ -69,23 +69,23 @@ std::optional<Level> ByNodeCount(Resolution& at, const Bare& bare) {
                                                Count(bare.nproc->value, "rank"), bare.rank->source));
     return Level::kNode;
   }
-  Undecided(at, bare, "the number of nodes does not settle who started what");
+  Undecided(resolution, bare, "the number of nodes does not settle who started what");
   return std::nullopt;
 }
 
-std::optional<Level> Decide(Resolution& at, const Bare& bare) {
-  Reader& in = at.in;
+std::optional<Level> Decide(Resolution& resolution, const Bare& bare) {
+  Reader& in = resolution.in;
   const int world = bare.world->value, rank = bare.rank->value;
-  if (at.asked.level) return at.asked.level;
-  const std::vector<int>& siblings = at.machine.sibling_ranks;
+  if (resolution.asked.level) return resolution.asked.level;
+  const std::vector<int>& siblings = resolution.machine.sibling_ranks;
   if (std::any_of(siblings.begin(), siblings.end(), [&](int other) { return other != rank; })) {
     in.Decides(fmt::format("RANK={} in the environment of other launchers here", fmt::join(siblings, ",")),
                "several commands with different ranks run on this node: one per process");
     return Level::kProcess;
   }
-  if (bare.nnodes) return ByNodeCount(at, bare);
+  if (bare.nnodes) return ByNodeCount(resolution, bare);
   if (bare.node_rank && bare.node_rank->value != rank) {
-    Undecided(at, bare, bare.node_rank->source + " differs from RANK");
+    Undecided(resolution, bare, bare.node_rank->source + " differs from RANK");
     return std::nullopt;
   }
   if (bare.nproc) {
@@ -93,8 +93,8 @@ std::optional<Level> Decide(Resolution& at, const Bare& bare) {
                fmt::format("each command starts its own ranks, so {} counts nodes", bare.world->source));
     return Level::kNode;
   }
-  const int gpus = at.machine.gpus;
-  const std::string visible = VisibleGpus(at.machine);
+  const int gpus = resolution.machine.gpus;
+  const std::string visible = VisibleGpus(resolution.machine);
   if (world == 1) {
     in.Decides(bare.world->source, "one node in either reading");
     return Level::kNode;
@@ -113,19 +113,19 @@ std::optional<Level> Decide(Resolution& at, const Bare& bare) {
                                     bare.world->source));
     return Level::kNode;
   }
-  Undecided(at, bare, visible);
+  Undecided(resolution, bare, visible);
   return std::nullopt;
 }
 
-void WithoutWorldAndRank(Resolution& at, const Bare& bare, PlatformFacts* facts) {
-  Reader& in = at.in;
-  const bool said = at.asked.nnodes.has_value() || bare.nnodes.has_value();
+void WithoutWorldAndRank(Resolution& resolution, const Bare& bare, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  const bool said = resolution.asked.nnodes.has_value() || bare.nnodes.has_value();
   if (bare.world) {
     // WORLD_SIZE alone: half a contract. It matters only if nothing better says how many nodes there are.
     if (said)
       in.Ignored(bare.world->source, "without RANK it says too little, and the number of nodes is known");
     else if (bare.node_rank)
-      facts->nnodes = WorldAsNodes(at);
+      facts->nnodes = WorldAsNodes(resolution);
     else if (bare.world->value > 1)
       in.Fail(fmt::format("{} without RANK: this command cannot know which one of them it is", bare.world->source),
               "unset WORLD_SIZE, or pass --nnodes and --node-rank");
@@ -146,8 +146,8 @@ void WithoutWorldAndRank(Resolution& at, const Bare& bare, PlatformFacts* facts)
 
 }  // namespace
 
-std::optional<Said<int>> WorldAsNodes(Resolution& at) {
-  Reader& in = at.in;
+std::optional<Said<int>> WorldAsNodes(Resolution& resolution) {
+  Reader& in = resolution.in;
   std::optional<Said<int>> world = in.Number("WORLD_SIZE", 1);
   if (!world) return std::nullopt;
   if (std::optional<Said<int>> local = in.Number("LOCAL_WORLD_SIZE", 1)) {
@@ -159,7 +159,7 @@ std::optional<Said<int>> WorldAsNodes(Resolution& at) {
     in.Fail(fmt::format("{} is no multiple of {}", world->source, local->source), "pass --nnodes");
     return std::nullopt;
   }
-  const int gpus = at.machine.gpus;
+  const int gpus = resolution.machine.gpus;
   if (world->value == 1 || gpus <= 1 || world->value < gpus || world->value % gpus != 0) {
     in.Decides(world->source, fmt::format("counts nodes: {} GPU{} visible here", gpus, gpus == 1 ? " is" : "s are"));
     return world;
@@ -171,9 +171,9 @@ std::optional<Said<int>> WorldAsNodes(Resolution& at) {
   return std::nullopt;
 }
 
-void ReadBare(Resolution& at, PlatformFacts* facts) {
-  Reader& in = at.in;
-  const Asked& asked = at.asked;
+void ReadBare(Resolution& resolution, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  const Asked& asked = resolution.asked;
   const bool told = asked.nnodes && asked.node_rank;  // by flags: the variables cannot matter
   Bare bare;
   bare.world = in.NumberUnless(told, {"WORLD_SIZE"}, 1);
@@ -183,18 +183,18 @@ void ReadBare(Resolution& at, PlatformFacts* facts) {
   bare.nnodes = asked.nnodes ? asked.nnodes : facts->nnodes;
   bare.node_rank = asked.node_rank ? asked.node_rank : facts->node_rank;
   std::optional<Said<std::string>> spec = asked.nproc ? asked.nproc : in.Text(kRanksPerNodeNames);
-  if (spec) bare.nproc = CountRanks(at, *spec);
+  if (spec) bare.nproc = CountRanks(resolution, *spec);
   if (bare.nproc && !asked.nproc) facts->nproc = bare.nproc;
-  bare.per_node = bare.nproc ? bare.nproc->value : std::max(at.machine.gpus, 1);
+  bare.per_node = bare.nproc ? bare.nproc->value : std::max(resolution.machine.gpus, 1);
   if (in.failed()) return;
   if (told && asked.level != Level::kProcess) {
-    if (at.row.name == "bare") at.out.platform = "bare-node";
+    if (resolution.row.name == "bare") resolution.out.platform = "bare-node";
     facts->level = Level::kNode;
     in.Decides(asked.node_rank->source, "a node's number is asked for: one command per node");
     return;
   }
   if (!bare.world || !bare.rank) {
-    WithoutWorldAndRank(at, bare, facts);
+    WithoutWorldAndRank(resolution, bare, facts);
     return;
   }
   if (in.Has("LOCAL_RANK")) {
@@ -209,16 +209,16 @@ void ReadBare(Resolution& at, PlatformFacts* facts) {
     in.Fail(fmt::format("{} is not below {}", bare.rank->source, bare.world->source),
             "the variables are corrupt or belong to two jobs: correct them, or pass --nnodes and --node-rank");
   if (in.failed()) return;
-  facts->level = Decide(at, bare);
+  facts->level = Decide(resolution, bare);
   if (!facts->level) return;
   if (*facts->level == Level::kProcess) {
-    if (!facts->nnodes) at.out.platform = "bare-process";
+    if (!facts->nnodes) resolution.out.platform = "bare-process";
     facts->world = bare.world;
     facts->rank = bare.rank;
     if (bare.world->value == 1) facts->local_rank = Said<int>{0, bare.world->source};
     return;
   }
-  if (at.row.name == "bare") at.out.platform = "bare-node";
+  if (resolution.row.name == "bare") resolution.out.platform = "bare-node";
   const bool counts_ranks = bare.nnodes && bare.nnodes->value != bare.world->value;
   if (!facts->nnodes && !counts_ranks) facts->nnodes = bare.world;
   if (!facts->node_rank) facts->node_rank = bare.rank;

@@ -14,27 +14,28 @@ bool Reads(const Names& names, std::string_view name) {
 }
 
 // NNODES and NODE_RANK beside a platform that has its own names.
-void CompareNodeNames(Resolution& at) {
-  Reader& in = at.in;
-  const Placement& out = at.out;
-  if (out.nested || out.level != Level::kNode || at.row.rule == LevelRule::kBare || at.asked.standalone) return;
+void CompareNodeNames(Resolution& resolution) {
+  Reader& in = resolution.in;
+  const Placement& out = resolution.out;
+  if (out.nested || out.level != Level::kNode || resolution.row.rule == LevelRule::kBare || resolution.asked.standalone)
+    return;
   auto compare = [&](const Names& read, std::string_view name, std::optional<int> value, std::string_view flag) {
     if (!value || !in.Has(name) || Reads(read, name)) return;
     if (ParseNumber(*in.Text(name)) == value) return in.Supports(in.Source(name), "agrees");
-    in.Ignored(in.Source(name), fmt::format("{} says otherwise", at.row.what));
-    in.Warn(fmt::format("{} disagrees with {} and is not used (pass {})", in.Source(name), at.row.what, flag));
+    in.Ignored(in.Source(name), fmt::format("{} says otherwise", resolution.row.what));
+    in.Warn(fmt::format("{} disagrees with {} and is not used (pass {})", in.Source(name), resolution.row.what, flag));
   };
-  compare(at.row.nnodes, "NNODES", out.nnodes, "--nnodes");
-  compare(at.row.node_rank, "NODE_RANK", out.node_rank, "--node-rank");
+  compare(resolution.row.nnodes, "NNODES", out.nnodes, "--nnodes");
+  compare(resolution.row.node_rank, "NODE_RANK", out.node_rank, "--node-rank");
 }
 
 // WORLD_SIZE and RANK that this platform does not speak with, or that flags overrule.
-void CompareRankNames(Resolution& at) {
-  Reader& in = at.in;
-  const Platform& row = at.row;
-  const Placement& out = at.out;
-  const bool overruled = row.rule == LevelRule::kBare && at.asked.nnodes && at.asked.node_rank;
-  if (!in.Has("WORLD_SIZE") || at.asked.standalone) return;
+void CompareRankNames(Resolution& resolution) {
+  Reader& in = resolution.in;
+  const Platform& row = resolution.row;
+  const Placement& out = resolution.out;
+  const bool overruled = row.rule == LevelRule::kBare && resolution.asked.nnodes && resolution.asked.node_rank;
+  if (!in.Has("WORLD_SIZE") || resolution.asked.standalone) return;
   if (!overruled && (Reads(row.world, "WORLD_SIZE") || Reads(row.nnodes, "WORLD_SIZE"))) return;
   const bool ranked = in.Has("RANK");
   const std::optional<int> world = ParseNumber(*in.Text("WORLD_SIZE"));
@@ -57,11 +58,11 @@ void CompareRankNames(Resolution& at) {
 }
 
 // A platform of several nodes that has no row would look like "nothing at all", and every node would train alone.
-void WarnOfUnreadPlatforms(Resolution& at) {
-  if (at.row.name != "local" || at.asked.nnodes || at.asked.standalone) return;
+void WarnOfUnreadPlatforms(Resolution& resolution) {
+  if (resolution.row.name != "local" || resolution.asked.nnodes || resolution.asked.standalone) return;
   for (const Trap& unread : UnreadPlatforms())
-    if (at.in.Has(unread.name))
-      at.in.Warn(
+    if (resolution.in.Has(unread.name))
+      resolution.in.Warn(
           fmt::format("{}: variables of {} are not read yet, this looks like one node; pass --nnodes, --node-rank and "
                       "--master-addr if it is not",
                       unread.name, unread.why));
@@ -69,12 +70,12 @@ void WarnOfUnreadPlatforms(Resolution& at) {
 
 }  // namespace
 
-void Check(Resolution& at, const PlatformFacts& facts) {
-  const Placement& out = at.out;
-  Reader& in = at.in;
-  CompareNodeNames(at);
-  CompareRankNames(at);
-  WarnOfUnreadPlatforms(at);
+void Check(Resolution& resolution, const PlatformFacts& facts) {
+  const Placement& out = resolution.out;
+  Reader& in = resolution.in;
+  CompareNodeNames(resolution);
+  CompareRankNames(resolution);
+  WarnOfUnreadPlatforms(resolution);
   constexpr const char* kTwoJobs =
       "the variables are corrupt or belong to two jobs: correct them, or pass --level, --nnodes and --node-rank";
   auto below = [&](const char* what, std::optional<int> index, std::optional<int> count, const char* of,

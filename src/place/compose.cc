@@ -14,33 +14,33 @@ namespace lockstep::place {
 namespace {
 
 // The asked value over the platform's; says which, and warns when they differ.
-std::optional<int> Choose(Resolution& at, std::string_view what, const std::optional<Said<int>>& asked,
+std::optional<int> Choose(Resolution& resolution, std::string_view what, const std::optional<Said<int>>& asked,
                           const std::optional<Said<int>>& fact) {
   if (asked) {
-    at.in.Decides(asked->source, fmt::format("{} = {}", what, asked->value));
+    resolution.in.Decides(asked->source, fmt::format("{} = {}", what, asked->value));
     if (fact && fact->value != asked->value) {
-      at.in.Contradicts(fact->source, fmt::format("{} = {}", what, fact->value));
-      at.in.Warn(fmt::format("{} overrides {}", asked->source, fact->source));
+      resolution.in.Contradicts(fact->source, fmt::format("{} = {}", what, fact->value));
+      resolution.in.Warn(fmt::format("{} overrides {}", asked->source, fact->source));
     }
     return asked->value;
   }
   if (!fact) return std::nullopt;
-  at.in.Decides(fact->source, fmt::format("{} = {}", what, fact->value));
+  resolution.in.Decides(fact->source, fmt::format("{} = {}", what, fact->value));
   return fact->value;
 }
 
 // A launch inside a worker would multiply the ranks. One process unchanged is fine, fanning out is not.
-void RefuseFanOutInsideWorker(Resolution& at) {
+void RefuseFanOutInsideWorker(Resolution& resolution) {
   std::optional<Said<int>> count;
-  if (at.asked.nproc_by_flag) count = CountRanks(at, *at.asked.nproc);
-  if (!(count && count->value > 1) && !at.asked.standalone) {
-    if (at.asked.nnodes && !at.asked.nnodes->source.starts_with("PET_"))
-      at.in.Ignored(at.asked.nnodes->source, "inside a worker the outer launcher has decided");
+  if (resolution.asked.nproc_by_flag) count = CountRanks(resolution, *resolution.asked.nproc);
+  if (!(count && count->value > 1) && !resolution.asked.standalone) {
+    if (resolution.asked.nnodes && !resolution.asked.nnodes->source.starts_with("PET_"))
+      resolution.in.Ignored(resolution.asked.nnodes->source, "inside a worker the outer launcher has decided");
     return;
   }
-  const std::string& outer = at.machine.outer_launcher;
-  at.in.Fail(
-      fmt::format("a launch inside a launch: this process is {}{}, and {}", at.row.what,
+  const std::string& outer = resolution.machine.outer_launcher;
+  resolution.in.Fail(
+      fmt::format("a launch inside a launch: this process is {}{}, and {}", resolution.row.what,
                   outer.empty() ? "" : " of " + outer,
                   count ? fmt::format("{} asks it to start {} more", count->source, count->value)
                         : "--standalone asks it to start a job of its own"),
@@ -49,21 +49,21 @@ void RefuseFanOutInsideWorker(Resolution& at) {
 }
 
 // --level against what the environment says: the counts keep their numbers and change their meaning.
-void ApplyLevel(Resolution& at, PlatformFacts* facts) {
-  if (!at.asked.level || at.out.nested) return;
-  const Level asked = *at.asked.level;
-  at.in.Decides(fmt::format("--level={}", Name(asked)), fmt::format("one command per {}", Name(asked)));
+void ApplyLevel(Resolution& resolution, PlatformFacts* facts) {
+  if (!resolution.asked.level || resolution.out.nested) return;
+  const Level asked = *resolution.asked.level;
+  resolution.in.Decides(fmt::format("--level={}", Name(asked)), fmt::format("one command per {}", Name(asked)));
   if (facts->starts == Starts::kOnce) {
     if (asked == Level::kProcess)
-      at.in.Fail("--level=process in a command that SLURM started once for all nodes",
-                 "start it with srun, one task per rank");
+      resolution.in.Fail("--level=process in a command that SLURM started once for all nodes",
+                         "start it with srun, one task per rank");
     return;
   }
   if (!facts->level || *facts->level == asked) {
     facts->level = asked;
     return;
   }
-  at.in.Warn(fmt::format("--level={} overrides the evidence for {} level", Name(asked), Name(*facts->level)));
+  resolution.in.Warn(fmt::format("--level={} overrides the evidence for {} level", Name(asked), Name(*facts->level)));
   facts->level = asked;
   if (asked == Level::kNode) {
     facts->nnodes = facts->world;
@@ -80,64 +80,69 @@ void ApplyLevel(Resolution& at, PlatformFacts* facts) {
   }
 }
 
-void SetRanksPerNode(Resolution& at, std::optional<Said<int>> count, bool is_explicit) {
+void SetRanksPerNode(Resolution& resolution, std::optional<Said<int>> count, bool is_explicit) {
   if (!count) return;
-  at.out.nproc_per_node = count->value;
-  at.out.nproc_source = count->source;
-  at.out.nproc_explicit = is_explicit;
-  at.in.Decides(count->source, fmt::format("{} rank{} on this node", count->value, count->value == 1 ? "" : "s"));
+  resolution.out.nproc_per_node = count->value;
+  resolution.out.nproc_source = count->source;
+  resolution.out.nproc_explicit = is_explicit;
+  resolution.in.Decides(count->source,
+                        fmt::format("{} rank{} on this node", count->value, count->value == 1 ? "" : "s"));
 }
 
-void NodeCounts(Resolution& at, PlatformFacts* facts) {
-  Placement& out = at.out;
-  Reader& in = at.in;
-  out.nnodes = Choose(at, "nodes", at.asked.nnodes, facts->nnodes);
-  if (!out.nnodes && at.asked.standalone) out.nnodes = 1;
-  if (!out.nnodes && at.row.one_node_unless_said) out.nnodes = 1;
+void NodeCounts(Resolution& resolution, PlatformFacts* facts) {
+  Placement& out = resolution.out;
+  Reader& in = resolution.in;
+  out.nnodes = Choose(resolution, "nodes", resolution.asked.nnodes, facts->nnodes);
+  if (!out.nnodes && resolution.asked.standalone) out.nnodes = 1;
+  if (!out.nnodes && resolution.row.one_node_unless_said) out.nnodes = 1;
   if (!out.nnodes && !in.failed())
-    in.Fail(fmt::format("{} does not say how many nodes the job has", at.row.what), "pass --nnodes (or set NNODES)");
+    in.Fail(fmt::format("{} does not say how many nodes the job has", resolution.row.what),
+            "pass --nnodes (or set NNODES)");
 
-  if (out.nnodes == 1 && at.asked.nnodes && !at.asked.node_rank && facts->node_rank && facts->node_rank->value > 0) {
-    in.Warn(fmt::format("{}: each node runs a job of its own, although {}", at.asked.nnodes->source,
+  if (out.nnodes == 1 && resolution.asked.nnodes && !resolution.asked.node_rank && facts->node_rank &&
+      facts->node_rank->value > 0) {
+    in.Warn(fmt::format("{}: each node runs a job of its own, although {}", resolution.asked.nnodes->source,
                         facts->node_rank->source));
     facts->node_rank.reset();
   }
-  out.node_rank = Choose(at, "this node", at.asked.node_rank, facts->node_rank);
+  out.node_rank = Choose(resolution, "this node", resolution.asked.node_rank, facts->node_rank);
   if (!out.node_rank && out.nnodes == 1) out.node_rank = 0;
   if (!out.node_rank && facts->starts != Starts::kOnce && out.nnodes.value_or(2) > 1) {
-    if (!at.asked.backend.empty() && at.asked.backend != "static")
-      in.Supports("rendezvous backend " + at.asked.backend, "no node rank is given: assigned at the rendezvous");
+    if (!resolution.asked.backend.empty() && resolution.asked.backend != "static")
+      in.Supports("rendezvous backend " + resolution.asked.backend,
+                  "no node rank is given: assigned at the rendezvous");
     else if (!in.failed())
-      in.Fail(fmt::format("{} does not say which node this is", at.row.what),
-              GlobMatches("*-*", at.machine.host) && IsDigits(at.machine.host.substr(at.machine.host.rfind('-') + 1))
+      in.Fail(fmt::format("{} does not say which node this is", resolution.row.what),
+              GlobMatches("*-*", resolution.machine.host) &&
+                      IsDigits(resolution.machine.host.substr(resolution.machine.host.rfind('-') + 1))
                   ? fmt::format("pass --node-rank (the host name {} suggests a number), or --rdzv-backend c10d",
-                                at.machine.host)
+                                resolution.machine.host)
                   : "pass --node-rank (0 on the node of --master-addr), or --rdzv-backend c10d");
   }
 
   const bool elsewhere = facts->starts == Starts::kOnce && !out.node_rank;
-  if (at.asked.nproc) {
-    const bool counted_there = elsewhere && !IsDigits(Trim(at.asked.nproc->value));
+  if (resolution.asked.nproc) {
+    const bool counted_there = elsewhere && !IsDigits(Trim(resolution.asked.nproc->value));
     if (counted_there)
-      in.Supports(at.asked.nproc->source, "counted on each node of the allocation");
+      in.Supports(resolution.asked.nproc->source, "counted on each node of the allocation");
     else
-      SetRanksPerNode(at, CountRanks(at, *at.asked.nproc), true);
+      SetRanksPerNode(resolution, CountRanks(resolution, *resolution.asked.nproc), true);
     if (out.nproc_per_node && facts->nproc && facts->nproc->value != *out.nproc_per_node)
-      in.Warn(fmt::format("{} overrides {}", at.asked.nproc->source, facts->nproc->source));
+      in.Warn(fmt::format("{} overrides {}", resolution.asked.nproc->source, facts->nproc->source));
     facts->nproc_by_node.clear();
   } else if (facts->nproc) {
-    SetRanksPerNode(at, facts->nproc, true);
-    const int gpus = at.machine.gpus;
+    SetRanksPerNode(resolution, facts->nproc, true);
+    const int gpus = resolution.machine.gpus;
     if (!elsewhere && ((gpus > 1 && facts->nproc->value != gpus) || (gpus > 0 && facts->nproc->value > gpus)))
       in.Warn(fmt::format("{}: {} on this node, beside {}", facts->nproc->source, Count(facts->nproc->value, "rank"),
-                          VisibleGpus(at.machine)));
+                          VisibleGpus(resolution.machine)));
   } else if (elsewhere) {
     in.Supports("no node of the allocation", "each node counts its own GPUs");
     out.nproc_source = "counted on each node";
-  } else if (at.machine.gpus > 0) {
-    SetRanksPerNode(at, Said<int>{at.machine.gpus, VisibleGpus(at.machine)}, false);
+  } else if (resolution.machine.gpus > 0) {
+    SetRanksPerNode(resolution, Said<int>{resolution.machine.gpus, VisibleGpus(resolution.machine)}, false);
   } else {
-    SetRanksPerNode(at, Said<int>{1, "no visible GPU"}, false);
+    SetRanksPerNode(resolution, Said<int>{1, "no visible GPU"}, false);
   }
 
   if (out.nnodes && out.nproc_per_node) {
@@ -159,36 +164,36 @@ void NodeCounts(Resolution& at, PlatformFacts* facts) {
 }
 
 // Ranks on this node under process level, where no variable says so.
-std::optional<Said<int>> DeriveLocalSize(Resolution& at) {
-  const Placement& out = at.out;
+std::optional<Said<int>> DeriveLocalSize(Resolution& resolution) {
+  const Placement& out = resolution.out;
   if (!out.world_size) return std::nullopt;
-  const int world = *out.world_size, gpus = at.machine.gpus;
+  const int world = *out.world_size, gpus = resolution.machine.gpus;
   if (world == 1) return Said<int>{1, "a world of one"};
   if (out.nnodes && world % *out.nnodes == 0)
     return Said<int>{world / *out.nnodes, fmt::format("{} ranks on {}", world, Count(*out.nnodes, "node"))};
-  std::optional<std::string> master = at.in.Text("MASTER_ADDR");
+  std::optional<std::string> master = resolution.in.Text("MASTER_ADDR");
   if (master && IsLoopback(*master))
-    return Said<int>{world, at.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
+    return Said<int>{world, resolution.in.Source("MASTER_ADDR") + ": all ranks are on this node"};
   if (gpus > 1 && world % gpus == 0 && out.rank && out.local_rank && *out.local_rank < gpus &&
       *out.rank >= *out.local_rank && (*out.rank - *out.local_rank) % gpus == 0)
-    return Said<int>{gpus, VisibleGpus(at.machine) + ", and the ranks fit"};
+    return Said<int>{gpus, VisibleGpus(resolution.machine) + ", and the ranks fit"};
   return std::nullopt;
 }
 
-void ProcessCounts(Resolution& at, PlatformFacts* facts) {
-  Placement& out = at.out;
-  Reader& in = at.in;
-  out.world_size = Choose(at, "ranks", std::nullopt, facts->world);
-  out.rank = Choose(at, "this rank", std::nullopt, facts->rank);
-  out.local_rank = Choose(at, "local rank", std::nullopt, facts->local_rank);
+void ProcessCounts(Resolution& resolution, PlatformFacts* facts) {
+  Placement& out = resolution.out;
+  Reader& in = resolution.in;
+  out.world_size = Choose(resolution, "ranks", std::nullopt, facts->world);
+  out.rank = Choose(resolution, "this rank", std::nullopt, facts->rank);
+  out.local_rank = Choose(resolution, "local rank", std::nullopt, facts->local_rank);
   const Asked none;
-  const Asked& asked = out.nested ? none : at.asked;
-  out.nnodes = Choose(at, "nodes", asked.nnodes, facts->nnodes);
-  out.node_rank = Choose(at, "this node", asked.node_rank, facts->node_rank);
+  const Asked& asked = out.nested ? none : resolution.asked;
+  out.nnodes = Choose(resolution, "nodes", asked.nnodes, facts->nnodes);
+  out.node_rank = Choose(resolution, "this node", asked.node_rank, facts->node_rank);
   if (out.nnodes == 1 && !out.node_rank) out.node_rank = 0;
 
   std::optional<Said<int>> wanted;
-  if (asked.nproc) wanted = CountRanks(at, *asked.nproc);
+  if (asked.nproc) wanted = CountRanks(resolution, *asked.nproc);
   if (facts->nproc && wanted && wanted->value != facts->nproc->value && wanted->value > 1)
     in.Fail(fmt::format("{} says {} rank{} on this node, {} asks for {}: either one command per rank is already "
                         "started, or each of "
@@ -198,7 +203,7 @@ void ProcessCounts(Resolution& at, PlatformFacts* facts) {
             "drop --nproc-per-node to keep one rank per command; start one command per node, or pass --level=node, to "
             "fan out");
   const bool derived = !facts->nproc && !(wanted && wanted->value > 1);
-  SetRanksPerNode(at, facts->nproc ? facts->nproc : derived ? DeriveLocalSize(at) : wanted, !derived);
+  SetRanksPerNode(resolution, facts->nproc ? facts->nproc : derived ? DeriveLocalSize(resolution) : wanted, !derived);
   if (!out.nproc_per_node) {
     in.Supports("no variable", "ranks per node are unknown until the launchers meet");
     out.nproc_source = "unknown until the launchers meet";
@@ -211,7 +216,7 @@ void ProcessCounts(Resolution& at, PlatformFacts* facts) {
     if (*out.nnodes == 1) out.node_rank = 0;
   }
   // Launchers that set LOCAL_RANK number the ranks of a node in one block; MPI need not.
-  const bool block = at.row.rule == LevelRule::kWorker || at.row.rule == LevelRule::kProcess;
+  const bool block = resolution.row.rule == LevelRule::kWorker || resolution.row.rule == LevelRule::kProcess;
   if (!out.node_rank && block && out.rank && out.local_rank && out.nproc_per_node && *out.rank >= *out.local_rank &&
       (*out.rank - *out.local_rank) % *out.nproc_per_node == 0) {
     out.node_rank = (*out.rank - *out.local_rank) / *out.nproc_per_node;
@@ -226,14 +231,14 @@ void ProcessCounts(Resolution& at, PlatformFacts* facts) {
 
 }  // namespace
 
-void Compose(Resolution& at, PlatformFacts facts) {
-  Placement& out = at.out;
-  if (out.nested) RefuseFanOutInsideWorker(at);
-  ApplyLevel(at, &facts);
-  if (at.asked.standalone && !out.nested) {
-    at.in.Decides("--standalone", "a job of this node alone");
+void Compose(Resolution& resolution, PlatformFacts facts) {
+  Placement& out = resolution.out;
+  if (out.nested) RefuseFanOutInsideWorker(resolution);
+  ApplyLevel(resolution, &facts);
+  if (resolution.asked.standalone && !out.nested) {
+    resolution.in.Decides("--standalone", "a job of this node alone");
     if (facts.level == Level::kProcess || (facts.nnodes && facts.nnodes->value > 1))
-      at.in.Warn("--standalone: every command that the platform started runs a job of its own");
+      resolution.in.Warn("--standalone: every command that the platform started runs a job of its own");
     facts.level = Level::kNode;
     facts.starts = Starts::kPerNode;
     facts.nnodes = Said<int>{1, "--standalone"};
@@ -247,18 +252,18 @@ void Compose(Resolution& at, PlatformFacts facts) {
                                                 : Starts::kPerNode;
   if (!facts.level) {
     // Undecided: what is the same in every reading is still shown.
-    if (!at.in.failed()) at.in.Fail("node or process level is unknown", "pass --level=node|process");
+    if (!resolution.in.failed()) resolution.in.Fail("node or process level is unknown", "pass --level=node|process");
   } else if (*facts.level == Level::kNode) {
-    NodeCounts(at, &facts);
+    NodeCounts(resolution, &facts);
   } else {
-    ProcessCounts(at, &facts);
+    ProcessCounts(resolution, &facts);
   }
   if (out.nnodes && facts.nproc_by_node.size() == static_cast<size_t>(*out.nnodes))
     out.nproc_by_node = facts.nproc_by_node;
   if (facts.level == Level::kProcess) out.local_world_size = out.nproc_per_node;
   if (facts.level == Level::kNode && out.nproc_per_node) out.local_world_size = out.nproc_per_node;
-  Check(at, facts);
-  FindMaster(at, facts);
+  Check(resolution, facts);
+  FindMaster(resolution, facts);
 }
 
 }  // namespace lockstep::place

@@ -41,27 +41,27 @@ struct Resolution {
 };
 
 // slurm.cc: step, batch body or allocation shell.
-void ReadSlurm(Resolution& at, PlatformFacts* facts);
+void ReadSlurm(Resolution& resolution, PlatformFacts* facts);
 // The node list of the allocation, for programs that SLURM did not start itself (mpirun).
-std::vector<std::string> AllocationHosts(Resolution& at);
+std::vector<std::string> AllocationHosts(Resolution& resolution);
 
 // bare.cc: WORLD_SIZE and RANK that may count nodes or processes, with NNODES and NODE_RANK where given.
-void ReadBare(Resolution& at, PlatformFacts* facts);
+void ReadBare(Resolution& resolution, PlatformFacts* facts);
 // WORLD_SIZE without RANK beside a known node index: the number of nodes, if that is what it must be.
-std::optional<Said<int>> WorldAsNodes(Resolution& at);
+std::optional<Said<int>> WorldAsNodes(Resolution& resolution);
 
 // asked.cc: flags and PET_* with their sources.
 Asked ReadAsked(Reader& in, const Flags& flags);
 // "auto" | "gpu" | "cpu" | number -> count; the source says why: "--nproc-per-node gpu: 8 visible GPUs (nvml)".
-std::optional<Said<int>> CountRanks(Resolution& at, const Said<std::string>& spec);
+std::optional<Said<int>> CountRanks(Resolution& resolution, const Said<std::string>& spec);
 // "8 visible GPUs (nvml)"
 std::string VisibleGpus(const Machine& machine);
 
 // compose.cc: flags over facts, derived counts.
-void Compose(Resolution& at, PlatformFacts facts);
+void Compose(Resolution& resolution, PlatformFacts facts);
 // check.cc: what cannot be together, and what other names say.
-void Check(Resolution& at, const PlatformFacts& facts);
+void Check(Resolution& resolution, const PlatformFacts& facts);
 // master.cc: where node 0 is reached.
-void FindMaster(Resolution& at, const PlatformFacts& facts);
+void FindMaster(Resolution& resolution, const PlatformFacts& facts);
 
 }  // namespace lockstep::place

@@ -82,19 +82,19 @@ std::optional<Said<std::string>> FirstPodOf(const Machine& machine, int node_ran
   return Said<std::string>{host.substr(0, dot - suffix.size()) + "-0" + host.substr(dot), "host name " + host};
 }
 
-std::optional<Said<std::string>> FindAddress(Resolution& at, const PlatformFacts& facts,
+std::optional<Said<std::string>> FindAddress(Resolution& resolution, const PlatformFacts& facts,
                                              const std::optional<Endpoint>& endpoint) {
-  Reader& in = at.in;
-  Placement& out = at.out;
+  Reader& in = resolution.in;
+  Placement& out = resolution.out;
   const bool process = out.level == Level::kProcess;
   // Under process level the endpoint is where launchers meet; the workers' own master is said by MASTER_ADDR.
-  if (endpoint && !process && !out.nested) return Said<std::string>{endpoint->host, at.asked.endpoint->source};
-  if (at.asked.master_addr && !out.nested) {
-    std::optional<std::string> host = ReadHost(in, *at.asked.master_addr, "--master-addr");
-    if (host) return Said<std::string>{*host, at.asked.master_addr->source};
+  if (endpoint && !process && !out.nested) return Said<std::string>{endpoint->host, resolution.asked.endpoint->source};
+  if (resolution.asked.master_addr && !out.nested) {
+    std::optional<std::string> host = ReadHost(in, *resolution.asked.master_addr, "--master-addr");
+    if (host) return Said<std::string>{*host, resolution.asked.master_addr->source};
     return std::nullopt;
   }
-  if (std::optional<Said<std::string>> said = in.Text(at.row.master_addr)) {
+  if (std::optional<Said<std::string>> said = in.Text(resolution.row.master_addr)) {
     std::optional<std::string> host = ReadHost(in, *said, "--master-addr");
     if (host) return Said<std::string>{*host, said->source};
     return std::nullopt;
@@ -102,22 +102,22 @@ std::optional<Said<std::string>> FindAddress(Resolution& at, const PlatformFacts
   // A platform's first host is not the master of a job that flags made smaller.
   const bool made_smaller = out.nnodes == 1 && facts.hosts.size() > 1;
   if (facts.master_addr && !made_smaller) return facts.master_addr;
-  if (endpoint) return Said<std::string>{endpoint->host, at.asked.endpoint->source};
-  if (at.row.name == "indexed-job" && out.node_rank && out.nnodes.value_or(1) > 1)
-    return FirstPodOf(at.machine, *out.node_rank);
+  if (endpoint) return Said<std::string>{endpoint->host, resolution.asked.endpoint->source};
+  if (resolution.row.name == "indexed-job" && out.node_rank && out.nnodes.value_or(1) > 1)
+    return FirstPodOf(resolution.machine, *out.node_rank);
   return std::nullopt;
 }
 
-void FindPort(Resolution& at, const std::optional<Endpoint>& endpoint) {
-  Reader& in = at.in;
-  Placement& out = at.out;
+void FindPort(Resolution& resolution, const std::optional<Endpoint>& endpoint) {
+  Reader& in = resolution.in;
+  Placement& out = resolution.out;
   std::optional<Said<int>> port;
   if (endpoint && out.level != Level::kProcess && !out.nested) {
-    const int usual = at.asked.backend == "c10d" ? 29400 : 29500;
-    port = Said<int>{endpoint->port.value_or(usual), at.asked.endpoint->source};
-  } else if (at.asked.master_port && !out.nested) {
-    port = at.asked.master_port;
-  } else if (std::optional<Said<std::string>> said = in.Text(at.row.master_port)) {
+    const int usual = resolution.asked.backend == "c10d" ? 29400 : 29500;
+    port = Said<int>{endpoint->port.value_or(usual), resolution.asked.endpoint->source};
+  } else if (resolution.asked.master_port && !out.nested) {
+    port = resolution.asked.master_port;
+  } else if (std::optional<Said<std::string>> said = in.Text(resolution.row.master_port)) {
     std::optional<int> number = ParseNumber(said->value);
     if (said->value.find("://") != std::string::npos) {
       in.Ignored(said->source, "a Kubernetes Service named 'master' sets this for its own address");
@@ -154,7 +154,7 @@ void FindPort(Resolution& at, const std::optional<Endpoint>& endpoint) {
   }
   // Under process level the launchers have the endpoint's port to themselves.
   const bool process = out.level == Level::kProcess;
-  out.master_port = at.asked.backend == "c10d" && !process ? 29400 : 29500;
+  out.master_port = resolution.asked.backend == "c10d" && !process ? 29400 : 29500;
   if (process && endpoint && endpoint->port == out.master_port) ++*out.master_port;
   in.Supports("no MASTER_PORT", fmt::format("no port is given: {} by default", *out.master_port));
 }
@@ -162,12 +162,13 @@ void FindPort(Resolution& at, const std::optional<Endpoint>& endpoint) {
 // Loopback on several nodes. It is right where all of them are launchers on one host, which a person means who names
 // the address on the command line. Some operators tell it to node 0 alone, and variables set by hand are read likewise.
 // A platform that started the nodes itself has other hosts: all of them refuse, so that none waits for the others.
-void CheckLoopback(Resolution& at, const PlatformFacts& facts, const std::string& source, int nnodes, bool first) {
-  Reader& in = at.in;
-  const bool by_hand = at.row.one_node_unless_said && at.out.level == Level::kNode;
-  const bool asked = at.asked.master_addr || at.asked.endpoint;
+void CheckLoopback(Resolution& resolution, const PlatformFacts& facts, const std::string& source, int nnodes,
+                   bool first) {
+  Reader& in = resolution.in;
+  const bool by_hand = resolution.row.one_node_unless_said && resolution.out.level == Level::kNode;
+  const bool asked = resolution.asked.master_addr || resolution.asked.endpoint;
   const bool other_hosts =
-      !facts.hosts.empty() || at.row.rule == LevelRule::kSlurm || at.row.rule == LevelRule::kLocalSize;
+      !facts.hosts.empty() || resolution.row.rule == LevelRule::kSlurm || resolution.row.rule == LevelRule::kLocalSize;
   if (by_hand && asked) {
     in.Warn(fmt::format("{} is this host itself: the {} nodes meet only if all of them are launchers on this host",
                         source, nnodes));
@@ -186,22 +187,23 @@ void CheckLoopback(Resolution& at, const PlatformFacts& facts, const std::string
 
 }  // namespace
 
-void FindMaster(Resolution& at, const PlatformFacts& facts) {
-  Reader& in = at.in;
-  Placement& out = at.out;
+void FindMaster(Resolution& resolution, const PlatformFacts& facts) {
+  Reader& in = resolution.in;
+  Placement& out = resolution.out;
   out.hosts = facts.hosts;
-  if (at.asked.standalone && !out.nested) {
+  if (resolution.asked.standalone && !out.nested) {
     out.master_addr = "127.0.0.1";
     in.Supports("--standalone", "any free port of this node");
     return;
   }
   std::optional<Endpoint> endpoint;
-  if (at.asked.endpoint && !out.nested) {
-    endpoint = ParseEndpoint(at.asked.endpoint->value);
-    if (!endpoint) in.Fail(at.asked.endpoint->source + ": expected host or host:port", "correct --rdzv-endpoint");
+  if (resolution.asked.endpoint && !out.nested) {
+    endpoint = ParseEndpoint(resolution.asked.endpoint->value);
+    if (!endpoint)
+      in.Fail(resolution.asked.endpoint->source + ": expected host or host:port", "correct --rdzv-endpoint");
   }
-  std::optional<Said<std::string>> address = FindAddress(at, facts, endpoint);
-  FindPort(at, endpoint);
+  std::optional<Said<std::string>> address = FindAddress(resolution, facts, endpoint);
+  FindPort(resolution, endpoint);
 
   const int nnodes = out.nnodes.value_or(out.level == Level::kProcess ? 0 : 1);  // 0: unknown
   const bool first =
@@ -210,8 +212,9 @@ void FindMaster(Resolution& at, const PlatformFacts& facts) {
     out.master_addr = address->value;
     in.Decides(address->source, "master address " + address->value);
     if (IsLoopback(address->value) && nnodes > 1) {
-      CheckLoopback(at, facts, address->source, nnodes, first);
-    } else if (nnodes == 1 && !IsLoopback(address->value) && at.row.name == "local" && !at.asked.nnodes && !endpoint) {
+      CheckLoopback(resolution, facts, address->source, nnodes, first);
+    } else if (nnodes == 1 && !IsLoopback(address->value) && resolution.row.name == "local" &&
+               !resolution.asked.nnodes && !endpoint) {
       in.Warn(fmt::format(
           "{} is set, but nothing says that the job has several nodes: running on this one alone (pass --nnodes)",
           address->source));
@@ -225,21 +228,21 @@ void FindMaster(Resolution& at, const PlatformFacts& facts) {
     } else if (first) {
       in.Warn("no MASTER_ADDR: this is node 0 and listens on all its addresses; the other nodes need --master-addr");
     } else {
-      in.Fail(fmt::format("{} does not say where node 0 is", at.row.what),
+      in.Fail(fmt::format("{} does not say where node 0 is", resolution.row.what),
               "pass --master-addr (or set MASTER_ADDR) with the name or address of node 0");
     }
   }
   if (out.hosts.empty() && out.master_addr && out.nnodes && out.level == Level::kNode)
-    out.hosts = HostsLike(at.row.hosts, *out.master_addr, *out.nnodes);
+    out.hosts = HostsLike(resolution.row.hosts, *out.master_addr, *out.nnodes);
   if (out.hosts.size() != static_cast<size_t>(out.nnodes.value_or(-1))) out.hosts.clear();
   if (out.hosts.empty() || !out.node_rank || *out.node_rank >= static_cast<int>(out.hosts.size()) ||
-      at.machine.host.empty())
+      resolution.machine.host.empty())
     return;
-  const std::string_view here = ShortName(at.machine.host);
+  const std::string_view here = ShortName(resolution.machine.host);
   for (size_t i = 0; i < out.hosts.size(); ++i)
     if (ShortName(out.hosts[i]) == here && static_cast<int>(i) != *out.node_rank && out.starts != Starts::kOnce)
-      in.Warn(fmt::format("this host ({}) is listed as node {}, but the variables say node {}", at.machine.host, i,
-                          *out.node_rank));
+      in.Warn(fmt::format("this host ({}) is listed as node {}, but the variables say node {}", resolution.machine.host,
+                          i, *out.node_rank));
 }
 
 }  // namespace lockstep::place

@@ -53,55 +53,55 @@ std::optional<std::string> Recognise(const Platform& row, Reader& in, const Mach
   return std::nullopt;
 }
 
-void NoteTraps(Resolution& at) {
-  for (const Trap& trap : at.row.traps)
-    if (at.in.Has(trap.name)) at.in.Ignored(at.in.Source(trap.name), std::string(trap.why));
+void NoteTraps(Resolution& resolution) {
+  for (const Trap& trap : resolution.row.traps)
+    if (resolution.in.Has(trap.name)) resolution.in.Ignored(resolution.in.Source(trap.name), std::string(trap.why));
 }
 
 // Rows that are fully described by their variables.
-void ReadByTable(Resolution& at, PlatformFacts* facts) {
-  Reader& in = at.in;
-  const Platform& row = at.row;
-  facts->nnodes = in.NumberUnless(at.asked.nnodes.has_value(), row.nnodes, 1);
-  facts->node_rank = in.NumberUnless(at.asked.node_rank.has_value(), row.node_rank, 0);
+void ReadByTable(Resolution& resolution, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  const Platform& row = resolution.row;
+  facts->nnodes = in.NumberUnless(resolution.asked.nnodes.has_value(), row.nnodes, 1);
+  facts->node_rank = in.NumberUnless(resolution.asked.node_rank.has_value(), row.node_rank, 0);
   facts->world = in.Number(row.world, 1);
   facts->rank = in.Number(row.rank, 0);
   facts->local_rank = in.Number(row.local_rank, 0);
   std::optional<Said<std::string>> spec = in.Text(row.nproc);
-  if (spec && (!at.asked.nproc || row.rule != LevelRule::kNode)) facts->nproc = CountRanks(at, *spec);
+  if (spec && (!resolution.asked.nproc || row.rule != LevelRule::kNode)) facts->nproc = CountRanks(resolution, *spec);
 }
 
-void ReadWorker(Resolution& at, PlatformFacts* facts) {
-  Reader& in = at.in;
-  ReadByTable(at, facts);
+void ReadWorker(Resolution& resolution, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  ReadByTable(resolution, facts);
   facts->level = Level::kProcess;
-  at.out.nested = true;
+  resolution.out.nested = true;
   if (facts->world && facts->rank) return;
-  if (at.row.one_node_unless_said && !facts->world && !facts->rank) {
+  if (resolution.row.one_node_unless_said && !facts->world && !facts->rank) {
     facts->world = facts->nnodes = facts->nproc = Said<int>{1, "no WORLD_SIZE: a single process"};
     facts->rank = facts->local_rank = facts->node_rank = Said<int>{0, "no RANK: a single process"};
     return;
   }
-  in.Fail(fmt::format("{}, but {} is missing", at.row.what, facts->rank ? "WORLD_SIZE" : "RANK"),
+  in.Fail(fmt::format("{}, but {} is missing", resolution.row.what, facts->rank ? "WORLD_SIZE" : "RANK"),
           "unset the variables left over from another launcher (evidence below), or restore RANK and WORLD_SIZE");
 }
 
 // MPI: one process per node beside several GPUs is a launcher per node, anything else is a rank.
-void ReadByLocalSize(Resolution& at, PlatformFacts* facts) {
-  Reader& in = at.in;
-  ReadByTable(at, facts);
+void ReadByLocalSize(Resolution& resolution, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  ReadByTable(resolution, facts);
   if (in.failed() || !facts->world || !facts->rank) return;
   if (!facts->nproc) {
-    if (!at.asked.level)
-      in.Fail(fmt::format("{}: {} is missing, so the number of processes on this node is unknown", at.row.what,
-                          at.row.nproc.front()),
+    if (!resolution.asked.level)
+      in.Fail(fmt::format("{}: {} is missing, so the number of processes on this node is unknown", resolution.row.what,
+                          resolution.row.nproc.front()),
               "pass --level=node|process");
-    facts->level = at.asked.level;
+    facts->level = resolution.asked.level;
     return;
   }
-  if (facts->nproc->value == 1 && at.machine.gpus > 1) {
-    in.Decides(facts->nproc->source,
-               fmt::format("one process on this node beside {}: it stands for the node", VisibleGpus(at.machine)));
+  if (facts->nproc->value == 1 && resolution.machine.gpus > 1) {
+    in.Decides(facts->nproc->source, fmt::format("one process on this node beside {}: it stands for the node",
+                                                 VisibleGpus(resolution.machine)));
     facts->level = Level::kNode;
     facts->nnodes = facts->world;
     facts->node_rank = facts->rank;
@@ -119,38 +119,39 @@ void ReadByLocalSize(Resolution& at, PlatformFacts* facts) {
   }
   const bool several = facts->nnodes ? facts->nnodes->value > 1 : facts->world->value > 1;
   if (!several) return;
-  std::vector<std::string> hosts = AllocationHosts(at);
+  std::vector<std::string> hosts = AllocationHosts(resolution);
   if (hosts.empty()) return;
   facts->master_addr =
       Said<std::string>{hosts.front(), "first host of the SLURM allocation, " + in.Source("SLURM_JOB_NODELIST")};
   if (facts->nnodes && hosts.size() == static_cast<size_t>(facts->nnodes->value)) facts->hosts = std::move(hosts);
 }
 
-PlatformFacts ReadPlatform(Resolution& at) {
+PlatformFacts ReadPlatform(Resolution& resolution) {
   PlatformFacts facts;
-  switch (at.row.rule) {
+  switch (resolution.row.rule) {
     case LevelRule::kWorker:
-      ReadWorker(at, &facts);
+      ReadWorker(resolution, &facts);
       break;
     case LevelRule::kLocalSize:
-      ReadByLocalSize(at, &facts);
+      ReadByLocalSize(resolution, &facts);
       break;
     case LevelRule::kSlurm:
-      ReadSlurm(at, &facts);
+      ReadSlurm(resolution, &facts);
       break;
     case LevelRule::kBare:
-      ReadBare(at, &facts);
+      ReadBare(resolution, &facts);
       break;
     case LevelRule::kProcess:
-      ReadByTable(at, &facts);
+      ReadByTable(resolution, &facts);
       facts.level = Level::kProcess;
       break;
     case LevelRule::kNode:
-      ReadByTable(at, &facts);
+      ReadByTable(resolution, &facts);
       facts.level = Level::kNode;
       break;
   }
-  if (at.row.name == "indexed-job" && !facts.nnodes && !at.asked.nnodes) facts.nnodes = WorldAsNodes(at);
+  if (resolution.row.name == "indexed-job" && !facts.nnodes && !resolution.asked.nnodes)
+    facts.nnodes = WorldAsNodes(resolution);
   return facts;
 }
 
@@ -164,15 +165,15 @@ Placement Resolve(const Environment& env, const Flags& flags, const Machine& mac
     std::optional<std::string> signs = Recognise(row, in, machine);
     if (!signs) continue;
     out.platform = row.name;
-    Resolution at{in, machine, asked, row, out};
+    Resolution resolution{in, machine, asked, row, out};
     if (signs->empty())
       in.Decides("environment", "no variable of any platform: one node, started by hand");
     else
       in.Decides(*signs, fmt::format("{}", row.what));
-    NoteTraps(at);
+    NoteTraps(resolution);
     if (std::optional<Said<std::string>> id = in.Text(row.job_id)) out.job_id = id->value;
-    PlatformFacts facts = ReadPlatform(at);
-    Compose(at, std::move(facts));
+    PlatformFacts facts = ReadPlatform(resolution);
+    Compose(resolution, std::move(facts));
     break;
   }
   return out;

@@ -16,13 +16,13 @@ namespace {
 const Names kJobNodeList = {"SLURM_JOB_NODELIST", "SLURM_NODELIST"};
 const Names kStepId = {"SLURM_STEP_ID", "SLURM_STEPID"};
 
-std::vector<std::string> Nodes(Resolution& at, const Names& names) {
-  std::optional<Said<std::string>> list = at.in.Text(names);
+std::vector<std::string> Nodes(Resolution& resolution, const Names& names) {
+  std::optional<Said<std::string>> list = resolution.in.Text(names);
   if (!list) return {};
   Result<std::vector<std::string>> nodes = ExpandNodeList(list->value);
   if (nodes.ok()) return *nodes;
-  at.in.Fail(nodes.status().Context(list->source.substr(0, list->source.find('='))).message(),
-             "say the placement by flags: --nnodes, --node-rank, --master-addr");
+  resolution.in.Fail(nodes.status().Context(list->source.substr(0, list->source.find('='))).message(),
+                     "say the placement by flags: --nnodes, --node-rank, --master-addr");
   return {};
 }
 
@@ -32,20 +32,20 @@ bool Holds(const std::vector<std::string>& nodes, const std::string& node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-std::optional<std::vector<int>> TaskCounts(Resolution& at, std::string_view name) {
-  std::optional<std::string> text = at.in.Text(name);
+std::optional<std::vector<int>> TaskCounts(Resolution& resolution, std::string_view name) {
+  std::optional<std::string> text = resolution.in.Text(name);
   if (!text) return std::nullopt;
   Result<std::vector<int>> counts = ExpandTaskCounts(*text);
   if (counts.ok()) return *counts;
-  at.in.Fail(counts.status().Context(std::string(name)).message(), "say the level by --level=node|process");
+  resolution.in.Fail(counts.status().Context(std::string(name)).message(), "say the level by --level=node|process");
   return std::nullopt;
 }
 
 // Why the step variables are not about this process; empty when they are. Shells of steps hand their variables down, so
 // a job submitted from one carries a foreign step.
-std::string NotThisStep(Resolution& at, const std::vector<std::string>& job_nodes,
+std::string NotThisStep(Resolution& resolution, const std::vector<std::string>& job_nodes,
                         const std::vector<std::string>& step_nodes) {
-  Reader& in = at.in;
+  Reader& in = resolution.in;
   std::optional<Said<std::string>> id = in.Text(kStepId);
   if (!id) return "no SLURM_STEP_ID: srun did not start this process";
   if (id->value == "4294967290" || id->value == "interactive")
@@ -71,10 +71,10 @@ std::string NotThisStep(Resolution& at, const std::vector<std::string>& job_node
 }
 
 // `nodes` is empty where SLURM_STEP_NODELIST is missing.
-void ReadStep(Resolution& at, const std::vector<std::string>& nodes, const std::vector<std::string>& job_nodes,
+void ReadStep(Resolution& resolution, const std::vector<std::string>& nodes, const std::vector<std::string>& job_nodes,
               PlatformFacts* facts) {
-  Reader& in = at.in;
-  at.out.platform = "slurm-step";
+  Reader& in = resolution.in;
+  resolution.out.platform = "slurm-step";
   facts->hosts = nodes;
   facts->node_rank = in.Number("SLURM_NODEID", 0);
   facts->rank = in.Number("SLURM_PROCID", 0);
@@ -85,7 +85,7 @@ void ReadStep(Resolution& at, const std::vector<std::string>& nodes, const std::
     facts->nnodes = Said<int>{static_cast<int>(nodes.size()), in.Source("SLURM_STEP_NODELIST")};
 
   std::string source = in.Source("SLURM_STEP_TASKS_PER_NODE");
-  std::optional<std::vector<int>> counts = TaskCounts(at, "SLURM_STEP_TASKS_PER_NODE");
+  std::optional<std::vector<int>> counts = TaskCounts(resolution, "SLURM_STEP_TASKS_PER_NODE");
   if (in.failed()) return;
   if (!counts && facts->nnodes && facts->world && facts->world->value % facts->nnodes->value == 0) {
     // Every node of a step has at least one task, so equal numbers mean one on each.
@@ -123,15 +123,15 @@ void ReadStep(Resolution& at, const std::vector<std::string>& nodes, const std::
     facts->nproc = Said<int>{(*counts)[facts->node_rank->value], source};
   in.Decides(source, fmt::format("{} tasks on {} node{}: each task is one rank", sum, counts->size(),
                                  counts->size() == 1 ? "" : "s"));
-  if (at.machine.gpus == 1)
-    in.Supports(at.machine.gpus_source, "each task sees one GPU: it is device 0 whatever the local rank");
+  if (resolution.machine.gpus == 1)
+    in.Supports(resolution.machine.gpus_source, "each task sees one GPU: it is device 0 whatever the local rank");
 }
 
 // How many ranks per node the request of the batch job amounts to. SLURM_TASKS_PER_NODE counts CPUs unless tasks were
 // asked for, and SLURM_NTASKS may be inherited; together they are sure.
-void ReadRequestedTasks(Resolution& at, size_t nodes, PlatformFacts* facts) {
-  Reader& in = at.in;
-  std::optional<std::vector<int>> counts = TaskCounts(at, "SLURM_TASKS_PER_NODE");
+void ReadRequestedTasks(Resolution& resolution, size_t nodes, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  std::optional<std::vector<int>> counts = TaskCounts(resolution, "SLURM_TASKS_PER_NODE");
   std::optional<Said<int>> ntasks = in.Number("SLURM_NTASKS", 1);
   if (!counts || !ntasks) return;
   if (counts->size() != nodes || std::accumulate(counts->begin(), counts->end(), 0) != ntasks->value) {
@@ -146,14 +146,14 @@ void ReadRequestedTasks(Resolution& at, size_t nodes, PlatformFacts* facts) {
   facts->nproc_by_node = *counts;
 }
 
-void ReadAllocation(Resolution& at, const std::vector<std::string>& nodes, const std::string& why, bool inherited,
-                    PlatformFacts* facts) {
-  Reader& in = at.in;
+void ReadAllocation(Resolution& resolution, const std::vector<std::string>& nodes, const std::string& why,
+                    bool inherited, PlatformFacts* facts) {
+  Reader& in = resolution.in;
   std::optional<std::string> here = in.Text("SLURMD_NODENAME");
   std::optional<std::string> step = in.Text("SLURM_STEP_ID");
   const bool outside = !here || !Holds(nodes, *here);
   const bool shell = step == "4294967290" || step == "interactive" || !in.Has("SLURM_PROCID") || (inherited && outside);
-  at.out.platform = shell ? "slurm-allocation" : "slurm-batch";
+  resolution.out.platform = shell ? "slurm-allocation" : "slurm-batch";
   facts->level = Level::kNode;
   facts->starts = Starts::kOnce;
   facts->hosts = nodes;
@@ -170,14 +170,14 @@ void ReadAllocation(Resolution& at, const std::vector<std::string>& nodes, const
     facts->nnodes = Said<int>{static_cast<int>(nodes.size()), in.Source(JobListName(in))};
   }
   if (!outside) {
-    const auto at = std::find(nodes.begin(), nodes.end(), *here) - nodes.begin();
-    facts->node_rank = Said<int>{static_cast<int>(at), in.Source("SLURMD_NODENAME")};
+    const auto index = std::find(nodes.begin(), nodes.end(), *here) - nodes.begin();
+    facts->node_rank = Said<int>{static_cast<int>(index), in.Source("SLURMD_NODENAME")};
   } else if (here && !nodes.empty()) {
     in.Ignored(in.Source("SLURMD_NODENAME"), "this shell runs outside the allocation");
   } else if (!here) {
     in.Supports("no SLURMD_NODENAME", "this shell may run outside the allocation, on a login node");
   }
-  ReadRequestedTasks(at, nodes.size(), facts);
+  ReadRequestedTasks(resolution, nodes.size(), facts);
 }
 
 // GPUs per node that SLURM granted. In an allocation shell only the request is known: "8" or "h100:8".
@@ -195,12 +195,12 @@ std::optional<Said<int>> GrantedGpus(Reader& in, bool request_counts) {
 
 }  // namespace
 
-std::vector<std::string> AllocationHosts(Resolution& at) { return Nodes(at, kJobNodeList); }
+std::vector<std::string> AllocationHosts(Resolution& resolution) { return Nodes(resolution, kJobNodeList); }
 
-void ReadSlurm(Resolution& at, PlatformFacts* facts) {
-  Reader& in = at.in;
-  const std::vector<std::string> job_nodes = Nodes(at, kJobNodeList);
-  const std::vector<std::string> step_nodes = Nodes(at, {"SLURM_STEP_NODELIST"});
+void ReadSlurm(Resolution& resolution, PlatformFacts* facts) {
+  Reader& in = resolution.in;
+  const std::vector<std::string> job_nodes = Nodes(resolution, kJobNodeList);
+  const std::vector<std::string> step_nodes = Nodes(resolution, {"SLURM_STEP_NODELIST"});
   for (const char* size : {"SLURM_HET_SIZE", "SLURM_PACK_SIZE"}) {
     std::optional<std::string> groups = in.Text(size);
     if (groups && *groups != "1")
@@ -209,23 +209,24 @@ void ReadSlurm(Resolution& at, PlatformFacts* facts) {
                       "--nnodes, --node-rank and --master-addr",
                       in.Source(size)));
   }
-  const std::string why = NotThisStep(at, job_nodes, step_nodes);
+  const std::string why = NotThisStep(resolution, job_nodes, step_nodes);
   if (why.empty())
-    ReadStep(at, step_nodes, job_nodes, facts);
+    ReadStep(resolution, step_nodes, job_nodes, facts);
   else
-    ReadAllocation(at, job_nodes, why, why.find("inherited") != std::string::npos, facts);
+    ReadAllocation(resolution, job_nodes, why, why.find("inherited") != std::string::npos, facts);
   if (!facts->hosts.empty()) {
     std::string_view list = why.empty() && !step_nodes.empty() ? "SLURM_STEP_NODELIST" : JobListName(in);
     facts->master_addr = Said<std::string>{facts->hosts.front(), "first host of " + in.Source(list)};
   }
   std::optional<Said<int>> gpus = GrantedGpus(in, facts->starts == Starts::kOnce);
   if (gpus && facts->level == Level::kNode && !facts->nproc && gpus->value > 0) {
-    if (facts->starts == Starts::kOnce || at.machine.gpus == 0) {
-      if (at.machine.gpus == 0 && facts->starts != Starts::kOnce)
+    if (facts->starts == Starts::kOnce || resolution.machine.gpus == 0) {
+      if (resolution.machine.gpus == 0 && facts->starts != Starts::kOnce)
         in.Warn(gpus->source + ", but no GPU is visible here");
       facts->nproc = gpus;
-    } else if (gpus->value != at.machine.gpus) {
-      in.Contradicts(gpus->source, fmt::format("{} visible here", Count(at.machine.gpus, "GPU is", "GPUs are")));
+    } else if (gpus->value != resolution.machine.gpus) {
+      in.Contradicts(gpus->source,
+                     fmt::format("{} visible here", Count(resolution.machine.gpus, "GPU is", "GPUs are")));
     }
   }
 }

@@ -60,7 +60,7 @@ struct Gradients {
   std::vector<std::string> calls;
 };
 
-Gradients Run(bool wrapped, bool recompute) {
+Gradients GradientsOf(bool wrapped, bool recompute) {
   torch::manual_seed(3);
   std::vector<torch::nn::Linear> units;
   for (int i = 0; i < 3; ++i) units.emplace_back(4, 4);
@@ -80,9 +80,9 @@ Gradients Run(bool wrapped, bool recompute) {
 }
 
 TEST(UnitRunner, ParametersAreNeededBetweenTheCallsOnly) {
-  const Gradients plain = Run(false, false);
+  const Gradients plain = GradientsOf(false, false);
   for (const bool recompute : {false, true}) {
-    const Gradients wrapped = Run(true, recompute);
+    const Gradients wrapped = GradientsOf(true, recompute);
     // The input of the first unit needs no gradient: its end is the end of backward.
     EXPECT_THAT(wrapped.calls,
                 ElementsAre("forward 0", "end forward 0", "forward 1", "end forward 1", "forward 2", "end forward 2",
