@@ -1,6 +1,6 @@
 // The control plane of a communicator: one connection between rank 0 and every other rank, watched by a thread of its
-// own that sleeps until something is said. It notices a dead rank by its closed connection, spreads the first error of
-// any rank to all, and, when a deadline passes, finds out who has not arrived. Owned by the communicator.
+// own that sleeps until a frame arrives. It detects a dead rank by its closed connection, forwards the first error of
+// any rank to all ranks, and, when a deadline passes, finds the ranks that have not arrived. Owned by the communicator.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class Control {
  public:
   // fds[r]: on rank 0 the connection to rank r (own: none); elsewhere fds[0] alone is used.
   Control(int rank, std::vector<UniqueFd> fds, Health* health);
-  // Says goodbye, so that the others can tell leaving from dying.
+  // Announces the end of this rank, so that the others can distinguish it from a failure.
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -31,10 +31,9 @@ class Control {
 
   // Breaks the communicator here and on every other rank. Any thread.
   void Report(const Status& status);
-  // The deadline of `what` passed here. Asks where everybody is and returns what all ranks get to read.
+  // The deadline of `what` passed here. Requests the current operation of all ranks and returns the error of all ranks.
   Status Late(const Descriptor& what, Millis timeout);
-  // The data connection to `peer` is gone: why, as rank 0 knows it, or `fallback` when it does not know within a
-  // second.
+  // The data connection to `peer` is lost: the reason from rank 0, or `fallback` if rank 0 has none within a second.
   Status Lost(const Status& fallback);
 
  private:

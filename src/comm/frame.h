@@ -1,4 +1,4 @@
-// Frames: how ranks talk during the rendezvous and when something goes wrong. A head of 12 bytes (magic, version, type,
+// Frames: messages between ranks during the rendezvous and after errors. A head of 12 bytes (magic, version, type,
 // size; little-endian) and a JSON object. Rare and small; data never travels this way. docs/formats/communicator.md
 // lists them.
 #pragma once
@@ -36,7 +36,7 @@ std::string Encode(FrameType type, const nlohmann::json& body);
 Status SendFrame(int fd, FrameType type, const nlohmann::json& body, TimePoint deadline);
 Result<Frame> ReceiveFrame(int fd, TimePoint deadline);
 
-// Frames out of bytes as they come. An error means the peer speaks something else.
+// Parses frames from a stream of bytes. An error means that the peer uses another protocol.
 class FrameReader {
  public:
   void Append(const char* data, size_t size) { bytes_.append(data, size); }

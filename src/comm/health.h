@@ -1,5 +1,5 @@
-// The one error a communicator can have. The first thread that breaks it decides what everybody reads; whoever sleeps
-// inside the communicator is woken. Any thread.
+// The error state of a communicator. The first thread that reports an error sets it for all; threads that sleep inside
+// the communicator are woken. Any thread.
 #pragma once
 
 #include <atomic>

@@ -50,13 +50,13 @@ struct Operation {
   void* out = nullptr;
 };
 
-// Do both ask for the same? Buffers aside.
+// Whether both are the same operation; buffers are not compared.
 bool Same(const Descriptor& a, const Descriptor& b);
 // "all_reduce(f32, 1000, sum)", "broadcast(4096 bytes from rank 0)".
 std::string Describe(const Descriptor& what);
 // "operation 17 all_reduce(...)".
 std::string DescribeNumbered(const Descriptor& what);
-// What both ranks get to read when they differ.
+// The error message for both ranks if they differ.
 Status Mismatch(int rank_a, const Descriptor& a, int rank_b, const Descriptor& b);
 
 }  // namespace lockstep::comm

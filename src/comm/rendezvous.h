@@ -1,7 +1,7 @@
 // The rendezvous of ranks (docs/formats/communicator.md): rank 0 listens on the master port (under torchrun on a port
-// it announces in the agent's store), every rank connects and says who it is, rank 0 sends the table. Then ranks that
-// claim one node try to reach each other; those that cannot become nodes of their own, announced. Last, the first rank
-// of every node connects to those of the others. Used once, by Communicator::Connect, on its thread.
+// it announces in the agent's store), every rank connects and sends its identity, rank 0 sends the table. Then ranks of
+// the same node connect to each other; those that cannot become nodes of their own, with a message. Last, the first
+// rank of every node connects to those of the others. Used once, by Communicator::Connect, on its thread.
 #pragma once
 
 #include <cstdint>

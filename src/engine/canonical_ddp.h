@@ -1,6 +1,6 @@
 // Data parallelism with the same bits on any number of ranks: every backward is one canonical shard of the global
-// batch, and gradients are added over a fixed tree (tree_sum.h). Nothing is sent before the last backward, which is the
-// price beside the smaller batches.
+// batch, and gradients are added over a fixed tree (tree_sum.h). Nothing is sent before the last backward, so the
+// exchange does not overlap with it; this and the smaller batches are the cost.
 #pragma once
 
 #include "engine/flat.h"

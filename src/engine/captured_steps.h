@@ -1,6 +1,6 @@
-// Parts of a step (a pass, an update) as CUDA graphs: each is captured the first time it comes and replayed from then
-// on. A part that cannot be captured ends capturing for good; a batch of another shape is for the caller to run as it
-// is. Used by the training thread.
+// Parts of a step (a pass, an update) as CUDA graphs: each is captured at its first call and replayed afterwards. If a
+// part cannot be captured, capturing is switched off for the rest of the run. The caller runs batches of another shape
+// eagerly. Used by the training thread.
 #pragma once
 
 #include <compare>
@@ -28,7 +28,7 @@ class CapturedSteps {
     bool discriminator = false;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // `gave_up` is told why, once, when a part could not be captured.
+  // `gave_up` is called once, with the reason, if a part cannot be captured.
   CapturedSteps(at::Device device, std::function<void(const std::string&)> gave_up);
 
   bool on() const { return graphs_ != nullptr; }
@@ -37,11 +37,11 @@ class CapturedSteps {
   bool Fits(const TensorBatch& batch) const;
   // Whether some pass was captured, so that updates follow.
   bool has_passes() const { return !inputs_.fields.empty(); }
-  // What was captured no longer holds (other parameters take part).
+  // Drops all graphs because they are invalid (other parameters take part).
   void Discard() { parts_.clear(); }
 
   // A pass over `batch`. `work` computes on the inputs it is given and returns the weight of its loss, which is the
-  // result of every replay. Nothing: it was not captured and not run.
+  // result of every replay. nullopt: the pass was neither captured nor run.
   std::optional<double> ReplayPass(const Key& key, const TensorBatch& batch,
                                    const std::function<double(const TensorBatch& inputs)>& work);
   // False: not captured and not run.

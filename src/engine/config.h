@@ -112,7 +112,7 @@ struct BatchPlan {
   bool even = true;
   std::string text;  // "8 samples x 2 ranks x 1 pass = 16"
 };
-// Refuses what cannot be: fewer samples than ranks (or canonical shards than ranks), with the nearest that fits.
+// An error for fewer samples than ranks (or fewer canonical shards than ranks), with the nearest valid value.
 Result<BatchPlan> PlanBatch(const TrainConfig& train, int world);
 
 }  // namespace lockstep::engine

@@ -1,7 +1,7 @@
 // The weight gradient of a convolution on several CPU threads that sleep while they wait. oneDNN, which LibTorch calls
-// for it, makes its threads meet at a barrier that spins without end: with other work on the cores, a thread that spins
-// keeps the one it waits for from running, and a step takes tens of times as long. Here the batch is cut into one part
-// per thread, each part is computed by one thread alone, and the parts are added in a fixed order: the same number of
+// for it, synchronises its threads with a spinning barrier: with other work on the cores, a spinning thread takes the
+// core of the thread it waits for, and a step takes tens of times as long. Here the batch is cut into one part per
+// thread, each part is computed by one thread alone, and the parts are added in a fixed order: the same number of
 // threads gives the same bits.
 #pragma once
 

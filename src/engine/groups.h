@@ -1,6 +1,6 @@
 // Parameter groups by name: rules with a glob pattern, first match wins, set learning rate, weight decay and freezing
-// (for good, or until a step). Pure; a parameter's fate is a function of its name and the step, so a resumed run needs
-// no state for it.
+// (permanently, or until a step). Pure: the settings of a parameter are a function of its name and the step, so a
+// resumed run needs no state for them.
 #pragma once
 
 #include <cstdint>

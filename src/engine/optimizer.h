@@ -1,6 +1,6 @@
 // AdamW, Adam and SGD over this rank's own part of the parameters: one fused pass that unscales, clips, updates moments
 // and parameters. Numerics are those of torch.optim (same formulas, float32 state). Learning rate and weight decay come
-// per parameter group; a parameter that sits a step out (frozen, or no rank used it) keeps its moments and its own step
+// per parameter group; a parameter that is inactive in a step (frozen, or used by no rank) keeps its moments and step
 // count. The state has the size of the own part; step counts are of all parameters, the same on every rank.
 //
 // Owned by the learner, used by the training thread; every rank calls Step with the same arguments.
@@ -38,13 +38,13 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, const OwnedParameters& own, std::vector<GroupSettings> groups,
             std::vector<int> group_of);
 
-  // On the CPU. `active[i]` is false for a parameter that sits this step out. `gradient_factor` multiplies every
+  // On the CPU. `active[i]` is false for a parameter that this step does not update. `gradient_factor` multiplies every
   // gradient.
   void Step(double lr_factor, double gradient_factor, const std::vector<bool>& active);
 
-  // On a GPU a step is queued, not waited for, and can be recorded in a graph: nothing changes where `found_inf` is 1.
-  // The device counts steps for itself. `Activate` tells it which parameters take part from now on, and the counts to
-  // begin with, so every step before must be settled; `Settle` brings the host's counts up to date, step by step.
+  // On a GPU a step is queued without waiting and can be captured in a CUDA graph. It has no effect if found_inf is 1.
+  // The device keeps its own step counts. `Activate` copies the active parameters and the host's counts to the device,
+  // so all earlier steps must be settled; `Settle` updates the host's counts, step by step.
   void Activate(const std::vector<bool>& active);
   bool IsActive(const std::vector<bool>& active) const { return active_ == active; }
   // Scalars on the device: the schedule's factor; what gradients are divided by; 1 where the gradient is not finite.

@@ -1,6 +1,6 @@
 // A loop over flat memory shared out to the rank's threads (train.threads). at::parallel_for does this inside LibTorch
-// only: its header is empty of threads where the includer is built without OpenMP, and LibTorch's OpenMP runtime is not
-// the compiler's. Any thread may call it; `work` gets ranges that cover [begin, end) and must not throw.
+// only: its header runs single-threaded in code built without OpenMP, and LibTorch's OpenMP runtime is not the
+// compiler's. Any thread may call it; `work` gets ranges that cover [begin, end) and must not throw.
 #pragma once
 
 #include <cstdint>

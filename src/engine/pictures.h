@@ -1,7 +1,7 @@
 // The pictures of a run: a sheet of samples after each validation, and the loss curve. They are drawn and written on a
-// thread of their own (track/painter.h), so that the training thread only hands over what is to be seen. Without Cairo,
-// and whenever a picture fails, training goes on: it is said and counted. Owned by the main rank's Report, used by its
-// training thread.
+// thread of their own (track/painter.h), so that the training thread only passes the data on. Without Cairo, and
+// whenever a picture fails, training continues; a warning is printed and the failure counted. Owned by the main rank's
+// Report, used by its training thread.
 #pragma once
 
 #include <atomic>

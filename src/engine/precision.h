@@ -13,7 +13,7 @@
 
 namespace lockstep::engine {
 
-// kAuto is a wish: a Trainer turns it into one of the others before its first step.
+// A Trainer resolves kAuto to one of the other values before its first step.
 enum class Precision { kFp32, kBf16, kFp16, kAuto };
 
 const char* PrecisionName(Precision precision);  // "bf16"

@@ -1,6 +1,6 @@
-// What a recipe author needs to know of the other ranks: who am I, wait for all, average over all, let the main rank go
-// first, and agree on an error. Everything but the questions is collective: all ranks call it, in the same order, from
-// the training thread. Owned by the trainer.
+// The other ranks, for authors of recipes: rank and world size, barrier, sum and mean over ranks, main rank first, and
+// agreement on an error. All calls but the accessors are collective: all ranks make them in the same order, from the
+// training thread. Owned by the trainer.
 //
 //   if (ranks.is_main()) WritePicture();
 //   Result<double> mean = ranks.AllReduceMean(value);
@@ -31,10 +31,10 @@ class Ranks {
   Result<double> AllReduceMean(double value);
   // Rank 0 runs `work`, then the others do (an index that one writes and all read). All get the first error.
   Status MainFirst(const std::function<Status()>& work);
-  // Every rank brings its own outcome; all leave with the same one: ok, or that of the lowest rank that failed, which
-  // alone is told to say it (`mine` set to true there).
+  // Every rank passes its own outcome; all get the same result: ok, or the error of the lowest rank that failed. `mine`
+  // is set to true on that rank only, which prints the error.
   Status Agree(const Status& outcome, bool* mine = nullptr);
-  // The last Agree() was an error, which every rank has: one of them may say it for all.
+  // The last Agree() returned an error on every rank, so one rank may print it for all.
   bool agreed_to_fail() const { return agreed_to_fail_; }
 
   comm::TensorCommunicator& tensors() { return *comm_; }

@@ -1,5 +1,6 @@
-// Numbers of a step on their way from the device to the host, in order, without anyone waiting for them: copied into
-// pinned memory when pushed, read when taken. On the CPU they are there at once. Used by the training thread.
+// Numbers of a step, copied from the device to the host in order and without blocking: the copy to pinned memory is
+// queued when they are pushed, and read when they are taken. On the CPU they are available at once. Used by the
+// training thread.
 #pragma once
 
 #include <c10/core/Event.h>

@@ -1,7 +1,7 @@
-// A recipe: what is trained. It says which model, which loss of a batch, and how good the model is; the engine does the
-// rest (ranks, precision, accumulation, optimizer, checkpoints, metrics). docs/write-a-recipe.md shows one in full.
+// A recipe defines what is trained: the model, the loss of a batch, and the validation scores; the engine does the rest
+// (ranks, precision, accumulation, optimizer, checkpoints, metrics). docs/write-a-recipe.md shows one in full.
 //
-// The engine calls it on the training thread of every rank alike. Loss and Validate must not talk to other ranks, read
+// The engine calls it on the training thread of every rank alike. Loss and Validate must not call collectives, read
 // clocks or draw from generators of their own: torch's default generators are seeded by (seed, step, sample).
 #pragma once
 

@@ -1,6 +1,5 @@
-// What people and programs see of a training: the metric stream of each rank, the progress line and sentences of the
-// main rank, pictures. No call here waits for other ranks, and none but Samples and Finish touches a disk on the
-// training thread.
+// The output of a training: the metric stream of each rank, the progress line and messages of the main rank, pictures.
+// No call here waits for other ranks, and only Samples and Finish access a disk on the training thread.
 #pragma once
 
 #include <cstdint>

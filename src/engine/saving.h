@@ -1,7 +1,7 @@
 // When checkpoints are written, and this rank's part in it. The copy of the state runs during the next forward and
 // backward pass; the training thread waits only for what is left of it, before the next optimizer step. All ranks make
-// the same calls; Open alone talks to other ranks from this thread. The savers talk to each other over a communicator
-// of their own. Rank 0 decides when a save begins.
+// the same calls; only Open is collective on this thread. The savers of the ranks use a communicator of their own. Rank
+// 0 decides when a save begins.
 #pragma once
 
 #include <memory>

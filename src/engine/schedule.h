@@ -1,5 +1,5 @@
-// Learning-rate schedules as closed forms of the optimizer step: no state, so a resumed run needs none, and the number
-// of ranks cannot enter. `step` counts the optimizer steps already done; the first step of a run uses Factor(0).
+// Learning-rate schedules as closed forms of the optimizer step: no state, so a resumed run needs none, and independent
+// of the number of ranks. `step` counts the optimizer steps already done; the first step of a run uses Factor(0).
 // Pure functions, any thread.
 #pragma once
 

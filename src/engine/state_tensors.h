@@ -1,7 +1,7 @@
 // The tensors of a training state by their names in a checkpoint, with what each rank has of them: all of it, a part,
-// or nothing. Who has what is known to every rank without asking. They become a checkpoint's content (rank-local), and
-// are filled from a checkpoint (collective): each stored part is read and verified by one of the ranks that see the
-// files, and sent to the others in pieces; each rank takes what it has.
+// or nothing. Every rank computes the parts of all ranks without communication. They become a checkpoint's content
+// (rank-local), and are filled from a checkpoint (collective): each stored part is read and verified by one of the
+// ranks that see the files, and sent to the others in pieces; each rank takes what it has.
 #pragma once
 
 #include <torch/types.h>

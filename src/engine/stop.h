@@ -1,5 +1,5 @@
 // Why a run may end before its last step, as seen by one rank: a signal (SIGTERM, SIGUSR1, SIGINT: save and stop) or
-// the time limit. Nothing is done here: the trainer brings it to the ranks' agreement at the end of each step. The
+// the time limit. This class only reports it: the trainer includes it in the all-reduce at the end of each step. The
 // handlers are process-wide; one StopRequests lives at a time, made before other threads start.
 #pragma once
 

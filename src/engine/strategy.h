@@ -12,8 +12,8 @@
 // can be alone in a collective.
 //
 // A backward can be captured in a CUDA graph: BeginCapture and EndCapture, inside the capture, stand for BeginBackward
-// and EndBackward there, and Replayed for both of them after a replay. What of the exchange is part of the graph is the
-// strategy's business.
+// and EndBackward there, and Replayed for both of them after a replay. The strategy decides which part of the
+// exchange the graph contains.
 #pragma once
 
 #include <torch/types.h>

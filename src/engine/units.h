@@ -1,5 +1,6 @@
-// The units of a model, in the order of its forward pass: what is recomputed as a whole in backward, and around which a
-// strategy may gather parameters (unit_runner.h). A recipe names them, with their parameters, and sends every unit's forward through the runner it is given.
+// The units of a model, in the order of its forward pass. A unit is recomputed as a whole in backward, and a strategy
+// may gather its parameters around it (unit_runner.h). A recipe lists the units with their parameters, and runs the
+// forward of every unit through the given runner.
 #pragma once
 
 #include <torch/types.h>

@@ -16,8 +16,8 @@
 //   LOCKSTEP_RETURN_IF_ERROR(saver->WaitCopied());             // before every optimizer step; costs nothing when idle
 //   for (const SaveReport& report : saver->Poll()) ...         // a full disk shows up here; training goes on
 //
-// One save is in flight at a time. The training thread never talks to other ranks here; the writer threads do, over
-// SavePeers. A failure on any rank is every rank's: nothing is published, and all report the same.
+// One save is in flight at a time. The training thread never communicates with other ranks here; the writer threads do,
+// over SavePeers. If any rank fails, nothing is published and all ranks report the same error.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The folder of all checkpoints of a run: which there are, which is the newest good one, which may go. Damaged
-// checkpoints are reported and passed over, never removed here. Scanning is safe from any thread and process; Prune,
+// The folder of all checkpoints of a run: the list, the newest valid one, and those that may be removed. Damaged
+// checkpoints are reported and skipped, never removed here. Scanning is safe from any thread and process; Prune,
 // Point and RemoveLeftovers belong to the one process that writes the folder.
 #pragma once
 

@@ -1,9 +1,9 @@
 // How a state becomes files: which files there are, which rank writes each, and which rank provides each byte of it. A
-// pure function of names, types, shapes and of what the ranks have, so that all ranks plan the same without a word.
+// pure function of names, types, shapes and of what the ranks have, so that all ranks compute the same plan.
 //
 // A state below `split_bytes` is one file per group ("model.safetensors"), the groups spread over the ranks that write.
-// A larger one is one file per group and writing rank, each rank its part. What a writer does not have itself travels
-// to it. Only ranks that see the checkpoints folder write.
+// A larger one is one file per group and writing rank, each rank its part. Elements that a writer does not have are
+// sent to it. Only ranks that see the checkpoints folder write.
 #pragma once
 
 #include <cstdint>

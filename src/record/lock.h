@@ -1,4 +1,4 @@
-// The lock of a run directory: who runs it, on which machine, and whether that process still lives. The format and the
+// The lock of a run directory: the process that runs it, its machine, and whether it is still alive. The format and the
 // rules are in docs/formats/run-directory.md. A RunLock is owned by the launcher of node 0 and used by one thread;
 // ReadLock and Judge are for anybody and never take the lock.
 #pragma once

@@ -1,7 +1,7 @@
 // Reads one rank's log from its oldest kept line to its newest, through rotations that happen meanwhile: rank-0.log is
 // renamed to rank-0.log.1 (older ones shift up) and a new rank-0.log appears. Nothing is read twice and nothing is
-// missed, unless rotation removed a file before it was read; that is counted. One reader, one thread; the writer knows
-// nothing of it.
+// missed, unless rotation removed a file before it was read; that is counted. One reader, one thread; it needs
+// no cooperation of the writer.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // Metric lines (docs/formats/metrics.md): written, parsed, and read from a file that is still growing. The functions
-// are pure; a MetricFollower belongs to one thread and its writer knows nothing of it.
+// are pure; a MetricFollower belongs to one thread and needs no cooperation of the writer.
 #pragma once
 
 #include <sys/types.h>

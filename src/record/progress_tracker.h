@@ -1,6 +1,6 @@
 // What the progress lines of one stream mean together: which of several bars is the training, how far it is, when it
-// last advanced. A small value that learns; no thread of its own. The launcher keeps one per stream of a rank,
-// `lockstep watch` one per rank of a log.
+// last advanced. A small value without a thread of its own. The launcher keeps one per stream of a rank, `lockstep
+// watch` one per rank of a log.
 //
 //   ProgressTracker tracker;
 //   if (tracker.Feed(" 12%|#2  | 120/1000 [01:02<07:30,  1.95it/s]", now)) Show(tracker.state().step);

@@ -1,5 +1,5 @@
-// Which ranks see rank 0's checkpoints folder. Asked once at the start, by all ranks together: rank 0 writes a file
-// with a random token under a name that nobody has looked for before, and every rank tries to read it there.
+// Which ranks see rank 0's checkpoints folder. Determined once at the start by all ranks: rank 0 writes a file with a
+// random token under a name that was never looked up before, and every rank tries to read it.
 #pragma once
 
 #include <functional>
