@@ -80,7 +80,7 @@ void RestoreLearner(const nlohmann::json& json, Learner* learner) {
 }
 
 nlohmann::json DiscriminatorState(const nlohmann::json& json) {
-  const char* old = "companion";  // before version 0.3
+  const char* old = "companion";  // before version 0.2
   return json.value(json.contains("discriminator") ? "discriminator" : old, nlohmann::json::object());
 }
 
