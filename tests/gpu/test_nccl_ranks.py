@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -180,7 +181,7 @@ class NcclTaehv(unittest.TestCase):
 
     def kill_a_rank_after_its_first_checkpoint(self, name, run):
         while run.poll() is None:
-            if glob.glob(str(SCRATCH / f"runs/{name}/checkpoints/step-*")):
+            if any(re.fullmatch(r"step-\d+", path.name) for path in (SCRATCH / f"runs/{name}/checkpoints").glob("step-*")):
                 for pid in ranks_of(name):
                     if b"RANK=1" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                         os.kill(pid, signal.SIGKILL)
