@@ -7,7 +7,7 @@ import subprocess
 
 import harness
 
-TREES = harness.ROOT / "tests" / "place" / "trees"
+TREES = harness.ROOT / "tests" / "hardware" / "trees"
 
 
 def unpack(name, root):

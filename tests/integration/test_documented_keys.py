@@ -43,7 +43,8 @@ class Keys(harness.Case):
     def test_every_key_that_is_named_exists(self):
         known = declared()
         self.assertGreater(len(known), 80)
-        texts = {page: code_of(page) for page in [*harness.ROOT.glob("*.md"), *harness.ROOT.glob("docs/**/*.md")]}
+        texts = {page: code_of(page) for page in [*harness.ROOT.glob("*.md"), *harness.ROOT.glob("docs/**/*.md")]
+                 if page.name != "CHANGELOG.md"}  # which names what keys were called before
         for folder in ("engine", "recipes", "cli/train"):
             texts.update({file: literals(file) for file in (harness.ROOT / "src" / folder).glob("*.cc")})
         texts.update({file: literals(file) for file in (harness.ROOT / "src" / "base").glob("config*.cc")})
