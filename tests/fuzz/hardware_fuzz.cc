@@ -17,7 +17,7 @@
 #include "hardware/loader_cache.h"
 
 using namespace lockstep;
-using namespace lockstep::place;
+using namespace lockstep::hardware;
 
 namespace {
 

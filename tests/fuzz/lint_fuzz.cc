@@ -8,7 +8,7 @@
 #include "lint/rules.h"
 #include "lint/variables.h"
 
-using namespace lockstep::tune;
+using namespace lockstep::lint;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1 || size > 4096) return 0;
