@@ -57,6 +57,12 @@ bool TakeQuoted(std::string_view text, size_t* at, std::string* value) {
 
 }  // namespace
 
+std::vector<std::string> ToStrings(const Environment& env) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : env) texts.push_back(name + "=" + value);
+  return texts;
+}
+
 Environment ParseEnvironment(std::string_view text) {
   Environment env;
   while (!text.empty()) {

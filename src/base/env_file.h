@@ -4,11 +4,15 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/status.h"
 
 namespace lockstep {
+
+// NAME=value, one text each, as execve takes them.
+std::vector<std::string> ToStrings(const Environment& env);
 
 // NUL-separated NAME=value; entries without '=' are left out.
 Environment ParseEnvironment(std::string_view text);

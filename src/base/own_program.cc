@@ -1,6 +1,7 @@
 #include "base/own_program.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,11 +10,20 @@
 #include "base/text.h"
 
 namespace lockstep {
-namespace {
 
-bool IsExecutable(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+bool IsExecutableFile(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
 
-}  // namespace
+std::string FindExecutable(const std::string& name, const std::string& path) {
+  if (name.find('/') != std::string::npos) return IsExecutableFile(name) ? name : "";
+  for (const std::string& folder : Split(path, ':')) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (IsExecutableFile(candidate)) return candidate;
+  }
+  return "";
+}
 
 std::string OwnExecutable(const std::string& otherwise) {
   char path[4096] = {};
@@ -25,7 +35,7 @@ Result<std::string> FindEngine() {
   std::vector<std::string> looked;
   const auto try_path = [&](const std::string& path) {
     looked.push_back(path);
-    return IsExecutable(path);
+    return IsExecutableFile(path);
   };
   if (const std::string self = OwnExecutable(""); !self.empty()) {
     const std::string beside = self.substr(0, self.rfind('/') + 1) + kEngineName;
@@ -35,10 +45,7 @@ Result<std::string> FindEngine() {
     if (try_path(named)) return std::string(named);
   }
   if (const char* path = std::getenv("PATH")) {
-    for (const std::string& folder : Split(path, ':')) {
-      const std::string candidate = (folder.empty() ? "." : folder) + "/" + kEngineName;
-      if (IsExecutable(candidate)) return candidate;
-    }
+    if (const std::string found = FindExecutable(kEngineName, path); !found.empty()) return found;
     looked.emplace_back("the folders of PATH");
   }
   return Status(Code::kEnvironment,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/arguments.h"
+#include "base/env_file.h"
 #include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/status.h"
@@ -103,9 +104,8 @@ std::string MeantKey(const std::string& program, const std::string& recipe, cons
                      const std::string& value) {
   const Result<std::string> engine = FindTrainProgram(program);
   if (!engine.ok()) return "";
-  std::vector<std::string> env;
-  for (const auto& [name, text] : CurrentEnvironment()) env.push_back(name + "=" + text);
-  const auto told = launch::Capture({*engine, "config", recipe, "--json"}, env, std::chrono::seconds(10));
+  const auto told =
+      launch::Capture({*engine, "config", recipe, "--json"}, ToStrings(CurrentEnvironment()), std::chrono::seconds(10));
   if (!told.ok() || told->exit.code != 0) return "";
   const auto document = nlohmann::ordered_json::parse(told->out, nullptr, /*allow_exceptions=*/false);
   return document.contains("config") ? KeyFlag(document["config"], flag, value) : "";

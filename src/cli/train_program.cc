@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/env_file.h"
 #include "base/environment.h"
 #include "base/own_program.h"
 #include "base/text.h"
@@ -21,12 +22,6 @@ namespace {
 
 // A cold file cache on a network disk takes its time to load LibTorch.
 constexpr std::chrono::seconds kAnswerWithin{60};
-
-std::vector<std::string> OwnVariables() {
-  std::vector<std::string> env;
-  for (const auto& [name, text] : CurrentEnvironment()) env.push_back(name + "=" + text);
-  return env;
-}
 
 // A train program finds LibTorch by its run path, then in LOCKSTEP_LIBTORCH. Said here, once, instead of by every rank.
 Status CheckLibraries(const std::string& program) {
@@ -62,12 +57,8 @@ Status CheckLibraries(const std::string& program) {
 Result<std::string> FindNamed(const std::string& named) {
   std::string found = named;
   if (named.find('/') == std::string::npos) {
-    found.clear();
     const char* path = std::getenv("PATH");
-    for (const std::string& folder : Split(path == nullptr ? "" : path, ':')) {
-      const std::string candidate = (folder.empty() ? "." : folder) + "/" + named;
-      if (found.empty() && access(candidate.c_str(), X_OK) == 0) found = candidate;
-    }
+    found = FindExecutable(named, path == nullptr ? "" : path);
     if (found.empty()) {
       const bool here = access(named.c_str(), F_OK) == 0;
       return Status(Code::kUsage, fmt::format("--program {}: no folder of PATH has it", Printable(named)),
@@ -95,7 +86,7 @@ Status CheckAnswer(const std::string& named, const std::string& path) {
   const std::string what = "--program " + Printable(named);
   constexpr const char* kHint =
       "its main() must call lockstep::TrainProgram (docs/write-a-recipe.md); `lockstep run` starts any other program";
-  const auto told = launch::Capture({path, kIdentifyFlag}, OwnVariables(), kAnswerWithin);
+  const auto told = launch::Capture({path, kIdentifyFlag}, ToStrings(CurrentEnvironment()), kAnswerWithin);
   if (!told.ok()) return Status(Code::kUsage, fmt::format("{}: {}", what, told.status().message()), kHint);
   const auto said = nlohmann::json::parse(told->out, nullptr, /*allow_exceptions=*/false);
   if (told->exit.code != 0 || !said.is_object() || !said.contains(kTrainProgramKey)) {

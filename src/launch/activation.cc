@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/env_file.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
+#include "base/own_program.h"
 #include "base/text.h"
 #include "launch/capture.h"
 
@@ -27,11 +29,6 @@ std::string Get(const Environment& env, const std::string& name) {
 bool IsDirectory(const std::string& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-bool IsExecutableFile(const std::string& path) {
-  struct stat info{};
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
 std::string Absolute(const std::string& path, const Environment& env) {
@@ -232,21 +229,6 @@ Environment Apply(Environment env, const EnvChanges& changes) {
     }
   }
   return env;
-}
-
-std::vector<std::string> ToStrings(const Environment& env) {
-  std::vector<std::string> out;
-  for (const auto& [name, value] : env) out.push_back(fmt::format("{}={}", name, value));
-  return out;
-}
-
-std::string FindExecutable(const std::string& name, const std::string& path) {
-  if (name.find('/') != std::string::npos) return IsExecutableFile(name) ? name : "";
-  for (const std::string& folder : Split(path, ':')) {
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (IsExecutableFile(candidate)) return candidate;
-  }
-  return "";
 }
 
 Result<Activation> ActivateVenv(const std::string& path, const Environment& env) {

@@ -32,9 +32,5 @@ Result<Activation> LoadModules(const std::vector<std::string>& names, const Envi
 
 // `env` with the changes applied.
 Environment Apply(Environment env, const EnvChanges& changes);
-// NAME=VALUE strings.
-std::vector<std::string> ToStrings(const Environment& env);
-// The full path of an executable found in `path` (a PATH value), or empty. A name with a slash is taken as it is.
-std::string FindExecutable(const std::string& name, const std::string& path);
 
 }  // namespace lockstep::launch

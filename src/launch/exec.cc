@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/env_file.h"
 #include "launch/activation.h"
 #include "launch/worker_env.h"
 
@@ -29,11 +30,7 @@ Status Exec(const Program& program, const std::vector<std::string>& env) {
 
 }  // namespace
 
-Status ExecNested(const LaunchPlan& plan) {
-  std::vector<std::string> env;
-  for (const auto& [name, value] : Apply(plan.env, plan.program.env)) env.push_back(name + "=" + value);
-  return Exec(plan.program, env);
-}
+Status ExecNested(const LaunchPlan& plan) { return Exec(plan.program, ToStrings(Apply(plan.env, plan.program.env))); }
 
 Status ExecRank(const LaunchPlan& plan) {
   WorkerIdentity who = FirstRank(plan);

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/env_file.h"
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/own_program.h"
 #include "base/text.h"
 #include "hardware/python_packages.h"
 #include "launch/activation.h"

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/env_file.h"
 #include "base/exit_codes.h"
 #include "base/process.h"
 #include "base/sockets.h"
@@ -223,8 +224,7 @@ PreflightReport Run(const launch::LaunchPlan& plan, const Options& options, cons
   const TimePoint start = Now();
   PreflightReport report;
   const Environment env = launch::RankEnvironment(plan.env, plan.program.env, plan.options);
-  std::vector<std::string> complete;
-  for (const auto& [name, value] : env) complete.push_back(name + "=" + value);
+  const std::vector<std::string> complete = ToStrings(env);
 
   // Three things that take their time, at the same time: the interpreter, the hardware, the files.
   bool asked = false;

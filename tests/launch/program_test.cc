@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/env_file.h"
 #include "base/files.h"
+#include "base/own_program.h"
 #include "launch/activation.h"
 #include "launch/capture.h"
 
