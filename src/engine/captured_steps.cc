@@ -6,8 +6,8 @@ namespace lockstep::engine {
 namespace {
 
 const char* Name(CapturedSteps::Part part) {
-  constexpr const char* kNames[] = {"pass", "last pass with the exchange", "update", "update with EMA"};
-  return kNames[static_cast<int>(part)];
+  constexpr const char* kParts[] = {"pass", "last pass with the exchange", "update", "update with EMA"};
+  return kParts[static_cast<int>(part)];
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ struct RandomState {
   }
 };
 
-struct Segment : torch::CustomClassHolder {
-  Segment(std::function<at::Tensor(at::Tensor)> f, RandomState state) : run(std::move(f)), random(std::move(state)) {}
+struct RecomputedSegment : torch::CustomClassHolder {
+  RecomputedSegment(std::function<at::Tensor(at::Tensor)> f, RandomState state)
+      : run(std::move(f)), random(std::move(state)) {}
   std::function<at::Tensor(at::Tensor)> run;
   RandomState random;
   bool autocast = false;
@@ -42,7 +43,7 @@ struct Segment : torch::CustomClassHolder {
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   // `anchor` requires a gradient, so that backward comes by although the input may not.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& /*anchor*/, const c10::intrusive_ptr<Segment>& segment) {
+                            const at::Tensor& /*anchor*/, const c10::intrusive_ptr<RecomputedSegment>& segment) {
     const at::DeviceType device = input.device().type();
     segment->autocast = at::autocast::is_autocast_enabled(device);
     segment->type = at::autocast::get_autocast_dtype(device);
@@ -54,7 +55,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    auto segment = c10::static_intrusive_pointer_cast<Segment>(context->saved_data["segment"].toCapsule());
+    auto segment = c10::static_intrusive_pointer_cast<RecomputedSegment>(context->saved_data["segment"].toCapsule());
     const at::Tensor saved = context->get_saved_variables()[0];
     at::Tensor input = saved.detach();
     input.requires_grad_(saved.requires_grad());
@@ -76,7 +77,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
 at::Tensor Recompute(std::function<at::Tensor(at::Tensor)> segment, const at::Tensor& input) {
   if (!at::GradMode::is_enabled()) return segment(input);
-  auto held = c10::make_intrusive<Segment>(std::move(segment), RandomState::Take(input.device()));
+  auto held = c10::make_intrusive<RecomputedSegment>(std::move(segment), RandomState::Take(input.device()));
   const at::Tensor anchor = at::empty({0}, input.options().dtype(at::kFloat)).requires_grad_(true);
   return RecomputeFunction::apply(input, anchor, held);
 }

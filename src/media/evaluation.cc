@@ -14,11 +14,13 @@ namespace {
 
 constexpr int64_t kSsimWindow = 11, kLpipsSmallest = 31;
 
-at::Tensor Levels(const at::Tensor& frames) {
+at::Tensor LevelsAsDouble(const at::Tensor& frames) {
   return frames.detach().to(at::kFloat).clamp(0, 1).mul(255).round().to(at::kDouble);
 }
 
-at::Tensor Join(const at::Tensor& a, const at::Tensor& b) { return a.defined() && a.size(0) > 0 ? at::cat({a, b}) : b; }
+at::Tensor Append(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && a.size(0) > 0 ? at::cat({a, b}) : b;
+}
 
 at::Tensor Resize(const at::Tensor& frames, int64_t height, int64_t width) {
   return at::_upsample_bicubic2d_aa(frames, {height, width}, /*align_corners=*/false);
@@ -65,11 +67,11 @@ void ClipMeter::Add(const at::Tensor& output, const at::Tensor& target) {
   psnr_ += Psnr(a, b).sum().item<double>();
   ssim_ += small < kSsimWindow ? NAN : Ssim(a, b).sum().item<double>();
   lpips_sum_ += lpips_ == nullptr || small < kLpipsSmallest ? NAN : (*lpips_)(a, b).sum().item<double>();
-  AddMotion(Levels(output), Levels(target));
+  AddMotion(LevelsAsDouble(output), LevelsAsDouble(target));
 }
 
 void ClipMeter::AddMotion(const at::Tensor& output, const at::Tensor& target) {
-  const at::Tensor outputs = Join(last_output_, output), targets = Join(last_target_, target);
+  const at::Tensor outputs = Append(last_output_, output), targets = Append(last_target_, target);
   last_output_ = output.narrow(0, output.size(0) - 1, 1).clone();
   last_target_ = target.narrow(0, target.size(0) - 1, 1).clone();
   const int64_t pairs = outputs.size(0) - 1;
@@ -123,7 +125,7 @@ Reconstruction::Reconstruction(models::Taehv* model, at::Device device, engine::
 void Reconstruction::Push(const at::Tensor& frames) {
   const torch::NoGradGuard no_grad;
   const at::Tensor target = frames.to(device_).to(at::kFloat).div(255);
-  waiting_ = Join(waiting_, target);
+  waiting_ = Append(waiting_, target);
   frames_ += target.size(0);
   const int64_t step = model_->config().SpaceDown();
   const auto missing = [step](int64_t size) { return (step - size % step) % step; };

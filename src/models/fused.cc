@@ -16,8 +16,6 @@ using at::Tensor;
 using taehv::Conv, taehv::Function, taehv::LayerMemory, taehv::MemBlock, taehv::Stack, taehv::StackMemory;
 using taehv::TGrow, taehv::TPool;
 
-constexpr auto kLast = at::MemoryFormat::ChannelsLast;
-
 // Consecutive layers that run together, and how frames lie before and after them.
 struct Step {
   enum class Kind { kLayer, kConvRelu, kPool, kBlocks, kGrow, kEnd } kind = Kind::kLayer;

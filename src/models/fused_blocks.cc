@@ -18,8 +18,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr auto kLast = at::MemoryFormat::ChannelsLast;
-
 void RefuseSecondDerivatives() {
   TORCH_CHECK(!at::GradMode::is_enabled(),
               "TAEHV's fast execution has no second derivatives; use Execution::kReference for create_graph");

@@ -7,8 +7,6 @@
 namespace lockstep::models::fused {
 namespace {
 
-constexpr auto kLast = at::MemoryFormat::ChannelsLast;
-
 // Frames as a plain tensor; a view where possible.
 at::Tensor Plain(const at::Tensor& z, Layout layout, const Shape& shape) {
   int64_t groups = shape.Count() / layout.group, c = shape.channels, h = shape.height, w = shape.width;

@@ -20,6 +20,8 @@
 
 namespace lockstep::models::fused {
 
+inline constexpr at::MemoryFormat kLast = at::MemoryFormat::ChannelsLast;
+
 struct Layout {
   bool phases = false;
   int64_t group = 1;

@@ -16,8 +16,6 @@ namespace {
 using taehv::Conv, taehv::Function, taehv::MemBlock, taehv::Stack, taehv::StackMemory, taehv::SuperMemBlock;
 using taehv::TGrow, taehv::TPool;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 std::shared_ptr<Stack> MakeEncoder(const TaehvConfig& config, at::Generator& random) {
   auto stack = std::make_shared<Stack>();
   const auto& width = config.encoder_width;

@@ -22,6 +22,8 @@
 
 namespace lockstep::models {
 
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 struct TaehvConfig {
   std::string name = "taehv";
   int patch = 1;                             // pixels per side folded into channels

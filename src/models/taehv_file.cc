@@ -17,7 +17,6 @@ namespace {
 
 constexpr const char* kModelKey = "lockstep.model";
 constexpr const char* kConfigKey = "lockstep.taehv";
-constexpr size_t kNamesShown = 6;
 
 bool SameShapes(const TaehvConfig& a, const TaehvConfig& b) {
   // How much a plain decoder enlarges leaves no trace in its weights.
@@ -150,13 +149,6 @@ std::optional<at::Tensor> KeepLastRows(const TaehvConfig& config, const std::str
   return have.narrow(0, have.size(0) - want[0], want[0]);
 }
 
-void Say(std::string& text, const char* what, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kNamesShown));
-  text += fmt::format("; {} {}: {}", names.size(), what, fmt::join(shown, ", "));
-  if (names.size() > shown.size()) text += fmt::format(" and {} more", names.size() - shown.size());
-}
-
 }  // namespace
 
 Status Taehv::Load(const NamedTensors& weights) {
@@ -222,9 +214,9 @@ Result<TaehvConfig> RecognizeTaehv(const NamedTensors& weights, const std::strin
 std::string ConversionReport::Summary() const {
   std::string text =
       fmt::format("{} of {} tensors taken", taken.size() + cut.size(), taken.size() + cut.size() + drawn.size());
-  Say(text, "cut to their last rows", cut);
-  Say(text, "newly drawn", drawn);
-  Say(text, "not used", unused);
+  AppendNames(text, "cut to their last rows", cut);
+  AppendNames(text, "newly drawn", drawn);
+  AppendNames(text, "not used", unused);
   return text;
 }
 

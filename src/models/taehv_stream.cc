@@ -26,8 +26,6 @@ void CheckPiece(const at::Tensor& x, int64_t channels, const char* what) {
               x.defined() ? fmt::format("[{}]", fmt::join(x.sizes(), ", ")) : "nothing");
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 at::Tensor taehv::HoldBack::Add(const at::Tensor& piece, int64_t hold) {

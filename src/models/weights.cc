@@ -12,15 +12,14 @@ namespace {
 
 constexpr size_t kNamesShown = 8;
 
-// "3 missing: a, b, c"; nothing for none.
-void Say(std::string& text, const char* what, const std::vector<std::string>& names) {
+}  // namespace
+
+void AppendNames(std::string& text, const char* what, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kNamesShown));
   text += fmt::format("{}{} {}: {}", text.empty() ? "" : "; ", names.size(), what, fmt::join(shown, ", "));
   if (names.size() > shown.size()) text += fmt::format(" and {} more", names.size() - shown.size());
 }
-
-}  // namespace
 
 NamedTensors StateDict(const torch::nn::Module& module) {
   NamedTensors all;
@@ -64,10 +63,10 @@ Status LoadWeights(torch::nn::Module& module, const NamedTensors& weights, const
   for (const auto& [name, tensor] : given) unexpected.push_back(name);
 
   std::string problems;
-  Say(problems, "missing", missing);
-  Say(problems, "unexpected", unexpected);
-  Say(problems, "given twice", twice);
-  Say(problems, "of another shape or type", unfit);
+  AppendNames(problems, "missing", missing);
+  AppendNames(problems, "unexpected", unexpected);
+  AppendNames(problems, "given twice", twice);
+  AppendNames(problems, "of another shape or type", unfit);
   if (!problems.empty()) {
     return Status(Code::kUsage, "the weights do not fit the model: " + problems,
                   rules.advise ? rules.advise(weights) : "give a file that was saved from this model");

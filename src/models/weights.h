@@ -31,6 +31,9 @@ struct LoadRules {
   std::function<std::string(const NamedTensors& weights)> advise;
 };
 
+// Adds "3 missing: a, b, c" to a list of findings that are separated by "; "; nothing for no names.
+void AppendNames(std::string& text, const char* what, const std::vector<std::string>& names);
+
 // An error that names the tensor when it holds NaN or infinity: nothing good comes of training or using that.
 Status CheckFinite(const std::string& name, const at::Tensor& tensor);
 

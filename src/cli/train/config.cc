@@ -43,7 +43,7 @@ ordered_json ToJson(const ConfigNode& node) {
   return node.text;
 }
 
-Result<std::string> Json(const Settings& settings, const std::string& recipe, const std::string& file) {
+Result<std::string> ConfigJson(const Settings& settings, const std::string& recipe, const std::string& file) {
   Result<ConfigTree> tree = ConfigTree::Parse(settings.effective, "effective", ConfigTree::Format::kYaml);
   if (!tree.ok()) return tree.status();
   ordered_json document = {{"recipe", recipe}, {"base", file.empty() ? ordered_json(nullptr) : ordered_json(file)}};
@@ -100,7 +100,7 @@ int ConfigMain(const Program& program, int argc, char** argv) {
   }
   for (const std::string& note : settings->renamed) fmt::print(stderr, "lockstep config: note: {}\n", note);
   if (json) {
-    Result<std::string> text = Json(*settings, recipe, file);
+    Result<std::string> text = ConfigJson(*settings, recipe, file);
     if (!text.ok()) {
       fmt::print(stderr, "lockstep config: {}\n", text.status().ToString());
       return ExitCode(text.status());

@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostRows = 60;  // of the table; beyond, the worst only
 
-struct Asked {
+struct EvalFlags {
   std::string recipe, config;
   std::vector<std::string> overrides;
   media::EvaluationOptions evaluation;
@@ -41,7 +41,7 @@ std::string ConfigOfRun(const std::string& weights) {
   return "";
 }
 
-Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipes, const Asked& asked,
+Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipes, const EvalFlags& asked,
                                                  const std::string& weights) {
   std::string config = asked.config;
   if (config.empty() && asked.clips.data.empty() && asked.clips.annotations.empty()) {
@@ -71,7 +71,7 @@ Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipe
 // What an evaluation found, as JSON or as a table.
 class EvaluationView {
  public:
-  EvaluationView(const Asked& asked, const media::Evaluation& evaluation) : asked_(asked), found_(evaluation) {}
+  EvaluationView(const EvalFlags& asked, const media::Evaluation& evaluation) : asked_(asked), found_(evaluation) {}
 
   ordered_json Json() const {
     const models::TaehvConfig& config = found_.loaded().model->config();
@@ -217,11 +217,11 @@ class EvaluationView {
     }
   }
 
-  const Asked& asked_;
+  const EvalFlags& asked_;
   const media::Evaluation& found_;
 };
 
-Status Run(const recipes::Registry& recipes, const Asked& asked) {
+Status Run(const recipes::Registry& recipes, const EvalFlags& asked) {
   media::Evaluation evaluation(asked.evaluation);
   LOCKSTEP_RETURN_IF_ERROR(evaluation.Load());
   Result<std::unique_ptr<media::ClipSet>> clips = FindData(recipes, asked, evaluation.loaded().path);
@@ -241,7 +241,7 @@ Status Run(const recipes::Registry& recipes, const Asked& asked) {
 int EvalMain(const Program& program, int argc, char** argv) {
   Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
                  "lockstep eval");
-  Asked asked;
+  EvalFlags asked;
   args.Option("RECIPE", &asked.recipe, "taehv").Required().OneOf({"taehv"});
   args.Option("--weights", &asked.evaluation.weights,
               "upstream's file, an export, a checkpoint folder, or a run: its name, 'latest' or its directory")

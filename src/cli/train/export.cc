@@ -15,7 +15,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Asked {
+struct ExportFlags {
   std::string weights, output, variant, precision = "fp32";
   bool overwrite = false, json = false;
 };
@@ -23,7 +23,7 @@ struct Asked {
 constexpr std::pair<const char*, Dtype> kTypes[] = {
     {"fp32", Dtype::kF32}, {"fp16", Dtype::kF16}, {"bf16", Dtype::kBF16}};
 
-Status Export(const Asked& asked) {
+Status Export(const ExportFlags& asked) {
   if (!media::IsTensorName(asked.output)) {
     return Status(Code::kUsage, fmt::format("'{}': weights are written as safetensors", asked.output),
                   "give OUTPUT the ending .safetensors");
@@ -63,7 +63,7 @@ int ExportMain(int argc, char** argv) {
       "metadata. "
       "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)).",
       "lockstep export");
-  Asked asked;
+  ExportFlags asked;
   args.Option("--weights", &asked.weights,
               "run (name, 'latest' or directory), checkpoint folder (averaged weights where it has them), or file")
       .Named("RUN|PATH")

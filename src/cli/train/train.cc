@@ -36,7 +36,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-struct Asked {
+struct TrainFlags {
   std::string recipe, config, resume = "auto", name, max_time, preset;
   std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
@@ -104,7 +104,7 @@ struct RunPlace {
   std::unique_ptr<OwnRun> own;  // rank 0, without a launcher
 };
 
-Status FindPlace(const Asked& asked, const comm::Bootstrap& who, engine::Ranks& ranks, RunPlace* place) {
+Status FindPlace(const TrainFlags& asked, const comm::Bootstrap& who, engine::Ranks& ranks, RunPlace* place) {
   place->run_dir = Variable("LOCKSTEP_RUN_DIR");
   place->metrics_path = Variable("LOCKSTEP_METRICS");
   place->attempt = std::atoi(Variable("LOCKSTEP_ATTEMPT").c_str());
@@ -169,7 +169,7 @@ Status MoveToSmoke(engine::Ranks& ranks, int rank, RunPlace* place) {
 }
 
 // Half the steps, a checkpoint, and the rest from it, as a restarted run would.
-Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& settings, const Asked& asked,
+Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& settings, const TrainFlags& asked,
                              const comm::Bootstrap& who, engine::Ranks& ranks, at::Device device,
                              engine::TrainerOptions options, bool* begun, double* loss) {
   options.resume = "none";
@@ -185,9 +185,11 @@ Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& s
 }
 
 // --smoke asks a question, and this is its answer.
-Status Verdict(const Asked& asked, const Status& status) { return asked.smoke ? status.Context("not ready") : status; }
+Status Verdict(const TrainFlags& asked, const Status& status) {
+  return asked.smoke ? status.Context("not ready") : status;
+}
 
-int Train(const Program& program, const Asked& asked) {
+int Train(const Program& program, const TrainFlags& asked) {
   // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
   engine::StopRequests::Listen();
   Result<comm::Bootstrap> who = FindIdentity();
@@ -262,7 +264,7 @@ int Train(const Program& program, const Asked& asked) {
 
 int TrainMain(const Program& program, int argc, char** argv) {
   Arguments args("One rank of a training.", program.name + " train");
-  Asked asked;
+  TrainFlags asked;
   std::string smoke;
   args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
   args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments").Named("FILE");
