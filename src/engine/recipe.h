@@ -37,7 +37,8 @@ struct TensorBatch {
 };
 
 // The mean loss of a batch and the weight of that mean: usually the number of samples. Means of unequal batches add up
-// to the mean over all, on any number of ranks and passes.
+// to the mean over all, on any number of ranks and passes. A pass that is replayed as a CUDA graph keeps the weight it
+// was captured with: one that depends on more than the shape of a batch is said by Recipe::Weight.
 struct Loss {
   at::Tensor mean;
   double weight = 0;
@@ -134,16 +135,27 @@ class Recipe {
   virtual Loss ComputeDiscriminatorLoss(const Pass& /*pass*/, const TensorBatch& /*batch*/) { return {}; }
 
   virtual Loss ComputeLoss(const TensorBatch& batch) = 0;
+  // The weight of a batch where its content decides (labelled tokens), known on the host; it stands instead of
+  // Loss::weight wherever weights are added up. Loss::mean x Loss::weight must still be the sum, so that the quotient
+  // of both sums is the mean. Called for training and validation batches, outside captured graphs.
+  virtual std::optional<double> Weight(const TensorBatch& /*batch*/) { return std::nullopt; }
   // Names of Loss::parts, always the same.
   virtual std::vector<std::string> Parts() const { return {}; }
   // Validation runs without gradients, the model in evaluation mode. Prepare is not called there; this is.
   virtual Status PrepareValidation(TensorBatch* /*batch*/) { return Status::Ok(); }
   virtual Loss ComputeValidationLoss(const TensorBatch& batch) { return ComputeLoss(batch); }
   virtual std::vector<Score> Validate(const TensorBatch& /*batch*/) { return {}; }
-  // Names of what Validate measures, "loss" left out.
+  // Scores that follow from the means over all samples (perplexity from the loss).
+  virtual std::vector<std::pair<std::string, double>> Derive(
+      const std::vector<std::pair<std::string, double>>& /*means*/) {
+    return {};
+  }
+  // Names of what Validate measures and Derive adds, "loss" left out.
   virtual std::vector<std::string> Scores() const { return {}; }
   // The score that decides which checkpoint is best, and whether more is better.
   virtual std::pair<std::string, bool> Best() const { return {"loss", false}; }
+  // What a sample consists of, for the metric <name>_per_second: {"tokens", 1024}. Empty: samples_per_second is enough.
+  virtual std::pair<std::string, double> PerSample() const { return {}; }
   // Something to look at: adds a row for each sample of a (small) validation batch, in their order, and names the
   // columns. Title, subtitle and rows without a title are named by the engine. Main rank only.
   virtual void Show(const TensorBatch& /*batch*/, track::Sheet* /*sheet*/) {}

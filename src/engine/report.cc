@@ -113,6 +113,9 @@ void Report::Step(const StepFacts& facts) {
       if (facts.loss_scale) Set("loss_scale", step, *facts.loss_scale);
       Set("time/step", step, facts.seconds);
       Set("samples_per_second", step, static_cast<double>(facts.samples) / facts.seconds);
+      if (const auto& [what, count] = options_.per_sample; !what.empty()) {
+        Set((what + "_per_second").c_str(), step, count * static_cast<double>(facts.samples) / facts.seconds);
+      }
       if (skipped_ > 0) Set("steps_skipped", step, static_cast<double>(skipped_));
       if (facts.bad_samples > 0) Set("bad_samples", step, static_cast<double>(facts.bad_samples));
       SetMissing(step);

@@ -47,6 +47,7 @@ class Report {
     std::string recipe;
     std::string score = "loss";  // of a validation, by which the best checkpoint is chosen
     bool more_is_better = false;
+    std::pair<std::string, double> per_sample;  // Recipe::PerSample
   };
   static Result<std::unique_ptr<Report>> Start(const Options& options);
   ~Report();

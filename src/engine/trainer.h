@@ -104,6 +104,7 @@ class Trainer {
   Result<FeedItem> Fetch(uint64_t pass, Totals* totals);
   void DescribeFirstBatch(const TensorBatch& batch);
   double Compute(Learner& learner, const Pass& pass, const TensorBatch& batch);
+  void AddWeight(const Learner& learner, const TensorBatch& batch, double loss_weight, Totals* totals);
   ParallelStrategy::Backward OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
                                      Status* failure);
   Status Update(Learner& learner, double weight, bool ema);

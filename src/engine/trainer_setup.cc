@@ -120,6 +120,7 @@ Status Trainer::Setup() {
   report.track = config_.track;
   report.recipe = recipe_->name();
   std::tie(report.score, report.more_is_better) = BestScore();
+  report.per_sample = recipe_->PerSample();
   Result<std::unique_ptr<Report>> started = Report::Start(report);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started.status()));
   report_ = std::move(*started);

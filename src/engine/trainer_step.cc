@@ -237,8 +237,7 @@ void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
     Status exchange;
     if (runs && Captures(item->batch) && ReplayPass(learner, pass, *item, &weight, &exchange)) {
       if (!exchange.ok() && failure->ok()) *failure = exchange;
-      (IsDiscriminator(learner) ? totals->discriminator_weight : totals->weight) += weight;
-      if (!IsDiscriminator(learner)) totals->samples += static_cast<double>(item->batch.count());
+      AddWeight(learner, item->batch, weight, totals);
       continue;
     }
     learner.strategy().BeginBackward(last);
@@ -293,14 +292,23 @@ double Trainer::Compute(Learner& learner, const Pass& pass, const TensorBatch& b
   return loss.weight;
 }
 
+// What a pass adds to the weight of the step; `loss_weight` is what its loss said.
+void Trainer::AddWeight(const Learner& learner, const TensorBatch& batch, double loss_weight, Totals* totals) {
+  if (IsDiscriminator(learner)) {
+    totals->discriminator_weight += loss_weight;
+    return;
+  }
+  totals->weight += recipe_->Weight(batch).value_or(loss_weight);
+  totals->samples += static_cast<double>(batch.count());
+}
+
 ParallelStrategy::Backward Trainer::OnePass(Learner& learner, const Pass& pass, const FeedItem& item, Totals* totals,
                                             Status* failure) {
   const uint64_t step = state_.position.step + 1;
   try {
     torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
     const double weight = Compute(learner, pass, item.batch);
-    (IsDiscriminator(learner) ? totals->discriminator_weight : totals->weight) += weight;
-    if (!IsDiscriminator(learner)) totals->samples += static_cast<double>(item.batch.count());
+    AddWeight(learner, item.batch, weight, totals);
     return item.batch.count() > 0 ? ParallelStrategy::Backward::kDone : ParallelStrategy::Backward::kEmpty;
   } catch (const c10::Error& error) {
     if (IsOutOfMemory(error) && !(discriminator_ && ranks_->size() > 1)) {

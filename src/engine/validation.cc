@@ -17,9 +17,9 @@ namespace {
 nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
   nlohmann::json sums = nlohmann::json::array();
   const Loss loss = recipe.ComputeValidationLoss(batch);
-  sums.push_back({"loss", loss.mean.item<double>() * static_cast<double>(batch.count())});
+  sums.push_back({"loss", loss.mean.item<double>() * loss.weight});
   for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, score.sum});
-  return {{"count", batch.count()}, {"sums", std::move(sums)}};
+  return {{"count", batch.count()}, {"weight", recipe.Weight(batch).value_or(loss.weight)}, {"sums", std::move(sums)}};
 }
 
 constexpr size_t kShown = 4;  // samples on the sheet
@@ -100,9 +100,11 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
   LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(status));
   Result<std::vector<std::string>> all = ranks.host().Gather(told);
   if (!all.ok()) return all.status();
+  double weight = 0;  // of the loss; other scores are means over samples
   for (const std::string& text : *all) {
     for (const nlohmann::json& line : ParseJsonLines(text).lines) {
       result.samples += static_cast<uint64_t>(GetInt(line, "count"));
+      weight += line["weight"].get<double>();
       for (const nlohmann::json& sum : line["sums"]) {
         const auto name = sum[0].get<std::string>();
         const double value = sum[1].is_number() ? sum[1].get<double>() : std::numeric_limits<double>::quiet_NaN();
@@ -116,7 +118,9 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
       }
     }
   }
-  for (auto& mean : result.means) mean.second /= static_cast<double>(std::max<uint64_t>(1, result.samples));
+  const auto samples = static_cast<double>(std::max<uint64_t>(1, result.samples));
+  for (auto& [name, mean] : result.means) mean /= name == "loss" && weight > 0 ? weight : samples;
+  for (auto& derived : recipe.Derive(result.means)) result.means.push_back(std::move(derived));
   return result;
 }
 
