@@ -43,7 +43,7 @@ def trimmed(line):
     """A line of a code block without prompt, comment, and the explanation set off by blanks."""
     line = re.sub(r"^\s*\$ ", "", line.strip())
     line = re.sub(r"\s+#(?![\w!]*[\"']).*$", "", line)
-    return re.split(r"\s{3,}(?=[^-\s])", line)[0].strip()
+    return re.sub(r"\s{2,}(?=-)", " ", re.split(r"\s{3,}(?=[^-\s])", line)[0].strip())
 
 
 def sort_of(text, inline):

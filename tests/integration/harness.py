@@ -157,6 +157,36 @@ def lockstep(*args, env=None, cwd=None, timeout=60, **kwargs):
     return run([PROGRAM, *args], env=env, cwd=cwd, timeout=timeout, **kwargs)
 
 
+@functools.lru_cache(maxsize=None)
+def _engine_forks():
+    server = subprocess.Popen([str(BIN.parent / "tests" / "engine_forks")], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              env=clean_env({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}))
+
+    def close():
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()
+
+    unittest.addModuleCleanup(close)
+    return server
+
+
+def engine(*args, env=None, cwd=None):
+    """`lockstep args...` for a command of lockstep-train, to its end, as lockstep() does, with one thread. All calls of a test
+    are forks of one process that has loaded LibTorch (tests/beds/engine_forks.cc): a tenth of the time of a start."""
+    server, argv = _engine_forks(), [str(a) for a in args]
+    with tempfile.TemporaryDirectory(prefix="lockstep-engine-") as folder:
+        out, err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
+        asked = {"args": argv, "env": {key: str(value) for key, value in (env or {}).items()}, "cwd": str(cwd or tmp_dir()),
+                 "stdout": str(out), "stderr": str(err)}
+        server.stdin.write(json.dumps(asked) + "\n")
+        server.stdin.flush()
+        code = server.stdout.readline()
+        if not code:
+            raise AssertionError(f"engine_forks ended with {server.wait()} at {argv}")
+        return subprocess.CompletedProcess(argv, int(code), out.read_text(errors="replace"), err.read_text(errors="replace"))
+
+
 class Process:
     """A program running beside the test. Its output goes to files, so that it never waits for us."""
 

@@ -12,7 +12,7 @@ PRODUCTION = str(harness.ROOT / "examples" / "taehv-production.yaml")
 
 
 def config(*flags):
-    return harness.lockstep("config", "taehv", *flags)
+    return harness.engine("config", "taehv", *flags)
 
 
 def derived(*flags):
@@ -22,6 +22,8 @@ def derived(*flags):
 
 
 class ConfigGpus(harness.Case):
+    TOGETHER = True  # one engine for all
+
     def test_documented_numbers_of_gpus(self):
         page = (harness.ROOT / "docs" / "presets.md").read_text()
         rows = [line.split("|")[1:-1] for line in page.split("| GPUs |")[1].splitlines()[2:] if line.startswith("|")]
@@ -79,8 +81,3 @@ class TrainPreset(harness.Case):
         self.assertEqual(done.returncode, 0, text)
         self.assertIn("for 2 GPUs, derived from", text)
         self.assertIn("effective batch: 2 samples x 2 ranks x 1 pass = 4", text)
-
-    def test_a_wrong_preset_is_a_usage_error(self):
-        done = train.train("--preset", "some", ranks=1, cwd=self.tmp)
-        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-        self.assertIn("expected auto or a number of GPUs", done.stdout + done.stderr)

@@ -14,7 +14,7 @@ def declared():
     """Every key of every recipe, also those that are unused with its defaults: `lockstep config` prints all."""
     keys = set(SECTIONS.split("|"))
     for recipe in ("taehv", "denoise"):
-        done = harness.lockstep("config", recipe)
+        done = harness.engine("config", recipe)
         if done.returncode != 0:
             raise AssertionError(done.stderr)
         path = []

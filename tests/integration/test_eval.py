@@ -39,8 +39,7 @@ def weights(path, options=None, seed=3):
 
 
 def evaluate(*flags, code=0, variant="taehv-small", env=None):
-    done = harness.lockstep("eval", "taehv", "--variant", variant, "--device", "cpu", *map(str, flags), timeout=100,
-                            env={**train.ONE_THREAD, **(env or {})})
+    done = harness.engine("eval", "taehv", "--variant", variant, "--device", "cpu", *flags, env=env)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 
@@ -114,7 +113,7 @@ class Eval(harness.Case):
 
     def test_a_training_brings_its_validation_data_along(self):
         from PIL import Image
-        done = train.train(ranks=1, sets={"train.steps": 4, "data.frames": 5}, cwd=self.tmp)
+        done = train.train(ranks=1, sets={"train.steps": 4, "data.frames": 5, "data.height": 32, "data.width": 32}, cwd=self.tmp)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         run = self.tmp / "runs" / "run"
         picture = self.tmp / "worst.png"
@@ -135,8 +134,7 @@ class Eval(harness.Case):
         self.assertIn("--picture: /nowhere/libcairo.so.2 cannot be loaded", done.stderr)
         self.assertIn("apt-get install libcairo2", done.stderr)
         for folder in (run / "checkpoints" / "latest", run / "checkpoints" / "step-4"):
-            again = json.loads(harness.lockstep("eval", "taehv", "--weights", str(folder), "--baseline", "--json",
-                                                env=train.ONE_THREAD).stdout)
+            again = json.loads(harness.engine("eval", "taehv", "--weights", folder, "--baseline", "--json").stdout)
             self.assertEqual(len(again["clips"]), 4)
             self.assertEqual(again["step"], 4)
             self.assertIn(f"{again['overall']['psnr']['mean']:.2f}", table.stdout)
@@ -210,10 +208,10 @@ class Eval(harness.Case):
                                ((*good, "--data", self.tmp, "--height", "32"), "--width"),
                                ((*good, "--data", self.tmp, "--frames", "-1"), "--frames"),
                                (("--weights", self.tmp / "nothing.pth", "--data", self.tmp), "nothing.pth")):
-            done = harness.lockstep("eval", "taehv", "--variant", "taehv-small", *map(str, flags))
+            done = harness.engine("eval", "taehv", "--variant", "taehv-small", *flags)
             self.assertIn(done.returncode, (2, 3), (flags, done.stderr))
             self.assertIn(message, done.stdout + done.stderr)
-        done = harness.lockstep("eval", "vrt", *map(str, good))
+        done = harness.engine("eval", "vrt", *good)
         self.assertEqual(done.returncode, 2)
         self.assertTrue(re.search("taehv", done.stdout + done.stderr))
 

@@ -11,7 +11,7 @@ from beds import train  # noqa: E402
 
 
 def export(*words):
-    return harness.lockstep("export", *map(str, words), env=train.ONE_THREAD, timeout=60)
+    return harness.engine("export", *words)
 
 
 class Export(harness.Case):

@@ -238,14 +238,14 @@ class EveryCut(harness.Case):
 
 class Starved(_Job):
     def test_starved_nodes_are_not_declared_lost(self):
-        launchers = self.start("signals.py")
+        launchers = self.start("signals.py", flags=("--node-timeout=4s",))
         hogs = []
         for host in self.net:  # both: neither may blame the other for its own lack of time
             mine = [host.popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
             harness.wait_until(lambda: all(h.pid in host.processes() for h in mine))
             host.starve(2)
             hogs += mine
-        self.passes(16)
+        self.passes(8)
         self.assertTrue(launchers["a"].alive() and launchers["b"].alive(), self.text())
         self.assertNotRegex(self.text(), r"lost node")
         for host in self.net:
@@ -257,7 +257,7 @@ class Starved(_Job):
         self.assertEqual([p.wait() for p in launchers.values()], [143, 143], self.text())
 
     def test_stopped_launcher_is_said_and_not_declared_lost(self):
-        launchers = self.start("signals.py", flags=("--node-timeout=6s",))
+        launchers = self.start("signals.py", flags=("--node-timeout=3s",))
         stopped = jobs.launcher_pid(launchers["b"].pid)
         os.kill(stopped, signal.SIGSTOP)
         launchers["a"].wait_for("not counted as lost", 40)

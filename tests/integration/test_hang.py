@@ -14,7 +14,7 @@ from beds import jobs, netns  # noqa: E402
 
 
 # Three times this is the start-up a rank is allowed, the import of torch among it, and a busy machine is slow.
-STALL = "10s"
+STALL = "6s"
 
 
 def stuck(marks, rank, mode):
@@ -98,7 +98,7 @@ class TwoNodes(harness.Case):
         net = netns.Net(["a", "b"])
         self.addCleanup(net.close)
         marks = self.tmp / "marks"
-        launchers = jobs.over(net, ["a", "b"], ["--nproc-per-node=1", "--grace=2s", "--stall-timeout=15s"],
+        launchers = jobs.over(net, ["a", "b"], ["--nproc-per-node=1", "--grace=2s", "--stall-timeout=8s"],
                               stuck(marks, 1, "sleep"), env=jobs.torch_env())
         jobs.wait_marks(marks, 2, seconds=120, launcher=launchers["a"])
         name = jobs.run_path(net["a"].folder).name
@@ -126,12 +126,12 @@ class Plain(harness.Case):
                                 *jobs.program("pauses.py", kind, seconds))
 
     def test_slow_program_that_makes_a_step_now_and_then_is_left_alone(self):
-        done = self.run_pauses("slow", 6, "3s")
+        done = self.run_pauses("slow", 4, "2s")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(jobs.events(self.tmp, "stalled"), [])
 
     def test_program_that_writes_a_checkpoint_is_left_alone_and_one_that_does_nothing_is_not(self):
-        done = self.run_pauses("write", 5, "2s", "--name", "writes")
+        done = self.run_pauses("write", 3, "2s", "--name", "writes")
         self.assertEqual(done.returncode, 0, done.stderr)
         done = self.run_pauses("sleep", 60, "2s", "--name", "sleeps")
         self.assertEqual(done.returncode, 7, done.stderr)
@@ -160,7 +160,7 @@ class Plain(harness.Case):
         self.assertEqual(run.wait(), 143)
 
     def test_full_bar_before_the_first_step_is_no_step_and_buys_the_time_of_the_start(self):
-        done = self.run_pauses("loaded", 6, "4s")
+        done = self.run_pauses("loaded", 3, "2s")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(jobs.events(self.tmp, "stalled"), [])
 

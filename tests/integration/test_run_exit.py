@@ -190,7 +190,7 @@ class Interruption(harness.Case):
         self.assertEqual(run.wait(), 143)
 
     def test_hangup_and_quit_stop_the_job_as_they_do_under_torchrun(self):
-        run = self.start("signals.py")
+        run = self.start("signals.py", flags=("--grace", "1s"))  # which notes SIGHUP and goes on
         run.send_signal(signal.SIGHUP)
         self.assertEqual(run.wait(), 128 + signal.SIGHUP, run.output)
         self.assertIn("SIGHUP", jobs.marked(self.marks, "signals", 1))

@@ -102,7 +102,7 @@ class Modes(harness.Case):
 
     def test_the_table_of_weights_is_what_the_program_has(self):
         for mode, column in (("joint", 1), ("distill", 2)):
-            shown = harness.lockstep("config", "taehv", "--plain", "--set", f"recipe.mode={mode}", "--set", "recipe.teacher={kind: torchscript, path: x}")
+            shown = harness.engine("config", "taehv", "--plain", "--set", f"recipe.mode={mode}", "--set", "recipe.teacher={kind: torchscript, path: x}")
             self.assertEqual(shown.returncode, 0, shown.stderr)
             for part in ("reconstruction", "encoder", "adversarial"):
                 told = re.search(rf"^\| `recipe.loss.{part}` \|(.*)\|$", PAGE, re.M).group(1).split("|")[column - 1].strip()

@@ -136,30 +136,32 @@ class Data(harness.Case):
 
 
 class Configuration(harness.Case):
+    TOGETHER = True  # one engine for all
+
     def test_printed_configuration_is_a_file_that_means_the_same(self):
-        printed = harness.lockstep("config", "taehv", "--set", "train.batch=6", "--set", "train.ema.decay=0.9")
+        printed = harness.engine("config", "taehv", "--set", "train.batch=6", "--set", "train.ema.decay=0.9")
         self.assertEqual(printed.returncode, 0, printed.stderr)
         file = harness.write("taehv.yaml", printed.stdout)
-        plain = harness.lockstep("config", "taehv", "--plain", "--set", "train.batch=6", "--set", "train.ema.decay=0.9")
-        again = harness.lockstep("config", "taehv", "--plain", "--config", file)
+        plain = harness.engine("config", "taehv", "--plain", "--set", "train.batch=6", "--set", "train.ema.decay=0.9")
+        again = harness.engine("config", "taehv", "--plain", "--config", file)
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(again.stdout, plain.stdout)
         self.assertIn("decay: 0.9", plain.stdout)
-        self.assertNotEqual(again.stdout, harness.lockstep("config", "taehv", "--plain").stdout)
+        self.assertNotEqual(again.stdout, harness.engine("config", "taehv", "--plain").stdout)
 
     def test_every_section_is_printed(self):
-        printed = harness.lockstep("config", "taehv").stdout
+        printed = harness.engine("config", "taehv").stdout
         for section in ("run:", "train:", "data:", "comm:", "checkpoint:", "track:", "recipe:"):
             self.assertIn(f"\n{section}" if section != "run:" else section, printed)
 
     def test_mistaken_command_line_is_code_2(self):
         for words in (["taehv", "--bogus"], [], ["taehv", "--set"], ["taehv", "--set", "train.steps"]):
-            done = harness.lockstep("config", *words)
+            done = harness.engine("config", *words)
             self.assertEqual(done.returncode, 2, f"{words}: {done.stderr}")
-        self.assertEqual(harness.lockstep("config", "--help").returncode, 0)
+        self.assertEqual(harness.engine("config", "--help").returncode, 0)
 
     def test_unknown_recipe_names_the_nearest(self):
-        done = harness.lockstep("config", "taehw")
+        done = harness.engine("config", "taehw")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("taehv", done.stderr)
 

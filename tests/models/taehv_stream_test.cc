@@ -52,16 +52,16 @@ TEST_P(TaehvPieces, OfAnyLengthGiveTheWholeClip) {
   torch::NoGradGuard no_grad;
   Taehv model = Thin(GetParam());
   EncoderStream encoder(&model);
-  for (int64_t frames : {1, 2, 3, 5, 13, 17, 18, 34}) {
+  for (int64_t frames : {1, 3, 5, 17, 18, 34}) {
     at::Tensor clip = Clip(model, frames), latents = model.Encode(clip), decoded = model.Decode(latents);
     EXPECT_EQ(decoded.size(1), model.config().FramesOut(frames));
     DecoderStream decoder(&model, latents.size(1));
-    for (std::vector<int64_t> lengths : {std::vector<int64_t>{1}, {3}, {4}, {8}, {2, 5, 1}}) {
+    for (std::vector<int64_t> lengths : {std::vector<int64_t>{1}, {4}, {2, 5, 1}}) {
       EXPECT_LT(golden::Distance(InPieces(encoder, clip, lengths), latents), kSums) << frames << " by " << lengths[0];
       EXPECT_LT(golden::Distance(InPieces(decoder, latents, lengths), decoded), kSums)
           << frames << " by " << lengths[0];
     }
-    for (int64_t piece : {1, 3, 4, 8}) {
+    for (int64_t piece : {3, 8}) {
       EXPECT_LT(golden::Distance(model.EncodeSequential(clip, piece), latents), kSums) << frames << " by " << piece;
       EXPECT_LT(golden::Distance(model.DecodeSequential(latents, piece), decoded), kSums) << frames << " by " << piece;
     }

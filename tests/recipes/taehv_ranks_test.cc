@@ -54,7 +54,10 @@ TEST_P(TaehvOnRanks, TrainsAsOnOne) {
   EXPECT_EQ(Apart(several.front().disc, several.back().disc), 0) << "all ranks have one discriminator, to the bit";
 }
 
-TEST_P(TaehvOnRanks, ReproducibleHasTheBitsOfOne) {
+// Each suite is one test of ctest, which runs several at once: those that share a training stay together.
+class TaehvReproducible : public TaehvOnRanks {};
+
+TEST_P(TaehvReproducible, HasTheBitsOfOne) {
   all.job.config.train.reproducible = true;
   all.job.config.train.shards = 4;
   all.job.config.train.steps = 3;
@@ -65,7 +68,9 @@ TEST_P(TaehvOnRanks, ReproducibleHasTheBitsOfOne) {
   EXPECT_EQ(Apart(one.disc, several[0].disc), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, TaehvOnRanks, testing::Values(2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Worlds, TaehvOnRanks, testing::Values(2, 3),
+                         [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Worlds, TaehvReproducible, testing::Values(2, 3),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST(TaehvRanks, OtherDrawsEndElsewhere) {
@@ -79,7 +84,7 @@ TEST(TaehvRanks, OtherDrawsEndElsewhere) {
       << "or the tolerance above would hide mistakes";
 }
 
-TEST(TaehvRanks, UnequalSharesPassesWithoutSamplesAndUnreadableSamplesTakePart) {
+TEST(TaehvPasses, UnequalSharesPassesWithoutSamplesAndUnreadableSamplesTakePart) {
   Everything all;
   all.job.config.train.batch = 5;
   all.job.config.train.micro_batch = 1;  // rank 0 has 3 samples and rank 1 has 2: its third pass is empty
@@ -120,8 +125,9 @@ TEST_P(TaehvResumed, ContinuesAsIfNothingHadHappened) {
   EXPECT_EQ(Apart(whole.disc, resumed[0].disc), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, TaehvResumed,
-                         testing::Values(std::pair(1, "fp32"), std::pair(2, "fp32"), std::pair(1, "fp16")),
+INSTANTIATE_TEST_SUITE_P(Worlds, TaehvResumed, testing::Values(std::pair(1, "fp32"), std::pair(2, "fp32")),
+                         [](const auto& info) { return fmt::format("{}_{}", info.param.first, info.param.second); });
+INSTANTIATE_TEST_SUITE_P(Half, TaehvResumed, testing::Values(std::pair(1, "fp16")),
                          [](const auto& info) { return fmt::format("{}_{}", info.param.first, info.param.second); });
 
 TEST(TaehvRanks, ATrainingMovesToAnotherNumberOfRanks) {
@@ -147,10 +153,11 @@ TEST(TaehvRanks, AnEmptyReplayBufferInTheCheckpointWouldBeNoticed) {
   EXPECT_NE(Apart(whole.model, TrainTaehv(1, all.job)[0].model), 0);
 }
 
-TEST(TaehvRanks, StatisticsAreThoseOfAPass) {
+TEST(TaehvPasses, StatisticsAreThoseOfAPass) {
   Everything all;
   // Places 0, 1 | 2, 3: two passes of one rank, but one pass of two ranks.
   all.job.config.train.micro_batch = 2;
+  all.job.config.train.steps = 2;
   const auto one = TrainTaehv(1, all.job);
   ExpectFine(one);
   EXPECT_GT(Apart(TrainTaehv(2, all.job)[0].disc, one[0].disc), kTolerance);
