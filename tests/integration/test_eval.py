@@ -111,43 +111,6 @@ class Eval(harness.Case):
         self.assertIn("second --lpips", done.stderr)
         self.assertIn("alexnet.pth", done.stderr)
 
-    def test_a_training_brings_its_validation_data_along(self):
-        from PIL import Image
-        done = train.train(ranks=1, sets={"train.steps": 4, "data.frames": 5, "data.height": 32, "data.width": 32}, cwd=self.tmp)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        run = self.tmp / "runs" / "run"
-        picture = self.tmp / "worst.png"
-        table = harness.lockstep("eval", "taehv", "--weights", str(run), "--baseline", "--picture", str(picture), "--worst", "2",
-                                 env=train.ONE_THREAD)
-        self.assertEqual(table.returncode, 0, table.stderr)
-        for text in ("step-4 (taehv-small, step 4", "PSNR", "SSIM", "tPSNR", "flicker", "bicubic down and up", "mean", "p10", "overall, 4 clips"):
-            self.assertIn(text, table.stdout)
-        self.assertRegex(table.stderr, r"clip 4/4")
-        with Image.open(picture) as image:
-            # Two clips: input, reconstruction and error of two frames each, 32 pixels shown as 160.
-            self.assertGreater(image.width, 6 * 160)
-            self.assertLess(image.width, 1200)
-            self.assertGreater(image.height, 2 * 160)
-            # Some frames in it, not one colour.
-            self.assertGreater(len(set(image.convert("RGB").resize((64, 64)).getdata())), 200)
-        done = evaluate("--weights", run, "--picture", picture, code=3, env={"LOCKSTEP_CAIRO": "/nowhere/libcairo.so.2"})
-        self.assertIn("--picture: /nowhere/libcairo.so.2 cannot be loaded", done.stderr)
-        self.assertIn("apt-get install libcairo2", done.stderr)
-        for folder in (run / "checkpoints" / "latest", run / "checkpoints" / "step-4"):
-            again = json.loads(harness.engine("eval", "taehv", "--weights", folder, "--baseline", "--json").stdout)
-            self.assertEqual(len(again["clips"]), 4)
-            self.assertEqual(again["step"], 4)
-            self.assertIn(f"{again['overall']['psnr']['mean']:.2f}", table.stdout)
-            for one in again["clips"]:
-                self.assertIn(one["baseline"]["values"]["way"], ("time", "space"))
-                self.assertGreater(one["baseline"]["grid"]["psnr"], 0)
-            self.assertGreater(again["baseline"]["values"]["psnr"]["mean"], again["baseline"]["grid"]["psnr"]["mean"])
-        # The same samples as the training's own validation, which compares all of five frames too: the same scores.
-        lines = harness.read_jsonl(run / "metrics" / "rank-0.jsonl")
-        last = [line["scalars"] for line in lines if "val/psnr" in line["scalars"]][-1]
-        self.assertAlmostEqual(last["val/psnr"], again["overall"]["psnr"]["mean"], delta=0.01)
-        self.assertAlmostEqual(last["val/ssim"], again["overall"]["ssim"]["mean"], delta=1e-3)
-
     def test_pieces_tensors_sizes_and_parts(self):
         import numpy as np
         import torch
@@ -214,6 +177,47 @@ class Eval(harness.Case):
         done = harness.engine("eval", "vrt", *good)
         self.assertEqual(done.returncode, 2)
         self.assertTrue(re.search("taehv", done.stdout + done.stderr))
+
+
+class WithoutTorch(harness.Case):
+    """Methods that need no torch in this process."""
+
+    def test_a_training_brings_its_validation_data_along(self):
+        from PIL import Image
+        done = train.train(ranks=1, sets={"train.steps": 4, "data.frames": 5, "data.height": 32, "data.width": 32}, cwd=self.tmp)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        run = self.tmp / "runs" / "run"
+        picture = self.tmp / "worst.png"
+        table = harness.lockstep("eval", "taehv", "--weights", str(run), "--baseline", "--picture", str(picture), "--worst", "2",
+                                 env=train.ONE_THREAD)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        for text in ("step-4 (taehv-small, step 4", "PSNR", "SSIM", "tPSNR", "flicker", "bicubic down and up", "mean", "p10", "overall, 4 clips"):
+            self.assertIn(text, table.stdout)
+        self.assertRegex(table.stderr, r"clip 4/4")
+        with Image.open(picture) as image:
+            # Two clips: input, reconstruction and error of two frames each, 32 pixels shown as 160.
+            self.assertGreater(image.width, 6 * 160)
+            self.assertLess(image.width, 1200)
+            self.assertGreater(image.height, 2 * 160)
+            # Some frames in it, not one colour.
+            self.assertGreater(len(set(image.convert("RGB").resize((64, 64)).getdata())), 200)
+        done = evaluate("--weights", run, "--picture", picture, code=3, env={"LOCKSTEP_CAIRO": "/nowhere/libcairo.so.2"})
+        self.assertIn("--picture: /nowhere/libcairo.so.2 cannot be loaded", done.stderr)
+        self.assertIn("apt-get install libcairo2", done.stderr)
+        for folder in (run / "checkpoints" / "latest", run / "checkpoints" / "step-4"):
+            again = json.loads(harness.engine("eval", "taehv", "--weights", folder, "--baseline", "--json").stdout)
+            self.assertEqual(len(again["clips"]), 4)
+            self.assertEqual(again["step"], 4)
+            self.assertIn(f"{again['overall']['psnr']['mean']:.2f}", table.stdout)
+            for one in again["clips"]:
+                self.assertIn(one["baseline"]["values"]["way"], ("time", "space"))
+                self.assertGreater(one["baseline"]["grid"]["psnr"], 0)
+            self.assertGreater(again["baseline"]["values"]["psnr"]["mean"], again["baseline"]["grid"]["psnr"]["mean"])
+        # The same samples as the training's own validation, which compares all of five frames too: the same scores.
+        lines = harness.read_jsonl(run / "metrics" / "rank-0.jsonl")
+        last = [line["scalars"] for line in lines if "val/psnr" in line["scalars"]][-1]
+        self.assertAlmostEqual(last["val/psnr"], again["overall"]["psnr"]["mean"], delta=0.01)
+        self.assertAlmostEqual(last["val/ssim"], again["overall"]["ssim"]["mean"], delta=1e-3)
 
     def test_the_stored_lpips_distances_are_what_the_description_gives(self):
         done = harness.run([harness.PYTHON, str(harness.ROOT / "tests" / "golden" / "lpips.py"), "--check"])
