@@ -278,7 +278,7 @@ class ThreeNodes(_Hosts):
 
     def test_a_rank_claimed_twice_is_refused_and_the_missing_one_named(self):
         started = [jobs.on(self.net[name], "doctor", "preflight", "--nnodes=3", f"--node-rank={rank}",
-                           "--master-addr=a", "--timeout=6s", "--nproc-per-node=1")
+                           "--master-addr=a", "--timeout=4s", "--nproc-per-node=1")
                    for name, rank in (("a", 0), ("b", 1), ("c", 1))]
         self.assertEqual([p.wait() for p in started], [4, 4, 4], "\n".join(p.output for p in started))
         self.assertIn("node 1 is claimed twice", started[1].output + started[2].output)
@@ -332,7 +332,7 @@ class Gate(_Hosts):
         self.assertEqual(self.failed(document["preflight"]), ["mtu"])
 
     def test_a_gate_on_one_node_only_is_refused_by_the_other(self):
-        launchers = self.run_over("--join-timeout=8s", per_host=lambda name, rank: ["--preflight"] if rank == 0 else [])
+        launchers = self.run_over("--join-timeout=4s", per_host=lambda name, rank: ["--preflight"] if rank == 0 else [])
         self.assertEqual([p.wait() for p in launchers.values()], [4, 4], launchers["a"].output)
         self.assertIn("preflight", launchers["b"].stderr)
 

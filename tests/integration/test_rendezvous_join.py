@@ -97,7 +97,7 @@ class Join(_Hosts):
             self.assertRegex(launcher.stderr, r"missing:? node 1\b")
 
     def test_unequal_nodes_add_up_where_each_says_its_own_number_is_settled_by_a_refusal(self):
-        launchers = self.over(["--join-timeout=6s"], per_host=lambda name, rank: [f"--nproc-per-node={1 + (rank == 1)}"])
+        launchers = self.over(["--join-timeout=4s"], per_host=lambda name, rank: [f"--nproc-per-node={1 + (rank == 1)}"])
         codes = self.codes(launchers)
         self.assertTrue(all(code == 4 for code in codes), (codes, self.all_output(launchers)))
         self.assertRegex(self.all_output(launchers), r"do(es)? not add up|nproc")
@@ -274,7 +274,7 @@ class Refusals(_Hosts):
         with open(self.net["a"].folder + "/only-here", "w") as script:
             script.write("#!/bin/sh\nsleep 600\n")
         os.chmod(self.net["a"].folder + "/only-here", 0o755)
-        launchers = self.over(["--join-timeout=10s", "--grace=1s"], ["--no-python", "./only-here"])
+        launchers = self.over(["--join-timeout=4s", "--grace=1s"], ["--no-python", "./only-here"])
         codes = self.codes(launchers)
         self.assertEqual(codes[1], 3, self.all_output(launchers))
         self.assertNotEqual(codes[0], 0)
