@@ -25,6 +25,7 @@
 #include "cli/flag_engine.h"
 #include "cli/run_flags.h"
 #include "cli/selftest_view.h"
+#include "cli/train_program.h"
 #include "launch/plan.h"
 #include "place/machine.h"
 
@@ -51,6 +52,7 @@ constexpr char kHelp[] =
     "communicator\n"
     "  --sizes LIST         sizes of the all-reduce to measure: 8,1MiB,256MiB\n"
     "  --limit SECONDS      a collective that takes longer has failed (15)\n"
+    "  --program PROGRAM    a train program of your own for the backend engine, instead of lockstep-train\n"
     "  --json               one JSON document\n"
     "  --keep               keep the logs of stages that succeeded, too\n"
     "  --help\n\n"
@@ -65,6 +67,7 @@ constexpr char kNoTorch[] = "selftest: No module named 'torch'";
 struct Options {
   bool scale = false, json = false, keep = false, help = false;
   std::string backend = "auto", sizes, limit = "15";
+  std::string program;           // of the backend `engine`; empty: lockstep-train
   std::vector<std::string> run;  // for `lockstep run`
 };
 
@@ -113,6 +116,7 @@ const std::vector<FlagSpec>& OwnFlags() {
       {.name = "--backend", .takes_value = true, .first_class = true},
       {.name = "--sizes", .takes_value = true, .first_class = true},
       {.name = "--limit", .takes_value = true, .first_class = true},
+      {.name = "--program", .takes_value = true, .first_class = true},
       {.name = "--json", .first_class = true},
       {.name = "--keep", .first_class = true},
   };
@@ -137,6 +141,10 @@ Status Take(const std::string& name, const std::string& value, Options* out) {
     auto sizes = ParseSizes(value);
     if (!sizes.ok()) return sizes.status();
     out->sizes = *sizes;
+  } else if (name == "--program") {
+    const Result<std::string> program = FindTrainProgram(value);
+    if (!program.ok()) return program.status();
+    out->program = *program;
   } else if (name == "--limit") {
     out->limit = value;
     char* end = nullptr;
@@ -206,6 +214,10 @@ class Selftest {
   std::string Why(const Stage& stage, int code, const std::string& runs) const;
   void Show(const Stage& stage);
   std::string Master() const;
+  // Of the backend `engine`.
+  Result<std::string> Engine() const {
+    return options_.program.empty() ? FindEngine() : Result<std::string>(options_.program);
+  }
 
   Options options_;
   place::Placement placement_;
@@ -222,7 +234,7 @@ class Selftest {
 std::vector<std::string> Selftest::Program(const std::string& folder) const {
   std::vector<std::string> out;
   if (engine_) {
-    const Result<std::string> engine = FindEngine();  // not found: `run` says so
+    const Result<std::string> engine = Engine();  // not found: `run` says so
     out = {"--no-python", engine.ok() ? *engine : kEngineName, "selftest"};
   } else {
     out = {script_, "--backend", options_.backend == "engine" ? "auto" : options_.backend};
@@ -353,7 +365,7 @@ bool Selftest::RunStage(const Stage& stage, bool local) {
   auto log = ReadFile(done.log, 1 << 20);
   const bool no_torch = !done.ok && done.result.is_null() && !engine_ && options_.backend == "auto" &&
                         (together || (may_learn && log.ok() && log->find(kNoTorch) != std::string::npos));
-  if (no_torch && FindEngine().ok()) {
+  if (no_torch && Engine().ok()) {
     engine_ = torchless_ = true;
     if (!options_.json && !together) {
       fmt::print(stderr, "selftest: the Python of this job has no torch; testing with lockstep-train instead\n");

@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <cstdlib>
-
+#include "base/digits.h"
 #include "media/pipe.h"
 #include "media/tool.h"
 #include "models/taehv_stream.h"
@@ -24,13 +23,12 @@ int64_t FramesOf(const models::TaehvConfig& config, int64_t latents) {
 Result<int64_t> Remembered(const MediaInput& input, const std::string& path, const char* key) {
   const auto found = input.metadata().find(key);
   if (found == input.metadata().end()) return int64_t{0};
-  char* end = nullptr;
-  const long long value = std::strtoll(found->second.c_str(), &end, 10);
-  if (found->second.empty() || *end != '\0' || value < 1) {
+  const int64_t value = ParseDigits<int64_t>(found->second).value_or(0);
+  if (value < 1) {
     return Status(Code::kUsage,
                   fmt::format("'{}': its metadata say {} '{}', expected a number", path, key, found->second));
   }
-  return int64_t{value};
+  return value;
 }
 
 // What comes out, as the file remembers it or as the model makes it.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "data/frame_folder.h"
@@ -330,17 +331,14 @@ Result<std::unique_ptr<MediaInput>> OpenLatents(const std::string& path) {
 Result<data::Ratio> ParseRate(const std::string& text) {
   const Status wrong(Code::kUsage,
                      fmt::format("expected a frame rate such as 25, 29.97 or 30000/1001, found '{}'", text));
-  char* end = nullptr;
   if (const size_t slash = text.find('/'); slash != std::string::npos) {
-    const long num = std::strtol(text.c_str(), &end, 10);
-    if (end != text.c_str() + slash) return wrong;
-    const long den = std::strtol(text.c_str() + slash + 1, &end, 10);
-    if (*end != '\0' || slash + 1 == text.size() || num < 1 || den < 1 || num > 100'000'000 || den > 100'000'000) {
-      return wrong;
-    }
-    const long common = std::gcd(num, den);
-    return data::Ratio{static_cast<int>(num / common), static_cast<int>(den / common)};
+    const int num = ParseDigits(text.substr(0, slash)).value_or(0);
+    const int den = ParseDigits(text.substr(slash + 1)).value_or(0);
+    if (num < 1 || den < 1 || num > 100'000'000 || den > 100'000'000) return wrong;
+    const int common = std::gcd(num, den);
+    return data::Ratio{num / common, den / common};
   }
+  char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !(value >= 0.001) || value > 10000) return wrong;
   // Television's rates are 1000/1001 of whole ones and written short.

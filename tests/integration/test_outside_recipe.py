@@ -62,6 +62,7 @@ class OutsideRecipe(harness.Case):
         done = train("--set", "data.pointz=3", "--max-restarts", "2", name="wrong")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertRegex(done.stderr, r"not started .*data\.pointz: unknown key \(did you mean 'points'\?\)")
+        self.assertRegex(done.stderr, r"`lockstep config --program \S*/my-train spirals` lists every key")
         self.assertNotIn("restart", done.stderr)
         done = train("--points", "3")
         self.assertRegex(done.stderr, r"unknown flag --points\n  do: write --set data\.points=3")

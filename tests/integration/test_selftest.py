@@ -91,13 +91,15 @@ class OneNode(harness.Case):
         self.assertTrue(found, "no such rank")
         return found[0]
 
-    def test_without_torch_the_engine_is_tested_instead(self):
-        done = harness.lockstep("selftest", "--nproc-per-node", "2", "--json", *SMALL,
+    def test_without_torch_the_engine_is_tested_instead_by_the_program_that_is_named(self):
+        mine = harness.write("my-train", f'#!/bin/sh\n[ "$1" != selftest ] || touch {self.tmp}/used\nexec {harness.BIN}/lockstep-train "$@"\n', 0o755)
+        done = harness.lockstep("selftest", "--nproc-per-node", "2", "--json", "--program", mine, *SMALL,
                                 env={"PYTHON_EXEC": "/usr/bin/python3", "PYTHONPATH": no_torch(self.tmp)})
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         _, by_name = stages(done.stdout)
         self.assertEqual(by_name["one node"]["result"]["backend"], "engine")
         self.assertGreater(by_name["one node"]["result"]["sizes"][1]["busbw"], 0)
+        self.assertTrue((self.tmp / "used").exists())
 
     def test_what_is_missing_is_said_and_what_to_do(self):
         env = {"PYTHON_EXEC": "/usr/bin/python3", "PYTHONPATH": no_torch(self.tmp)}
@@ -114,7 +116,7 @@ class OneNode(harness.Case):
         self.assertRegex(stages(done.stdout)[1]["1 process"]["error"], r"NCCL needs a GPU .*rank 0 .* has none .*--backend gloo")
 
     def test_wrong_flags_are_usage(self):
-        for words in (["--sizes", "many"], ["--backend", "mpi"], ["--limit", "-1"], ["train.py"], ["--nproc-per-node", "zero"]):
+        for words in (["--sizes", "many"], ["--backend", "mpi"], ["--limit", "-1"], ["train.py"], ["--nproc-per-node", "zero"], ["--program", "/bin/true"]):
             done = harness.lockstep("selftest", *words)
             self.assertEqual(done.returncode, 2, words)
             self.assertIn("lockstep selftest: ", done.stderr)

@@ -10,6 +10,7 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/process.h"
@@ -166,7 +167,7 @@ Status Rank::Test() {
   const char* node = std::getenv("GROUP_RANK");
   result_.update({{"rank", rank_},
                   {"world", world_},
-                  {"node", node == nullptr ? 0 : std::atoi(node)},
+                  {"node", node == nullptr ? 0 : ParseDigits(node).value_or(0)},
                   {"host", host},
                   {"backend", "engine"}});
   Progress("rendezvous");
@@ -191,8 +192,11 @@ Status Rank::Test() {
   LOCKSTEP_RETURN_IF_ERROR(Check("broadcast", [this] { return Told(); }));
   if (world_ > 1) {
     const std::string sizes = options_.sizes.empty() ? "8,16384,262144,2097152,16777216" : options_.sizes;
-    for (const std::string& size : Split(sizes, ','))
-      LOCKSTEP_RETURN_IF_ERROR(Measure(std::strtoull(size.c_str(), nullptr, 10)));
+    for (const std::string& size : Split(sizes, ',')) {
+      const std::optional<uint64_t> bytes = ParseDigits<uint64_t>(size);
+      if (!bytes) return Status(Code::kUsage, fmt::format("--sizes: expected numbers of bytes, found '{}'", size));
+      LOCKSTEP_RETURN_IF_ERROR(Measure(*bytes));
+    }
   }
   return Status::Ok();
 }

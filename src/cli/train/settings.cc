@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/own_program.h"
+
 namespace lockstep::cli {
 namespace {
 
@@ -58,7 +60,11 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
   ConfigReader reader(*tree);
   Declare(*tree, &reader, &settings);
   if (const Status read = reader.Finish(&alone); !read.ok()) {
-    return Status(read.code(), read.message(), fmt::format("`lockstep config {}` lists every key", name));
+    const std::string program = OwnExecutable(kEngineName);
+    const bool ours = program.substr(program.rfind('/') + 1) == kEngineName;
+    return Status(
+        read.code(), read.message(),
+        fmt::format("`lockstep config {}{}` lists every key", ours ? "" : fmt::format("--program {} ", program), name));
   }
   settings.renamed = reader.renamed();
   settings.effective = reader.Dump();

@@ -8,6 +8,7 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -36,6 +37,9 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// What a launcher counts; 0 where it does not.
+int LauncherCount(const char* name) { return ParseDigits(Variable(name)).value_or(0); }
+
 struct TrainFlags {
   std::string recipe, config, resume = "auto", name, max_time, preset;
   std::vector<std::string> overrides, command;
@@ -43,7 +47,7 @@ struct TrainFlags {
 
   PresetRequest PresetFor(const comm::Bootstrap& who) const {
     if (preset.empty()) return {};
-    return {.gpus = preset == "auto" ? who.size : std::atoi(preset.c_str()),
+    return {.gpus = preset == "auto" ? who.size : ParseDigits(preset).value_or(0),
             .gpus_per_node = who.local_size,
             .cores = static_cast<int>(std::thread::hardware_concurrency())};
   }
@@ -107,11 +111,11 @@ struct RunPlace {
 Status FindPlace(const TrainFlags& asked, const comm::Bootstrap& who, engine::Ranks& ranks, RunPlace* place) {
   place->run_dir = Variable("LOCKSTEP_RUN_DIR");
   place->metrics_path = Variable("LOCKSTEP_METRICS");
-  place->attempt = std::atoi(Variable("LOCKSTEP_ATTEMPT").c_str());
-  place->restarted = std::atoi(Variable("LOCKSTEP_RESTART_COUNT").c_str()) > 0;
+  place->attempt = LauncherCount("LOCKSTEP_ATTEMPT");
+  place->restarted = LauncherCount("LOCKSTEP_RESTART_COUNT") > 0;
   if (!place->run_dir.empty()) return Status::Ok();
   // torchrun counts restarts too.
-  place->restarted = std::atoi(Variable("TORCHELASTIC_RESTART_COUNT").c_str()) > 0;
+  place->restarted = LauncherCount("TORCHELASTIC_RESTART_COUNT") > 0;
   Status made;
   std::string told;
   if (ranks.is_main()) {
@@ -128,7 +132,7 @@ Status FindPlace(const TrainFlags& asked, const comm::Bootstrap& who, engine::Ra
   Result<std::vector<std::string>> all = ranks.host().Gather(told);
   if (!all.ok()) return all.status();
   const size_t line = all->front().find('\n');
-  place->attempt = std::atoi(all->front().c_str());
+  place->attempt = LeadingDigits(all->front()).value_or(0);
   place->run_dir = all->front().substr(line + 1);
   place->metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", place->run_dir, who.rank);
   return Status::Ok();
@@ -277,9 +281,8 @@ int TrainMain(const Program& program, int argc, char** argv) {
               "the batch rule (`lockstep config RECIPE --gpus N` shows it)")
       .Named("N|auto")
       .Check([](const std::string& text) {
-        const bool number =
-            !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
-        if (text == "auto" || (number && std::atoi(text.c_str()) > 0)) return std::string();
+        const int gpus = ParseDigits(text).value_or(0);
+        if (text == "auto" || (gpus > 0 && gpus < 1'000'000)) return std::string();
         return fmt::format("expected auto or a number of GPUs, found '{}'", text);
       });
   args.Option("--resume", &asked.resume,
@@ -304,9 +307,8 @@ int TrainMain(const Program& program, int argc, char** argv) {
     return 0;
   }
   if (smoke_flag.given()) {
-    char* end = nullptr;
-    const unsigned long long steps = smoke.empty() ? 100 : std::strtoull(smoke.c_str(), &end, 10);
-    if (steps < 4 || (end != nullptr && *end != '\0')) {
+    const uint64_t steps = smoke.empty() ? 100 : ParseDigits<uint64_t>(smoke).value_or(0);
+    if (steps < 4) {
       return Refuse(
           Status(Code::kUsage, fmt::format("--smoke: expected a number of steps, at least 4, found '{}'", smoke)),
           main);
