@@ -70,7 +70,7 @@ at::Tensor Decoder::Hidden(const at::Tensor& tokens, const Packing& packing) {
   // Held by the closures: a unit may run again in backward.
   const auto pass = std::make_shared<const decoder::Pass>(
       decoder::Pass{decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
-                    decoder::PlanAttention(packing, decoder::ComputeType(embedding))});
+                    decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize())});
   for (int64_t i = 0; i < config_.layers; ++i) {
     const bool last = i + 1 == config_.layers;
     x = Run(

@@ -15,6 +15,26 @@ at::Tensor DocumentMask(const at::Tensor& documents) {
   return (documents.unsqueeze(2) == documents.unsqueeze(1)).logical_and_(causal).unsqueeze(1);
 }
 
+// 0 and the end of every document of the flattened batch. With a limit, documents that are not there are empty ones at
+// the end, and nothing waits for the device.
+at::Tensor DocumentEnds(const at::Tensor& documents, int64_t limit) {
+  const at::Tensor begins = DocumentBegins(documents).flatten();
+  const int64_t total = begins.numel();
+  if (limit <= 0) {
+    const at::Tensor last = at::full({1}, total, begins.options().dtype(at::kInt));
+    return at::cat({begins.nonzero().flatten().to(at::kInt), last});
+  }
+  const at::Tensor number = begins.cumsum(0);
+  at::_assert_async(number.narrow(0, total - 1, 1) <= limit, "a batch holds more documents than Packing's limit");
+  // Document n begins at the first token with that number; past the last one this is the end of the batch.
+  return at::searchsorted(number, at::arange(1, limit + 2, number.options()), /*out_int32=*/true);
+}
+
+// What flash attention takes; other shapes and types go by a mask.
+bool FlashTakes(const at::Tensor& documents, at::ScalarType type, int64_t head_size) {
+  return documents.is_cuda() && (type == at::kBFloat16 || type == at::kHalf) && head_size % 8 == 0 && head_size <= 256;
+}
+
 // Keys and values for every query head. PyTorch's masked kernels want equal numbers of heads.
 at::Tensor Expand(const at::Tensor& x, int64_t heads) {
   const int64_t group = heads / x.size(1);
@@ -34,13 +54,26 @@ at::Tensor Sdpa(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 
 }  // namespace
 
-AttentionPlan PlanAttention(const Packing& packing, at::ScalarType /*type*/) {
+AttentionPlan PlanAttention(const Packing& packing, at::ScalarType type, int64_t head_size) {
   AttentionPlan plan;
-  if (packing.documents.defined()) plan.mask = DocumentMask(packing.documents);
+  const at::Tensor& documents = packing.documents;
+  if (!documents.defined()) return plan;
+  if (FlashTakes(documents, type, head_size)) {
+    plan.ends = DocumentEnds(documents, packing.document_limit);
+    plan.longest = documents.size(1);
+  } else {
+    plan.mask = DocumentMask(documents);
+  }
   return plan;
 }
 
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan) {
+  if (plan.ends.defined()) {
+    const at::Tensor out = std::get<0>(at::_flash_attention_forward(
+        q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), plan.ends, plan.ends, plan.longest, plan.longest,
+        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false));
+    return out.view({q.size(0), q.size(1), -1});
+  }
   return Sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), plan.mask, !plan.mask.defined());
 }
 

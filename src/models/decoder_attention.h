@@ -14,8 +14,8 @@ struct AttentionPlan {
   int64_t longest = 0;  // no document is longer; with `ends`
 };
 
-// For queries of `type` on packing's device.
-AttentionPlan PlanAttention(const Packing& packing, at::ScalarType type);
+// For queries of `type` on packing's device: boundaries where flash attention takes them, else a mask.
+AttentionPlan PlanAttention(const Packing& packing, at::ScalarType type, int64_t head_size);
 
 // Queries [B, T, heads, size], keys and values [B, T, kv heads, size] -> [B, T, heads * size].
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan);

@@ -1,10 +1,8 @@
 #include "models/packing.h"
 
 namespace lockstep::models {
-namespace {
 
-// True where a document of a row begins.
-at::Tensor Begins(const at::Tensor& documents) {
+at::Tensor DocumentBegins(const at::Tensor& documents) {
   at::Tensor begins = at::ones_like(documents, documents.options().dtype(at::kBool));
   const int64_t length = documents.size(1);
   if (length > 1) {
@@ -13,12 +11,10 @@ at::Tensor Begins(const at::Tensor& documents) {
   return begins;
 }
 
-}  // namespace
-
 at::Tensor PositionsOf(const at::Tensor& documents) {
   const at::Tensor index = at::arange(documents.size(1), documents.options().dtype(at::kLong));
   // The start of the document that each token is in: the largest start so far.
-  const at::Tensor starts = at::where(Begins(documents), index, at::zeros_like(index));
+  const at::Tensor starts = at::where(DocumentBegins(documents), index, at::zeros_like(index));
   return index - std::get<0>(starts.cummax(1));
 }
 

@@ -16,6 +16,9 @@ struct Packing {
   int64_t document_limit = 0;
 };
 
+// True at the first token of each document of each row.
+at::Tensor DocumentBegins(const at::Tensor& documents);
+
 // 0, 1, 2, ... from the start of each document of each row.
 at::Tensor PositionsOf(const at::Tensor& documents);
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from statistics import NormalDist
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -172,11 +172,23 @@ def drawn():
     return values
 
 
+def convert(source, target):
+    """Loads a folder with transformers, saves it again with transformers, and its logits beside it."""
+    model, info = AutoModelForCausalLM.from_pretrained(source, output_loading_info=True)
+    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    model.save_pretrained(target)
+    with torch.no_grad():
+        save_file({"logits": model(torch.arange(14).view(2, 7)).logits.contiguous()}, pathlib.Path(target) / "logits.safetensors")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="compare what is stored with what this machine computes")
+    parser.add_argument("--convert", nargs=2, metavar=("FROM", "TO"), help="a model's folder through transformers, for the tests")
     parser.add_argument("topics", nargs="*", help="of " + ", ".join([*CASES, "packed", "wide"]) + "; default: all (10 GB of memory)")
     args = parser.parse_args()
+    if args.convert:
+        return convert(*args.convert)
     torch.set_num_threads(1 if args.check else torch.get_num_threads())
     torch.manual_seed(0)
     tensors, doc = {"drawn": drawn()}, {"adamw": ADAMW, "seed": SEED, "deviation": 0.25, "wide_deviation": 0.02}
