@@ -23,7 +23,7 @@ constexpr uint64_t Fold(uint64_t key, uint64_t value) { return Mix((key + kGolde
 
 // What a stream of numbers is for. Streams of different purpose are independent, so that drawing one number more for
 // one purpose does not move the others.
-enum class Purpose : uint64_t { kOrder = 1, kSplit, kTime, kCrop, kFlip, kColour, kScene };
+enum class Purpose : uint64_t { kOrder = 1, kSplit, kTime, kCrop, kFlip, kColour, kScene, kText };
 
 class Random {
  public:
