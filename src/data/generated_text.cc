@@ -15,15 +15,15 @@
 namespace lockstep::data {
 namespace {
 
-constexpr uint64_t kVersion = 1;  // a training on other sentences does not go on with these
+constexpr uint64_t kSentencesVersion = 1;  // a training on other sentences does not go on with these
 
 template <size_t N>
-std::string_view Pick(const std::array<std::string_view, N>& words, Random& random) {
+std::string_view PickWord(const std::array<std::string_view, N>& words, Random& random) {
   return words[random.Below(N)];
 }
 
-constexpr std::array<std::string_view, 7> kDays = {"monday", "tuesday",  "wednesday", "thursday",
-                                                   "friday", "saturday", "sunday"};
+constexpr std::array<std::string_view, 7> kWeekdays = {"monday", "tuesday",  "wednesday", "thursday",
+                                                       "friday", "saturday", "sunday"};
 constexpr std::array<std::string_view, 8> kAnimals = {"cat", "dog", "horse", "bird", "mouse", "fox", "goat", "duck"};
 constexpr std::array<std::string_view, 6> kQualities = {"small", "old", "quick", "quiet", "brown", "happy"};
 constexpr std::array<std::string_view, 6> kVerbs = {"sees", "follows", "likes", "hears", "finds", "meets"};
@@ -41,14 +41,14 @@ std::string Counting(Random& random) {
   return text + ".";
 }
 
-std::string Day(Random& random) {
+std::string Weekday(Random& random) {
   const uint64_t day = random.Below(7);
-  return random.Chance(0.5) ? fmt::format("the day after {} is {}.", kDays[day], kDays[(day + 1) % 7])
-                            : fmt::format("the day before {} is {}.", kDays[day], kDays[(day + 6) % 7]);
+  return random.Chance(0.5) ? fmt::format("the day after {} is {}.", kWeekdays[day], kWeekdays[(day + 1) % 7])
+                            : fmt::format("the day before {} is {}.", kWeekdays[day], kWeekdays[(day + 6) % 7]);
 }
 
 std::string Spelling(Random& random) {
-  const std::string_view word = random.Chance(0.5) ? Pick(kAnimals, random) : Pick(kPlaces, random);
+  const std::string_view word = random.Chance(0.5) ? PickWord(kAnimals, random) : PickWord(kPlaces, random);
   std::string text = fmt::format("spell {}:", word);
   for (const char letter : word) text += fmt::format(" {}", letter);
   return text + ".";
@@ -72,17 +72,17 @@ std::string Brackets(Random& random) {
 }
 
 std::string Sentence(Random& random) {
-  return fmt::format("the {} {} {} a {} near the {}.", Pick(kQualities, random), Pick(kAnimals, random),
-                     Pick(kVerbs, random), Pick(kAnimals, random), Pick(kPlaces, random));
+  return fmt::format("the {} {} {} a {} near the {}.", PickWord(kQualities, random), PickWord(kAnimals, random),
+                     PickWord(kVerbs, random), PickWord(kAnimals, random), PickWord(kPlaces, random));
 }
 
-constexpr std::array<std::string (*)(Random&), 6> kKinds = {Sum, Counting, Day, Spelling, Brackets, Sentence};
+constexpr std::array<std::string (*)(Random&), 6> kLineKinds = {Sum, Counting, Weekday, Spelling, Brackets, Sentence};
 
 std::string Document(uint64_t seed, uint64_t index) {
   Random random(seed, 0, index, Purpose::kText);
   std::string text;
   for (uint64_t lines = 4 + random.Below(12); lines > 0; --lines)
-    text += kKinds[random.Below(kKinds.size())](random) + "\n";
+    text += kLineKinds[random.Below(kLineKinds.size())](random) + "\n";
   return text;
 }
 
@@ -105,7 +105,7 @@ class GeneratedCorpus final : public Corpus {
                        Count(static_cast<int64_t>(texts_.size()), "document"), FormatSize(bytes), seed_);
   }
   std::string Digest() const override {
-    const uint64_t identity[] = {kVersion, seed_, texts_.size()};
+    const uint64_t identity[] = {kSentencesVersion, seed_, texts_.size()};
     return fmt::format("xxh64:{:016x}", static_cast<uint64_t>(XXH64(identity, sizeof identity, 0)));
   }
 

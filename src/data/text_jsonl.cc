@@ -13,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr uint64_t kBlock = 4u << 20;
+constexpr uint64_t kScanBlock = 4u << 20;
 constexpr uint64_t kLongestLine = 256u << 20;
 
 struct Line {
@@ -114,10 +114,10 @@ Status JsonLinesCorpus::AddLine(uint32_t index, uint64_t number, uint64_t offset
 
 Status JsonLinesCorpus::ScanFile(uint32_t index, uint64_t before, uint64_t all) {
   const TextFile& file = files_[index];
-  std::string block(kBlock, '\0'), line;
+  std::string block(kScanBlock, '\0'), line;
   uint64_t number = 1, start = 0;
-  for (uint64_t at = 0; at < file.bytes; at += kBlock) {
-    const uint64_t bytes = std::min(kBlock, file.bytes - at);
+  for (uint64_t at = 0; at < file.bytes; at += kScanBlock) {
+    const uint64_t bytes = std::min(kScanBlock, file.bytes - at);
     LOCKSTEP_RETURN_IF_ERROR(ReadPart(file.path, at, bytes, block.data()));
     for (uint64_t i = 0; i < bytes;) {
       const void* found = std::memchr(block.data() + i, '\n', bytes - i);

@@ -17,7 +17,7 @@
 namespace lockstep::data {
 namespace {
 
-Status Add(const std::string& name, const std::string& path, std::vector<TextFile>* files) {
+Status AddFile(const std::string& name, const std::string& path, std::vector<TextFile>* files) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return FileError("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
@@ -37,7 +37,7 @@ Result<std::vector<TextFile>> ListTextFiles(const std::string& path, std::string
   if (::stat(path.c_str(), &info) != 0) return FileError("read", path, errno);
   if (!S_ISDIR(info.st_mode)) {
     const size_t slash = path.rfind('/');
-    LOCKSTEP_RETURN_IF_ERROR(Add(slash == std::string::npos ? path : path.substr(slash + 1), path, &files));
+    LOCKSTEP_RETURN_IF_ERROR(AddFile(slash == std::string::npos ? path : path.substr(slash + 1), path, &files));
     return files;
   }
   Result<std::vector<Folder>> folders = ListFolders(path);
@@ -45,7 +45,7 @@ Result<std::vector<TextFile>> ListTextFiles(const std::string& path, std::string
   for (const Folder& folder : *folders) {
     for (const std::string& file : folder.files) {
       const std::string name = JoinPath(folder.name, file);
-      if (name.ends_with(ending)) LOCKSTEP_RETURN_IF_ERROR(Add(name, JoinPath(path, name), &files));
+      if (name.ends_with(ending)) LOCKSTEP_RETURN_IF_ERROR(AddFile(name, JoinPath(path, name), &files));
     }
   }
   if (files.empty()) {

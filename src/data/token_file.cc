@@ -28,25 +28,25 @@ struct RawHeader {
   uint32_t header_crc;  // of the bytes before it
 };
 static_assert(sizeof(RawHeader) == 80);
-constexpr char kMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
-constexpr uint32_t kVersion = 1;
-constexpr size_t kBlock = 1u << 20;
+constexpr char kTokenMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
+constexpr uint32_t kTokenFileVersion = 1;
+constexpr size_t kTokenBlock = 1u << 20;
 
 constexpr const char* kRemedy = "write it again with `lockstep tokens`, or as docs/formats/tokens.md says";
 
-Status Damaged(const std::string& path, const std::string& what) {
+Status DamagedTokens(const std::string& path, const std::string& what) {
   return Status(Code::kUsage, fmt::format("'{}': {}", path, what), kRemedy);
 }
 
-uint64_t Padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+uint64_t PaddedTo8(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-Status ReadAt(int fd, const std::string& path, uint64_t offset, void* dst, uint64_t bytes) {
+Status ReadTokensAt(int fd, const std::string& path, uint64_t offset, void* dst, uint64_t bytes) {
   auto* at = static_cast<char*>(dst);
   while (bytes > 0) {
     const ssize_t n = ::pread(fd, at, std::min<uint64_t>(bytes, 1u << 30), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError("read", path, errno);
-    if (n == 0) return Damaged(path, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
+    if (n == 0) return DamagedTokens(path, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
     at += n;
     offset += static_cast<uint64_t>(n);
     bytes -= static_cast<uint64_t>(n);
@@ -55,33 +55,35 @@ Status ReadAt(int fd, const std::string& path, uint64_t offset, void* dst, uint6
 }
 
 Status CheckHeader(const std::string& path, const RawHeader& raw, uint64_t file_bytes) {
-  if (std::memcmp(raw.magic, kMagic, sizeof kMagic) != 0) {
-    return Damaged(path, fmt::format("expected a packed token file, which begins with LSTOKENS, found '{}'",
-                                     Printable(std::string_view(raw.magic, sizeof raw.magic))));
+  if (std::memcmp(raw.magic, kTokenMagic, sizeof kTokenMagic) != 0) {
+    return DamagedTokens(path, fmt::format("expected a packed token file, which begins with LSTOKENS, found '{}'",
+                                           Printable(std::string_view(raw.magic, sizeof raw.magic))));
   }
-  if (raw.version != kVersion) {
-    return Damaged(path, fmt::format("has version {} of the format, expected {}", raw.version, kVersion));
+  if (raw.version != kTokenFileVersion) {
+    return DamagedTokens(path,
+                         fmt::format("has version {} of the format, expected {}", raw.version, kTokenFileVersion));
   }
   const uint32_t crc = Crc32(0, &raw, offsetof(RawHeader, header_crc));
   if (crc != raw.header_crc) {
-    return Damaged(path, fmt::format("the header has CRC {:08x} and says {:08x}", crc, raw.header_crc));
+    return DamagedTokens(path, fmt::format("the header has CRC {:08x} and says {:08x}", crc, raw.header_crc));
   }
   if (raw.width != 2 && raw.width != 4) {
-    return Damaged(path, fmt::format("tokens of {} bytes, expected 2 or 4", raw.width));
+    return DamagedTokens(path, fmt::format("tokens of {} bytes, expected 2 or 4", raw.width));
   }
   const uint64_t most = raw.width == 2 ? uint64_t{1} << 16 : uint64_t{1} << 32;
   if (raw.vocabulary < 2 || raw.vocabulary > most || raw.end >= raw.vocabulary) {
-    return Damaged(path, fmt::format("a vocabulary of {} with end token {}, expected 2 to {} and an end token in it",
+    return DamagedTokens(path,
+                         fmt::format("a vocabulary of {} with end token {}, expected 2 to {} and an end token in it",
                                      raw.vocabulary, raw.end, most));
   }
   constexpr uint64_t kMost = uint64_t{1} << 56;
   if (raw.documents == 0 || raw.tokens > kMost || raw.documents > kMost) {
-    return Damaged(path, fmt::format("{} documents with {} tokens", raw.documents, raw.tokens));
+    return DamagedTokens(path, fmt::format("{} documents with {} tokens", raw.documents, raw.tokens));
   }
-  const uint64_t expected = sizeof(RawHeader) + Padded(raw.tokens * raw.width) + (raw.documents + 1) * 8;
+  const uint64_t expected = sizeof(RawHeader) + PaddedTo8(raw.tokens * raw.width) + (raw.documents + 1) * 8;
   if (file_bytes != expected) {
-    return Damaged(path, fmt::format("has {} bytes, expected {} for {} tokens in {} documents", file_bytes, expected,
-                                     raw.tokens, raw.documents));
+    return DamagedTokens(path, fmt::format("has {} bytes, expected {} for {} tokens in {} documents", file_bytes,
+                                           expected, raw.tokens, raw.documents));
   }
   return Status::Ok();
 }
@@ -99,9 +101,9 @@ void Widen(const std::string& bytes, int64_t* out) {
 
 bool IsTokenFile(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  char start[sizeof kMagic];
+  char start[sizeof kTokenMagic];
   return fd && ::pread(fd.get(), start, sizeof start, 0) == sizeof start &&
-         std::memcmp(start, kMagic, sizeof kMagic) == 0;
+         std::memcmp(start, kTokenMagic, sizeof kTokenMagic) == 0;
 }
 
 Result<TokenFile> TokenFile::Open(const std::string& path) {
@@ -113,7 +115,7 @@ Result<TokenFile> TokenFile::Open(const std::string& path) {
   if (::fstat(file.fd_.get(), &info) != 0) return FileError("read", path, errno);
   RawHeader raw{};
   const auto bytes = static_cast<uint64_t>(info.st_size);
-  LOCKSTEP_RETURN_IF_ERROR(ReadAt(file.fd_.get(), path, 0, &raw, std::min<uint64_t>(bytes, sizeof raw)));
+  LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(file.fd_.get(), path, 0, &raw, std::min<uint64_t>(bytes, sizeof raw)));
   LOCKSTEP_RETURN_IF_ERROR(CheckHeader(path, raw, bytes));
   const std::string tokenizer(raw.tokenizer, strnlen(raw.tokenizer, sizeof raw.tokenizer));
   file.header_ = {{tokenizer, raw.vocabulary, static_cast<int64_t>(raw.end)},
@@ -123,50 +125,50 @@ Result<TokenFile> TokenFile::Open(const std::string& path) {
                   raw.content_crc};
   file.digest_ = XXH64(&raw, sizeof raw, 0);
   file.places_.resize(raw.documents + 1);
-  LOCKSTEP_RETURN_IF_ERROR(ReadAt(file.fd_.get(), path, sizeof raw + Padded(raw.tokens * raw.width),
-                                  file.places_.data(), file.places_.size() * 8));
+  LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(file.fd_.get(), path, sizeof raw + PaddedTo8(raw.tokens * raw.width),
+                                        file.places_.data(), file.places_.size() * 8));
   if (file.places_.front() != 0 || file.places_.back() != raw.tokens || !std::ranges::is_sorted(file.places_)) {
-    return Damaged(path, "the places of its documents do not ascend from 0 to the number of tokens");
+    return DamagedTokens(path, "the places of its documents do not ascend from 0 to the number of tokens");
   }
   return file;
 }
 
 Status TokenFile::Read(uint64_t document, uint64_t first, uint64_t count, int64_t* out) const {
   std::string bytes(count * header_.width, '\0');
-  LOCKSTEP_RETURN_IF_ERROR(ReadAt(fd_.get(), path_, sizeof(RawHeader) + (places_[document] + first) * header_.width,
-                                  bytes.data(), bytes.size()));
+  LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(
+      fd_.get(), path_, sizeof(RawHeader) + (places_[document] + first) * header_.width, bytes.data(), bytes.size()));
   (header_.width == 2 ? Widen<uint16_t> : Widen<uint32_t>)(bytes, out);
   const int64_t* wrong = std::find_if(
       out, out + count, [&](int64_t token) { return token >= static_cast<int64_t>(header_.vocabulary.size); });
   if (wrong == out + count) return Status::Ok();
-  return Damaged(path_,
-                 fmt::format("token {} of document {} is {}, and the vocabulary has {}",
-                             first + static_cast<uint64_t>(wrong - out), document, *wrong, header_.vocabulary.size));
+  return DamagedTokens(
+      path_, fmt::format("token {} of document {} is {}, and the vocabulary has {}",
+                         first + static_cast<uint64_t>(wrong - out), document, *wrong, header_.vocabulary.size));
 }
 
 Status VerifyTokenFile(const std::string& path, const std::function<void(uint64_t done, uint64_t all)>& progress) {
   Result<TokenFile> file = TokenFile::Open(path);
   if (!file.ok()) return file.status();
   const TokenFileHeader& header = file->header();
-  std::vector<int64_t> tokens(kBlock);
+  std::vector<int64_t> tokens(kTokenBlock);
   for (uint64_t d = 0; d < header.documents; ++d) {
-    for (uint64_t at = 0; at < file->tokens(d); at += kBlock) {
-      LOCKSTEP_RETURN_IF_ERROR(file->Read(d, at, std::min<uint64_t>(kBlock, file->tokens(d) - at), tokens.data()));
+    for (uint64_t at = 0; at < file->tokens(d); at += kTokenBlock) {
+      LOCKSTEP_RETURN_IF_ERROR(file->Read(d, at, std::min<uint64_t>(kTokenBlock, file->tokens(d) - at), tokens.data()));
     }
   }
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return FileError("open", path, errno);
-  const uint64_t all = Padded(header.tokens * header.width) + (header.documents + 1) * 8;
-  std::string block(kBlock, '\0');
+  const uint64_t all = PaddedTo8(header.tokens * header.width) + (header.documents + 1) * 8;
+  std::string block(kTokenBlock, '\0');
   uint32_t crc = 0;
-  for (uint64_t at = 0; at < all; at += kBlock) {
-    const uint64_t bytes = std::min<uint64_t>(kBlock, all - at);
-    LOCKSTEP_RETURN_IF_ERROR(ReadAt(fd.get(), path, sizeof(RawHeader) + at, block.data(), bytes));
+  for (uint64_t at = 0; at < all; at += kTokenBlock) {
+    const uint64_t bytes = std::min<uint64_t>(kTokenBlock, all - at);
+    LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(fd.get(), path, sizeof(RawHeader) + at, block.data(), bytes));
     crc = Crc32(crc, block.data(), bytes);
     if (progress) progress(at + bytes, all);
   }
   if (crc == header.crc) return Status::Ok();
-  return Damaged(path, fmt::format("the content has CRC {:08x}, the header says {:08x}", crc, header.crc));
+  return DamagedTokens(path, fmt::format("the content has CRC {:08x}, the header says {:08x}", crc, header.crc));
 }
 
 Result<TokenFileWriter> TokenFileWriter::Create(const std::string& path, const Vocabulary& vocabulary, bool overwrite) {
@@ -216,7 +218,7 @@ Status TokenFileWriter::Add(std::span<const int64_t> tokens) {
     buffer_.append(reinterpret_cast<const char*>(&narrow), header_.width);
   }
   header_.tokens += tokens.size();
-  return buffer_.size() < kBlock ? Status::Ok() : Flush();
+  return buffer_.size() < kTokenBlock ? Status::Ok() : Flush();
 }
 
 Status TokenFileWriter::EndDocument() {
@@ -227,12 +229,12 @@ Status TokenFileWriter::EndDocument() {
 
 Status TokenFileWriter::Finish() {
   if (header_.documents == 0) return Status(Code::kUsage, "a packed token file needs at least one document");
-  buffer_.resize(buffer_.size() + Padded(header_.tokens * header_.width) - header_.tokens * header_.width, '\0');
+  buffer_.resize(buffer_.size() + PaddedTo8(header_.tokens * header_.width) - header_.tokens * header_.width, '\0');
   buffer_.append(reinterpret_cast<const char*>(places_.data()), places_.size() * 8);
   LOCKSTEP_RETURN_IF_ERROR(Flush());
   RawHeader raw{};
-  std::memcpy(raw.magic, kMagic, sizeof kMagic);
-  raw.version = kVersion;
+  std::memcpy(raw.magic, kTokenMagic, sizeof kTokenMagic);
+  raw.version = kTokenFileVersion;
   raw.width = header_.width;
   raw.vocabulary = header_.vocabulary.size;
   raw.end = static_cast<uint64_t>(header_.vocabulary.end);

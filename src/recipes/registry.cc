@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "engine/recipe.h"
 #include "recipes/denoise.h"
+#include "recipes/lm.h"
 #include "recipes/taehv.h"
 
 namespace lockstep::recipes {
@@ -16,6 +17,7 @@ namespace {
 const std::vector<RecipeRow>& BuiltIn() {
   static const std::vector<RecipeRow> rows = {
       {"denoise", MakeDenoise},
+      {"lm", [] { return std::unique_ptr<engine::Recipe>(new LmRecipe); }},
       {"taehv", [] { return std::unique_ptr<engine::Recipe>(new TaehvRecipe); }},
   };
   return rows;

@@ -50,6 +50,23 @@ def trained():
 
 
 @functools.lru_cache(maxsize=None)
+def trained_words():
+    """A finished training of a language model."""
+    sets = {"train.steps": 1, "train.batch": 2, "data.documents": 64, "data.length": 32, "data.threads": 0, "data.validation.samples": 2,
+            "train.schedule.warmup": 0, "recipe.layers": 1}
+    succeed("train", "lm", "--nproc-per-node", "1", "--name", "trained-words",
+            *(word for key, value in sets.items() for word in ("--set", f"{key}={value}")))
+    return runs() / "trained-words"
+
+
+@functools.lru_cache(maxsize=None)
+def packed():
+    books(harness.tmp_dir() / "packed-books")
+    succeed("tokens", "packed-books", "--out", "packed.tokens")
+    return harness.tmp_dir() / "packed.tokens"
+
+
+@functools.lru_cache(maxsize=None)
 def exported():
     succeed("export", "--weights", trained(), "exported.safetensors")
     return harness.tmp_dir() / "exported.safetensors"
@@ -86,6 +103,12 @@ def videos(path):
         media.video(path / f"{number}.avi", 13)
 
 
+def books(path):
+    path.mkdir()
+    for number in range(4):
+        (path / f"{number}.txt").write_text(f"Chapter {number}. " * 40)
+
+
 def logs(path):
     path.mkdir()
     (path / "rank0.log").write_text(FAILED)
@@ -97,6 +120,10 @@ def hardware(path):
 
 # (command, word before, word): the first row that fits makes what is not there.
 INPUTS = [
+    (r"", r"", r"^runs/words", lambda path: shutil.copytree(trained_words(), runs() / "words", symlinks=True, dirs_exist_ok=True)),
+    (r"lockstep tokens", r"", r"\.jsonl$", text('{"text": "a line of text"}\n' * 9)),
+    (r"", r"", r"\.tokens$", copy(packed)),
+    (r"", r"", r"^(data\.path=)?books/?$", books),
     (r"", r"^--weights$", r"^runs/", lambda path: copy(trained)(runs() / path.relative_to(runs()).parts[0])),
     (r"", r"^--weights$", r"\.(safetensors|pth)$", copy(exported)),
     (r"", r"^--config$", r"\.ya?ml$", text("recipe: {model: taehv-small}\n")),
@@ -124,7 +151,7 @@ NAMED = re.compile(r"lockstep (watch|logs|stop|doctor hang)")
 
 def output(words):
     """What a tool for videos or weights writes: its last operand."""
-    if not re.search(r"lockstep (reconstruct|encode|decode|export)", " ".join(words)):
+    if not re.search(r"lockstep (reconstruct|encode|decode|export|tokens .*--out)", " ".join(words)):
         return None
     operands = [word for before, word in zip(words, words[1:]) if word[0] != "-" and before not in VALUES]
     return operands[-1] if len(operands) > 1 else None

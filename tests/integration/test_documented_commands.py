@@ -20,7 +20,7 @@ import documented_inputs as inputs  # noqa: E402
 # What a reader puts in.
 PLACEHOLDERS = {
     "RECIPE": "taehv", "RUN": "night-1", "NAME": "night-1", "COMMAND": "run", "FILE": "job.sbatch", "PATH": "runs/night-1",
-    "LOG": "slurm-4711.out", "N": "2", "TREE": "/", "WHAT": "hardware",
+    "LOG": "slurm-4711.out", "N": "2", "MODEL": "runs/words", "TEXT": "text", "SOURCE": "books", "TREE": "/", "WHAT": "hardware",
 }
 
 # (pattern, why it is not run as it stands, what is checked instead: see parsed())
@@ -58,6 +58,7 @@ KINDS = {
     "config": LOCKSTEP + r"config\b",
     "train": LOCKSTEP + r"train\b|^torchrun .*lockstep-train train\b",
     "media": LOCKSTEP + r"(eval|reconstruct|encode|decode|export)\b",
+    "text": LOCKSTEP + r"(tokens|generate)\b",
 }
 
 # Over the settings of every training that is shown, so that it takes seconds; two pages may name their runs alike.
@@ -65,9 +66,14 @@ SMALL = {"train.steps": 2, "train.batch": 4, "data.frames": 4, "data.height": 32
          "data.validation.samples": 2, "checkpoint.every": 0, "train.schedule.warmup": 0,
          "data.on_change": "new_epoch"}
 
+SMALL_TEXT = {"train.steps": 2, "train.batch": 4, "train.micro_batch": 0, "train.schedule.warmup": 0, "data.length": 32,
+              "data.threads": 0, "data.validation.samples": 2, "checkpoint.every": 0, "recipe.model": "tiny", "recipe.layers": 1,
+              "data.on_change": "new_epoch"}
 
 # Which helps of the engine show commands of a kind: a test reads these only, because each loads LibTorch.
-ENGINE_HELPS_OF = {"config": ("config",), "media": tuple(name for name in documented.ENGINE_HELPS if name != "config")}
+TEXT_HELPS = ("tokens", "generate")
+ENGINE_HELPS_OF = {"config": ("config",), "text": TEXT_HELPS,
+                   "media": tuple(name for name in documented.ENGINE_HELPS if name not in ("config", *TEXT_HELPS))}
 
 
 @functools.lru_cache(maxsize=None)
@@ -128,6 +134,8 @@ def shortened(command):
     if "--smoke" in command:
         return re.sub(r"--smoke(=\d+)?", "--smoke=4", command)
     sets = {**SMALL, "recipe.model": "taehv-small"} if " taehv" in command else SMALL
+    if " lm" in command:
+        return command + "".join(f" --set {key}={value}" for key, value in SMALL_TEXT.items())
     if " spirals" in command:  # has no frames
         sets = {key: value for key, value in SMALL.items() if key not in ("data.frames", "data.height", "data.width")}
     return command + "".join(f" --set {key}={value}" for key, value in sets.items())
@@ -246,6 +254,9 @@ class Commands(harness.Case):
 
     def test_media_3(self):
         self.run_all(commands("media", 2, 3))
+
+    def test_text(self):
+        self.run_all(commands("text"))
 
     def test_train_1(self):
         self.run_all(commands("train", 0, 5), shortened)

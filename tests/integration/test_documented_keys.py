@@ -13,7 +13,7 @@ ENDINGS = ("py", "json", "jsonl", "yaml", "yml", "md", "cc", "h", "log", "out", 
 def declared():
     """Every key of every recipe, also those that are unused with its defaults: `lockstep config` prints all."""
     keys = set(SECTIONS.split("|"))
-    for recipe in ("taehv", "denoise"):
+    for recipe in ("taehv", "denoise", "lm"):
         done = harness.engine("config", recipe)
         if done.returncode != 0:
             raise AssertionError(done.stderr)

@@ -15,10 +15,10 @@ using ::testing::HasSubstr;
 
 TEST(Registry, OwnRecipesComeFirstAndMayReplaceABuiltInOne) {
   const Registry own = *Registry::With({{"mine", MakeDenoise}, {"taehv", MakeDenoise}});
-  EXPECT_THAT(own.Names(), ElementsAre("mine", "taehv", "denoise"));
+  EXPECT_THAT(own.Names(), ElementsAre("mine", "taehv", "denoise", "lm"));
   EXPECT_EQ((*own.Make("taehv"))->name(), "denoise");
   EXPECT_THAT(own.Make("min").status().ToString(), HasSubstr("did you mean 'mine'"));
-  EXPECT_THAT(Registry::With({})->Names(), ElementsAre("denoise", "taehv"));
+  EXPECT_THAT(Registry::With({})->Names(), ElementsAre("denoise", "lm", "taehv"));
 }
 
 TEST(Registry, NamesAreRefusedThatACommandLineCannotSay) {

@@ -20,6 +20,8 @@ int ReconstructMain(int argc, char** argv);
 int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
+int TokensMain(int argc, char** argv);
+int GenerateMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
 int LicensesMain();
 int VersionMain(const Program& program, int argc, char** argv);  // lockstep-train --version

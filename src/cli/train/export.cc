@@ -1,6 +1,8 @@
-// `lockstep export`: trained weights as one safetensors file with upstream's names, which upstream's Python loads.
+// `lockstep export`: trained weights as safetensors with upstream's names, which upstream's Python loads: one file of a
+// TAEHV, a folder of a language model.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/arguments.h"
@@ -11,6 +13,7 @@
 #include "media/files.h"
 #include "media/load_taehv.h"
 #include "models/taehv_file.h"
+#include "recipes/load_lm.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,7 +26,51 @@ struct ExportFlags {
 constexpr std::pair<const char*, Dtype> kTypes[] = {
     {"fp32", Dtype::kF32}, {"fp16", Dtype::kF16}, {"bf16", Dtype::kBF16}};
 
+Dtype TypeOf(const std::string& precision) {
+  for (const auto& [name, type] : kTypes) {
+    if (precision == name) return type;
+  }
+  return Dtype::kF32;
+}
+
+void SayExported(const ExportFlags& asked, nlohmann::json summary, std::optional<uint64_t> step) {
+  if (step) summary["step"] = *step;
+  if (asked.json) {
+    fmt::print("{}\n", summary.dump(2));
+    return;
+  }
+  fmt::print("{}: {}, {} parameters in {}, from {}{}\n", asked.output, summary["model"].get<std::string>(),
+             summary["parameters"].get<int64_t>(), asked.precision, summary["weights"].get<std::string>(),
+             summary["averaged"].get<bool>() ? " (averaged weights)" : "");
+}
+
+// A folder, as Hugging Face has it.
+Status ExportLanguageModel(const ExportFlags& asked) {
+  if (media::IsTensorName(asked.output)) {
+    return Status(Code::kUsage, fmt::format("'{}': a language model is written as a folder", asked.output),
+                  "give OUTPUT the name of a folder");
+  }
+  std::error_code ignored;
+  if (!asked.overwrite && std::filesystem::exists(asked.output, ignored) &&
+      !std::filesystem::is_empty(asked.output, ignored)) {
+    return Status(Code::kUsage, fmt::format("'{}' exists", asked.output), "choose another name, or give --overwrite");
+  }
+  Result<recipes::LoadedLm> loaded = recipes::LoadLm(asked.weights);
+  if (!loaded.ok()) return loaded.status();
+  LOCKSTEP_RETURN_IF_ERROR(recipes::ExportLm(*loaded, asked.output, TypeOf(asked.precision)));
+  SayExported(asked,
+              {{"output", asked.output},
+               {"model", "lm"},
+               {"parameters", loaded->model->config().ParameterCount()},
+               {"precision", asked.precision},
+               {"averaged", loaded->averaged},
+               {"weights", loaded->path}},
+              loaded->step);
+  return Status::Ok();
+}
+
 Status Export(const ExportFlags& asked) {
+  if (recipes::IsLm(asked.weights)) return ExportLanguageModel(asked);
   if (!media::IsTensorName(asked.output)) {
     return Status(Code::kUsage, fmt::format("'{}': weights are written as safetensors", asked.output),
                   "give OUTPUT the ending .safetensors");
@@ -33,25 +80,18 @@ Status Export(const ExportFlags& asked) {
   Result<media::LoadedTaehv> loaded = media::LoadTaehv(asked.weights, asked.variant);
   if (!loaded.ok()) return loaded.status();
   if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
-  for (const auto& [name, type] : kTypes) {
-    if (asked.precision == name) {
-      LOCKSTEP_RETURN_IF_ERROR(models::ExportTaehv(*loaded->model, place->temporary(), type));
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(models::ExportTaehv(*loaded->model, place->temporary(), TypeOf(asked.precision)));
   LOCKSTEP_RETURN_IF_ERROR(place->Publish());
   int64_t parameters = 0;
   for (const auto& p : loaded->model->parameters()) parameters += p.numel();
-  const std::string& variant = loaded->model->config().name;
-  nlohmann::json summary = {{"output", asked.output},       {"model", variant},
-                            {"parameters", parameters},     {"precision", asked.precision},
-                            {"averaged", loaded->averaged}, {"weights", loaded->path}};
-  if (loaded->step) summary["step"] = *loaded->step;
-  if (asked.json) {
-    fmt::print("{}\n", summary.dump(2));
-  } else {
-    fmt::print("{}: {}, {} parameters in {}, from {}{}\n", asked.output, variant, parameters, asked.precision,
-               loaded->path, loaded->averaged ? " (averaged weights)" : "");
-  }
+  SayExported(asked,
+              {{"output", asked.output},
+               {"model", loaded->model->config().name},
+               {"parameters", parameters},
+               {"precision", asked.precision},
+               {"averaged", loaded->averaged},
+               {"weights", loaded->path}},
+              loaded->step);
   return Status::Ok();
 }
 
@@ -59,23 +99,27 @@ Status Export(const ExportFlags& asked) {
 
 int ExportMain(int argc, char** argv) {
   Arguments args(
-      "Writes trained weights as one safetensors file with upstream's names; variant and trimming go into its "
-      "metadata. "
-      "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)).",
+      "Writes trained weights as safetensors with upstream's names. A TAEHV becomes one file; variant and trimming go "
+      "into its metadata. "
+      "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)). "
+      "A language model becomes a folder with config.json, as Hugging Face has it: "
+      "AutoModelForCausalLM.from_pretrained(OUTPUT).",
       "lockstep export");
   ExportFlags asked;
   args.Option("--weights", &asked.weights,
               "run (name, 'latest' or directory), checkpoint folder (averaged weights where it has them), or file")
       .Named("RUN|PATH")
       .Required();
-  args.Option("OUTPUT", &asked.output, "the file to write: NAME.safetensors").Required();
+  args.Option("OUTPUT", &asked.output, "the file to write, NAME.safetensors; of a language model the folder")
+      .Required();
   args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});
   args.Option("--variant", &asked.variant, "of the weights, where the file does not say").Named("NAME");
   args.Flag("--overwrite", &asked.overwrite, "replace OUTPUT");
   args.Flag("--json", &asked.json, "what was written, as JSON");
   args.Footer(
       "examples:\n  lockstep export --weights runs/night-1 taew2_1.safetensors --precision fp16\n"
-      "  lockstep export --weights runs/night-1/checkpoints/best tiny.safetensors\n");
+      "  lockstep export --weights runs/night-1/checkpoints/best tiny.safetensors\n"
+      "  lockstep export --weights runs/words my-model --precision bf16\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Export(asked);
   if (status.ok()) return 0;

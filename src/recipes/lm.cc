@@ -1,0 +1,76 @@
+#include "recipes/lm.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/state.h"
+#include "models/weights.h"
+
+namespace lockstep::recipes {
+
+Result<engine::Sources> LmRecipe::Open(const engine::Config& config) {
+  auto corpus = data::OpenCorpus(corpus_);
+  if (!corpus.ok()) return corpus.status().Context(corpus_.path.empty() ? "data" : "data.path");
+  LOCKSTEP_RETURN_IF_ERROR(ChooseVocabulary((*corpus)->vocabulary()));
+  const engine::ValidationConfig& validation = config.data.validation;
+  auto split = data::PackCorpus(*corpus, length_, validation.fraction, validation.samples, config.run.seed);
+  if (!split.ok()) return split.status().Context("data");
+  sources_ = *split;
+  return engine::Sources{sources_.train, sources_.validation};
+}
+
+Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
+  const bool from_folder = settings_.is_folder() && !shrunk_ && config.checkpoint.weights.empty();
+  model_ = std::make_shared<models::Decoder>(
+      shape_, seed, from_folder ? models::Decoder::Weights::kAllocated : models::Decoder::Weights::kDrawn);
+  if (!from_folder) return Status::Ok();
+  const auto weights = engine::ReadWeights(settings_.model);
+  if (!weights.ok()) return weights.status().Context("recipe.model");
+  return LoadWeights(*weights, settings_.model).Context("recipe.model");
+}
+
+Status LmRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) {
+  std::vector<std::pair<std::string, at::Tensor>> own;
+  for (const auto& [name, tensor] : weights) {
+    if (shape_.tied && name == "lm_head.weight") continue;  // some files hold the embedding twice
+    own.emplace_back(name, tensor);
+  }
+  return models::LoadWeights(*model_, own).Context(file);
+}
+
+nlohmann::json LmRecipe::Identity() const {
+  return {{"config", shape_.ToJson()}, {"tokenizer", vocabulary_.tokenizer}, {"end", vocabulary_.end}};
+}
+
+std::vector<engine::Unit> LmRecipe::Units() {
+  std::vector<engine::Unit> units;
+  for (auto& [name, parameters] : model_->Units()) units.push_back({name, parameters});
+  return units;
+}
+
+// The sum over labelled tokens, divided by what the shape of the batch says alone: a captured graph computes it for any
+// batch. Weight says what it weighs.
+engine::Loss LmRecipe::ComputeLoss(const engine::TensorBatch& batch) {
+  const at::Tensor& tokens = batch["tokens"];
+  const at::Tensor& labels = batch["labels"];
+  const data::PackedSource& source = model_->is_training() ? *sources_.train : *sources_.validation;
+  models::Packing packing{batch["positions"], batch["documents"], 0};
+  packing.document_limit = batch.count() * static_cast<int64_t>(source.most_documents());
+  const at::Tensor mean = model_->Loss(model_->Hidden(tokens, packing), labels);
+  const at::Tensor labelled = labels.ge(0).sum().to(at::kFloat);
+  return {mean * labelled / static_cast<double>(tokens.numel()), static_cast<double>(batch.count()), {}};
+}
+
+// In sequences that have all their labels: a label counts 1 / length.
+std::optional<double> LmRecipe::Weight(const engine::TensorBatch& batch) {
+  const data::PackedSource& source = model_->is_training() ? *sources_.train : *sources_.validation;
+  uint64_t labelled = 0;
+  for (const data::SampleId& id : batch.ids) labelled += source.Labelled(id.index);
+  return static_cast<double>(labelled) / static_cast<double>(length_);
+}
+
+std::vector<std::pair<std::string, double>> LmRecipe::Derive(const std::vector<std::pair<std::string, double>>& means) {
+  return {{"perplexity", std::exp(means.front().second)}};
+}
+
+}  // namespace lockstep::recipes

@@ -1,0 +1,249 @@
+// A small language model on ranks that are threads: the same training however the batch is divided, stopped or
+// recomputed, and what is refused before it begins.
+#include "recipes/lm.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/ranks_fixture.h"
+#include "engine/trainer.h"
+#include "models/weights.h"
+
+namespace lockstep::recipes {
+namespace {
+
+using testing::HasSubstr;
+
+// Float32 sums in another order, over four steps of SGD.
+constexpr double kTolerance = 1e-5;
+
+struct LmJob {
+  std::function<void(LmRecipe&, engine::Config&)> set = [](LmRecipe&, engine::Config&) {};
+  engine::TrainerOptions options;
+};
+
+struct LmOutcome {
+  Status status;
+  std::map<std::string, at::Tensor> weights;
+  std::map<std::string, std::vector<double>> series;  // rank 0
+};
+
+// Short and long documents: sequences have very unequal numbers of labels.
+const std::string& Documents() {
+  static const TempDir folder = *TempDir::Create();
+  static const std::string path = [] {
+    std::ofstream out(folder / "documents.jsonl");
+    for (int i = 0; i < 160; ++i) {
+      const int size = i % 20 < 12 ? 1 + i % 3 : 40 + i;
+      std::string text;
+      for (int k = 0; k < size; ++k) text += static_cast<char>('a' + (i * 7 + k * k) % 26);
+      out << nlohmann::json{{"text", text}}.dump() << "\n";
+    }
+    return folder / "documents.jsonl";
+  }();
+  return path;
+}
+
+Status Configure(const LmJob& job, LmRecipe& recipe, engine::Config* config) {
+  LmSettings& settings = recipe.settings();
+  settings.width = 32;
+  settings.layers = 2;
+  settings.heads = 4;
+  settings.kv_heads = 2;
+  settings.mlp = 64;
+  recipe.Defaults(config);
+  recipe.corpus().path = Documents();
+  recipe.length() = 16;
+  config->train.batch = 6;
+  config->train.steps = config->train.schedule.steps = 4;
+  config->train.schedule.warmup = 0;
+  config->train.optimizer.kind = engine::OptimizerConfig::Kind::kSgd;
+  config->train.optimizer.lr = 0.5;
+  config->train.precision = engine::Precision::kFp32;
+  config->data.threads = 0;
+  config->track.tensorboard = false;
+  config->checkpoint.every = config->data.validation.every = 0;
+  job.set(recipe, *config);
+  return recipe.Check(config);
+}
+
+std::vector<LmOutcome> TrainLm(int world, const LmJob& job) {
+  std::vector<LmOutcome> outcomes(static_cast<size_t>(world));
+  const TempDir scratch = *TempDir::Create();
+  engine::OnRanks(world, [&](engine::Ranks& ranks) {
+    at::set_num_threads(1);
+    LmOutcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
+    LmRecipe recipe;
+    engine::Config config;
+    mine.status = Configure(job, recipe, &config);
+    if (!mine.status.ok()) return;
+    engine::TrainerOptions options = job.options;
+    options.quiet = true;
+    options.metrics_path = fmt::format("{}/rank-{}.jsonl", scratch.path(), ranks.rank());
+    engine::Trainer trainer(config, &recipe, &ranks, at::kCPU, options);
+    mine.status = trainer.Setup();
+    if (!mine.status.ok()) return;
+    mine.status = trainer.Run().status();
+    for (const auto& [name, tensor] : models::StateDict(recipe.model())) mine.weights[name] = tensor.detach().clone();
+  });
+  const Result<std::string> text = ReadFile(scratch / "rank-0.jsonl");
+  if (!text.ok()) return outcomes;
+  for (const nlohmann::json& line : ParseJsonLines(*text).lines) {
+    for (const auto& [name, value] : line["scalars"].items()) {
+      if (value.is_number()) outcomes[0].series[name].push_back(value.get<double>());
+    }
+  }
+  return outcomes;
+}
+
+double Apart(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  double largest = !a.empty() && a.size() == b.size() ? 0 : INFINITY;
+  for (const auto& [name, tensor] : a) largest = std::max(largest, (tensor - b.at(name)).abs().max().item<double>());
+  return largest;
+}
+
+const LmOutcome& Plain() {
+  static const LmOutcome plain = TrainLm(1, {})[0];
+  return plain;
+}
+
+TEST(Lm, PassesWithUnequalNumbersOfLabelsEqualOneBatch) {
+  ASSERT_TRUE(Plain().status.ok()) << Plain().status.ToString();
+  for (const int world : {1, 2}) {
+    for (const uint64_t micro : {1, 4}) {
+      LmJob job;
+      job.set = [&](LmRecipe&, engine::Config& config) { config.train.micro_batch = micro; };
+      const LmOutcome outcome = TrainLm(world, job)[0];
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+      EXPECT_LT(Apart(outcome.weights, Plain().weights), kTolerance) << world << " ranks, micro-batch " << micro;
+      EXPECT_NEAR(outcome.series.at("loss")[0], Plain().series.at("loss")[0], 1e-5);
+    }
+  }
+}
+
+// By the definition, with a cross-entropy of its own: the mean over every token of the batch that has a label.
+TEST(Lm, TheLossIsTheMeanOverLabelledTokens) {
+  LmRecipe recipe;
+  engine::Config config;
+  ASSERT_TRUE(Configure({}, recipe, &config).ok());
+  const auto sources = recipe.Open(config);
+  ASSERT_TRUE(sources.ok()) << sources.status().ToString();
+  ASSERT_TRUE(recipe.Build(config, config.run.seed).ok());
+  auto sampler = data::Sampler::Create(sources->train->size(), {.seed = config.run.seed}, 6, config.data.last_batch);
+  double sum = 0, labelled = 0;
+  std::vector<double> means;
+  for (const data::SampleId& id : sampler->Take()) {
+    std::vector<at::Tensor> fields(4);
+    std::vector<std::byte*> out;
+    for (at::Tensor& field : fields) {
+      field = at::empty({1, 16}, at::kLong);
+      out.push_back(static_cast<std::byte*>(field.data_ptr()));
+    }
+    ASSERT_TRUE(sources->train->Read({.index = id.index}, out).ok());
+    auto& model = dynamic_cast<models::Decoder&>(recipe.model());
+    const at::Tensor logits = model.Logits(model.Hidden(fields[0], {fields[2], fields[3], 0}));
+    const double one = at::cross_entropy_loss(logits[0], fields[1][0], {}, at::Reduction::Sum).item<double>();
+    const auto count = fields[1].ge(0).sum().item<double>();
+    sum += one;
+    labelled += count;
+    means.push_back(one / count);
+  }
+  const double naive = (means[0] + means[1] + means[2] + means[3] + means[4] + means[5]) / 6;
+  EXPECT_GT(std::abs(sum / labelled - naive), 1e-4) << "the batch is no test: every sequence has as many labels";
+  EXPECT_NEAR(Plain().series.at("loss")[0], sum / labelled, 1e-5);
+}
+
+TEST(Lm, RecomputedLayersGiveTheSameBits) {
+  LmJob job;
+  job.set = [](LmRecipe&, engine::Config& config) { config.train.recompute = true; };
+  const LmOutcome outcome = TrainLm(1, job)[0];
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_EQ(Apart(outcome.weights, Plain().weights), 0);
+}
+
+TEST(Lm, ReproducibleHasTheSameBitsOnTwoRanks) {
+  LmJob job;
+  job.set = [](LmRecipe&, engine::Config& config) {
+    config.train.reproducible = true;
+    config.train.shards = 4;
+  };
+  const LmOutcome one = TrainLm(1, job)[0], two = TrainLm(2, job)[1];
+  ASSERT_TRUE(one.status.ok() && two.status.ok()) << one.status.ToString() << two.status.ToString();
+  EXPECT_EQ(Apart(one.weights, two.weights), 0);
+}
+
+TEST(Lm, AResumedRunIsTheUninterruptedOne) {
+  const TempDir run = *TempDir::Create();
+  LmJob job;
+  job.options.run_dir = run.path();
+  job.options.stop_at = 2;
+  ASSERT_TRUE(TrainLm(2, job)[0].status.ok());
+  job.options.stop_at.reset();
+  const LmOutcome resumed = TrainLm(2, job)[0];
+  ASSERT_TRUE(resumed.status.ok()) << resumed.status.ToString();
+  ASSERT_EQ(resumed.series.at("loss").size(), 2u) << "it began anew";
+  EXPECT_EQ(Apart(resumed.weights, TrainLm(2, {})[0].weights), 0);
+  // Of another text the position means nothing, nor the weights to another shape.
+  job.set = [](LmRecipe& recipe, engine::Config&) { recipe.length() = 15; };
+  EXPECT_THAT(TrainLm(1, job)[0].status.ToString(), HasSubstr("other training data"));
+  job.set = [](LmRecipe& recipe, engine::Config&) { recipe.settings().width = 64; };
+  EXPECT_FALSE(TrainLm(1, job)[0].status.ok());
+}
+
+TEST(Lm, ValidationIsTheMeanOverLabelledTokensForAnyBatch) {
+  std::map<uint64_t, std::pair<double, double>> scores;
+  for (const uint64_t batch : {1, 3}) {
+    LmJob job;
+    job.set = [&](LmRecipe&, engine::Config& config) {
+      config.data.validation.fraction = 0.3;
+      config.data.validation.batch = batch;
+    };
+    const LmOutcome outcome = TrainLm(2, job)[0];
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    scores[batch] = {outcome.series.at("val/loss").back(), outcome.series.at("val/perplexity").back()};
+    EXPECT_NEAR(scores[batch].second, std::exp(scores[batch].first), 1e-9);
+  }
+  EXPECT_NEAR(scores[1].first, scores[3].first, 1e-5);
+}
+
+TEST(Lm, WhatCannotTrainIsSaidBeforeTheModelIsBuilt) {
+  struct Row {
+    const char* what;
+    std::function<void(LmRecipe&, engine::Config&)> set;
+    const char* says;
+  };
+  const Row rows[] = {
+      {"shape", [](LmRecipe& r, engine::Config&) { r.settings().model = "tinny"; }, "did you mean 'tiny'"},
+      {"heads", [](LmRecipe& r, engine::Config&) { r.settings().heads = 5; }, "recipe.model"},
+      {"folder", [](LmRecipe& r, engine::Config&) { r.settings().model = "./nowhere"; }, "nowhere/config.json"},
+      {"vocabulary", [](LmRecipe& r, engine::Config&) { r.settings().vocabulary = 256; },
+       "the data have a vocabulary of 257 ('bytes'), the model one of 256 (recipe.vocabulary)"},
+      {"length", [](LmRecipe& r, engine::Config&) { r.length() = 100000; }, "data.length 100000"},
+      {"path", [](LmRecipe& r, engine::Config&) { r.corpus().path = "/nowhere.txt"; }, "data.path"},
+  };
+  for (const Row& row : rows) {
+    LmJob job;
+    job.set = row.set;
+    const LmOutcome outcome = TrainLm(1, job)[0];
+    ASSERT_FALSE(outcome.status.ok()) << row.what;
+    EXPECT_THAT(outcome.status.ToString(), HasSubstr(row.says)) << row.what;
+    EXPECT_TRUE(outcome.weights.empty());
+  }
+}
+
+TEST(Lm, AVocabularyMayBeRoundedUp) {
+  LmJob job;
+  job.set = [](LmRecipe& recipe, engine::Config&) { recipe.settings().vocabulary = 320; };
+  const LmOutcome outcome = TrainLm(1, job)[0];
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_EQ(outcome.weights.at("model.embed_tokens.weight").size(0), 320);
+}
+
+}  // namespace
+}  // namespace lockstep::recipes
