@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/state.h"
+#include "models/decoder_file.h"
 #include "models/weights.h"
 
 namespace lockstep::recipes {
@@ -24,16 +24,19 @@ Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
   model_ = std::make_shared<models::Decoder>(
       shape_, seed, from_folder ? models::Decoder::Weights::kAllocated : models::Decoder::Weights::kDrawn);
   if (!from_folder) return Status::Ok();
-  const auto weights = engine::ReadWeights(settings_.model);
-  if (!weights.ok()) return weights.status().Context("recipe.model");
-  return LoadWeights(*weights, settings_.model).Context("recipe.model");
+  Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
+  if (!file.ok()) return file.status().Context("recipe.model");
+  return file->Load(*model_).Context("recipe.model");
 }
 
 Status LmRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) {
+  const auto parameters = model_->named_parameters();
   std::vector<std::pair<std::string, at::Tensor>> own;
   for (const auto& [name, tensor] : weights) {
     if (shape_.tied && name == "lm_head.weight") continue;  // some files hold the embedding twice
-    own.emplace_back(name, tensor);
+    // Of a tied model all names begin with "model.", which reading a file takes off as a wrapper's.
+    const bool cut = !parameters.contains(name) && parameters.contains("model." + name);
+    own.emplace_back(cut ? "model." + name : name, tensor);
   }
   return models::LoadWeights(*model_, own).Context(file);
 }
