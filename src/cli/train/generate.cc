@@ -167,8 +167,8 @@ int GenerateMain(int argc, char** argv) {
       .OneOf({"auto", "fp32", "bf16", "fp16"});
   args.Flag("--json", &asked.json, "one JSON object at the end: prompt, text, tokens, tokens per second");
   args.Footer(
-      "examples:\n  lockstep generate latest --prompt 'the day after monday is'\n"
-      "  lockstep generate runs/night-1/checkpoints/best --prompt 'count from 3' --temperature 0 --tokens 40\n");
+      "examples:\n  lockstep generate runs/words --prompt 'the day after monday is'\n"
+      "  lockstep generate runs/words/checkpoints/best --prompt 'count from 3' --temperature 0 --tokens 40\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
   asked.has_prompt = prompt.given();
   Status status;
