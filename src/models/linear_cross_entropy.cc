@@ -22,6 +22,14 @@ void AddProduct(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+// Logits in float32; CUDA's matrix products write them so without a pass of their own.
+at::Tensor Logits(const at::Tensor& hidden, const at::Tensor& weight) {
+  if (hidden.is_cuda() && hidden.scalar_type() != at::kFloat) return at::mm(hidden, weight.t(), at::kFloat);
+  return at::mm(hidden, weight.t()).to(at::kFloat);
+}
+
+// Gradients are kept as sums over rows; backward divides them by their number, in the pass that it makes anyway. So
+// float16 neither underflows here nor before the loss scale is applied.
 struct Function : torch::autograd::Function<Function> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t rows, int64_t type, bool hidden_needs,
@@ -37,31 +45,33 @@ struct Function : torch::autograd::Function<Function> {
       const int64_t size = std::min(rows, hidden.size(0) - begin);
       const at::Tensor h = hidden.narrow(0, begin, size).to(compute);
       const at::Tensor label = labels.narrow(0, begin, size).unsqueeze(1);
-      const at::Tensor used = (label >= 0).to(at::kFloat);
+      const at::Tensor used = label >= 0;
       const at::Tensor index = label.clamp_min(0);
-      at::Tensor logits = at::mm(h, w.t()).to(at::kFloat);
-      const at::Tensor lse = logits.logsumexp(1, true);
-      total.add_(((lse - logits.gather(1, index)) * used).sum());
+      at::Tensor log = at::log_softmax(Logits(h, w), 1);
+      const at::Tensor picked = log.gather(1, index);
+      total.sub_(at::where(used, picked, 0.0).sum());
       if (!hidden_needs && !weight_needs) continue;
-      // softmax - onehot, in the memory of the logits
-      logits.sub_(lse).exp_().scatter_add_(1, index, at::full_like(lse, -1)).mul_(used / count);
-      const at::Tensor d_logits = logits.to(compute);
-      if (hidden_needs) d_hidden.narrow(0, begin, size).copy_(at::mm(d_logits, w));
-      if (weight_needs) AddProduct(d_weight, d_logits.t(), h);
+      // softmax - onehot, rounded once.
+      at::Tensor d_logits = compute == at::kFloat ? log.exp_() : at::empty(log.sizes(), log.options().dtype(compute));
+      if (compute != at::kFloat) at::exp_out(d_logits, log);
+      d_logits.scatter_(1, index, picked.expm1().to(compute));
+      if (hidden_needs) d_hidden.narrow(0, begin, size).copy_(at::mm(d_logits, w).mul_(used));
+      if (weight_needs) AddProduct(d_weight, d_logits.t(), h * used);
     }
-    context->save_for_backward({d_hidden, d_weight});
+    context->save_for_backward({d_hidden, d_weight, count});
     context->saved_data["weight"] = static_cast<int64_t>(weight.scalar_type());
     return total.div_(count);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto saved = context->get_saved_variables();
-    variable_list out(7);
     const at::NoGradGuard no_grad;
-    if (saved[0].defined()) out[0] = saved[0] * gradients[0].to(saved[0].scalar_type());
+    const auto saved = context->get_saved_variables();
+    const at::Tensor scale = gradients[0] / saved[2];
+    variable_list out(7);
+    // In float32: a scalar of half precision would round the scale of all gradients.
+    if (saved[0].defined()) out[0] = saved[0].to(at::kFloat).mul(scale).to(saved[0].scalar_type());
     if (saved[1].defined()) {
-      const auto type = static_cast<at::ScalarType>(context->saved_data["weight"].toInt());
-      out[1] = (saved[1] * gradients[0]).to(type);
+      out[1] = (saved[1] * scale).to(static_cast<at::ScalarType>(context->saved_data["weight"].toInt()));
     }
     return out;
   }
