@@ -40,7 +40,7 @@ Decoder::Decoder(const DecoderConfig& config, uint64_t seed, Weights weights)
   for (auto& item : named_parameters()) Draw(item.key(), 0, item.value().view({-1}));
 }
 
-void Decoder::Draw(const std::string& name, int64_t begin, at::Tensor out) const {
+void Decoder::Draw(const std::string& name, int64_t begin, const at::Tensor& out) const {
   const torch::NoGradGuard no_grad;
   if (name.ends_with("norm.weight")) {
     out.fill_(1);

@@ -45,7 +45,7 @@ class Decoder : public torch::nn::Module {
   // Elements [begin, begin + out.numel()) of the named parameter, flattened, as the constructor with this seed draws
   // them. Element i is a function of (seed, name, i) alone: parameters may be drawn in any order and in pieces. `out`
   // is flat float32 and contiguous, on any device.
-  void Draw(const std::string& name, int64_t begin, at::Tensor out) const;
+  void Draw(const std::string& name, int64_t begin, const at::Tensor& out) const;
 
   // Tokens [B, T] int64 -> [B, T, width], the final norm applied.
   at::Tensor Hidden(const at::Tensor& tokens, const Packing& packing);

@@ -12,7 +12,8 @@ namespace {
 at::Tensor DocumentMask(const at::Tensor& documents) {
   const int64_t length = documents.size(1);
   const at::Tensor causal = at::ones({length, length}, documents.options().dtype(at::kBool)).tril();
-  return (documents.unsqueeze(2) == documents.unsqueeze(1)).logical_and_(causal).unsqueeze(1);
+  const at::Tensor number = DocumentBegins(documents).cumsum(1);  // a later document may have an earlier one's number
+  return (number.unsqueeze(2) == number.unsqueeze(1)).logical_and_(causal).unsqueeze(1);
 }
 
 // 0 and the end of every document of the flattened batch. With a limit, documents that are not there are empty ones at

@@ -103,7 +103,7 @@ Result<DecoderFile> DecoderFile::Open(const std::string& folder) {
   return file;
 }
 
-Status DecoderFile::Read(const std::string& name, int64_t begin, at::Tensor out) const {
+Status DecoderFile::Read(const std::string& name, int64_t begin, const at::Tensor& out) const {
   const torch::NoGradGuard no_grad;
   const TensorInfo* info = weights_->Find(name);
   if (info == nullptr) return Status(Code::kUsage, fmt::format("'{}' has no tensor '{}'", weights_->path(), name));

@@ -42,7 +42,7 @@ class DecoderFile {
   Status Load(Decoder& model) const;
   // Elements [begin, begin + out.numel()) of a parameter, flattened, into `out` (contiguous, any type and device): for
   // a rank that owns a part. Reads the whole tensor from the disk.
-  Status Read(const std::string& name, int64_t begin, at::Tensor out) const;
+  Status Read(const std::string& name, int64_t begin, const at::Tensor& out) const;
 
  private:
   DecoderConfig config_;

@@ -80,7 +80,7 @@ double Quantile(double q) {
 
 }  // namespace
 
-void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, at::Tensor out) {
+void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, const at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kFloat && out.is_contiguous(), "weights are drawn into contiguous float32");
   if (!out.is_cpu()) {
     at::Tensor here = at::empty(out.sizes(), out.options().device(at::kCPU));

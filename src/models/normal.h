@@ -11,6 +11,6 @@ namespace lockstep::models {
 
 // Elements [begin, begin + out.numel()) of the stream (seed, name), normally distributed around 0. `out` is contiguous
 // float32 on any device; values are computed on the host, by torch's threads.
-void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, at::Tensor out);
+void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, const at::Tensor& out);
 
 }  // namespace lockstep::models

@@ -156,16 +156,17 @@ TEST(DecoderPacking, DocumentsInARowAreRowsAlone) {
   at::manual_seed(2);
   for (const bool tied : {true, false}) {
     Decoder model(Small(tied), 3);
-    const at::Tensor a = at::randint(0, 61, {1, 6}), b = at::randint(0, 61, {1, 9}), c = at::randint(0, 61, {1, 15});
-    const Learned alone = Learn(model, {{a, {}}, {b, {}}, {c, {}}}, 27);
-    const at::Tensor rows = at::cat({at::cat({a, b}, 1), c});
+    const at::Tensor a = at::randint(0, 61, {1, 6}), b = at::randint(0, 61, {1, 5}), c = at::randint(0, 61, {1, 4});
+    const at::Tensor d = at::randint(0, 61, {1, 15});
+    const Learned alone = Learn(model, {{a, {}}, {b, {}}, {c, {}}, {d, {}}}, 26);
+    const at::Tensor rows = at::cat({at::cat({a, b, c}, 1), d});
     // Numbers of documents need not grow, only change.
-    const at::Tensor documents =
-        at::cat({at::full({1, 6}, 8), at::full({1, 9}, 2), at::full({1, 15}, 2)}, 1).view({2, 15});
-    EXPECT_LT(Difference(alone, Learn(model, {{rows, {.documents = documents}}}, 27)), 1e-5);
-    const at::Tensor positions = at::cat({at::arange(6), at::arange(9), at::arange(15)}).view({2, 15});
-    EXPECT_TRUE(at::equal(PositionsOf(documents), positions));
-    EXPECT_LT(Difference(alone, Learn(model, {{rows, {positions, documents}}}, 27)), 1e-5);
+    const at::Tensor documents = at::cat({at::full({6}, 8), at::full({5}, 2), at::full({4}, 8), at::full({15}, 8)});
+    const Packing packing{.documents = documents.to(at::kLong).view({2, 15})};
+    EXPECT_LT(Difference(alone, Learn(model, {{rows, packing}}, 26)), 1e-5);
+    const at::Tensor positions = at::cat({at::arange(6), at::arange(5), at::arange(4), at::arange(15)}).view({2, 15});
+    EXPECT_TRUE(at::equal(PositionsOf(packing.documents), positions));
+    EXPECT_LT(Difference(alone, Learn(model, {{rows, {positions, packing.documents}}}, 26)), 1e-5);
     EXPECT_GT(Difference(alone, Learn(model, {{rows, {}}}, 28)), 1e-3) << "attention across documents";
   }
 }

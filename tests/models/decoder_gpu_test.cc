@@ -1,0 +1,122 @@
+// The decoder on a GPU against itself on the CPU: packed rows by flash attention, the loss in half precision, the
+// cache; and that a step never waits for the device. For builds with CUDA.
+#ifdef LOCKSTEP_CUDA
+#include <ATen/autocast_mode.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <gtest/gtest.h>
+
+#include "models/decoder.h"
+
+namespace lockstep::models {
+namespace {
+
+struct Autocast {
+  explicit Autocast(std::optional<at::ScalarType> type) {
+    at::autocast::set_autocast_enabled(at::kCUDA, type.has_value());
+    at::autocast::set_autocast_dtype(at::kCUDA, type.value_or(at::kBFloat16));
+  }
+  ~Autocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+};
+
+struct Learned {
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;  // on the CPU
+};
+
+Learned Learn(Decoder& model, const at::Tensor& tokens, const Packing& packing,
+              std::optional<at::ScalarType> type = std::nullopt) {
+  model.zero_grad();
+  at::Tensor loss;
+  {
+    const Autocast autocast(type);
+    loss = model.Loss(model.Hidden(tokens, packing), ShiftedLabels(tokens, packing.documents));
+  }
+  const double scale = type == at::kHalf ? 1024 : 1;
+  (loss * scale).backward();
+  Learned learned{loss.item<double>(), {}};
+  for (const auto& item : model.named_parameters()) {
+    learned.gradients[item.key()] = item.value().grad().cpu() / scale;
+  }
+  return learned;
+}
+
+// The largest relative distance of a gradient, by norm.
+double Distance(const Learned& a, const Learned& b) {
+  double largest = std::abs(a.loss - b.loss) / std::abs(b.loss);
+  for (const auto& [name, gradient] : b.gradients) {
+    const at::Tensor apart = a.gradients.at(name) - gradient;
+    largest = std::max(largest, apart.norm().item<double>() / (gradient.norm().item<double>() + 1e-12));
+  }
+  return largest;
+}
+
+DecoderConfig Small(bool tied) {
+  return {.vocabulary = 1000, .width = 256, .layers = 3, .heads = 8, .mlp = 512, .rope_theta = 1e4, .tied = tied};
+}
+
+// Rows with documents of 60, 100 and 40 tokens; the second row is one document.
+at::Tensor Documents() {
+  at::Tensor row = at::cat({at::full({60}, 5), at::full({100}, 6), at::full({40}, 5)}).to(at::kLong);
+  return at::stack({row, at::full_like(row, 6), row});
+}
+
+TEST(DecoderOnAGpu, LearnsAsOnTheCpu) {
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::manual_seed(1);
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}), documents = Documents();
+  const at::Tensor on_gpu = tokens.cuda(), documents_on_gpu = documents.cuda();
+  for (const bool tied : {true, false}) {
+    Decoder model(Small(tied), 3);
+    const Learned packed = Learn(model, tokens, {.documents = documents}), rows = Learn(model, tokens, {});
+    model.to(at::kCUDA);
+    const Packing counted{.documents = documents_on_gpu}, limited{.documents = documents_on_gpu, .document_limit = 12};
+    EXPECT_LT(Distance(Learn(model, on_gpu, counted), packed), 1e-4) << "float32, by a mask";
+    EXPECT_LT(Distance(Learn(model, on_gpu, {}), rows), 1e-4) << "float32, whole rows";
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const double allowed = type == at::kHalf ? 1e-2 : 5e-2;
+      const Learned flash = Learn(model, on_gpu, counted, type);
+      EXPECT_LT(Distance(flash, packed), allowed) << "flash attention over documents";
+      EXPECT_LT(Distance(Learn(model, on_gpu, limited, type), flash), 1e-3) << "with empty documents at the end";
+      EXPECT_LT(Distance(Learn(model, on_gpu, {}, type), rows), allowed) << "whole rows, shared keys";
+    }
+    EXPECT_GT(Distance(rows, packed), 0.1) << "the control: documents matter";
+  }
+}
+
+TEST(DecoderOnAGpu, AStepWithALimitOfDocumentsNeverWaitsForTheDevice) {
+  Decoder model(Small(true), 3);
+  model.to(at::kCUDA);
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}).cuda(), documents = Documents().cuda();
+  const auto step = [&](int64_t limit) {
+    const Autocast autocast(at::kBFloat16);
+    model.Loss(model.Hidden(tokens, {.documents = documents, .document_limit = limit}), tokens).backward();
+  };
+  step(12);
+  auto& sync = c10::cuda::warning_state();
+  sync.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  EXPECT_NO_THROW(step(12));
+  EXPECT_THROW(step(0), c10::Error) << "the control: counting waits";
+  sync.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+}
+
+TEST(DecoderOnAGpu, GeneratesWithTheCacheAsWithout) {
+  at::manual_seed(2);
+  Decoder model(Small(true), 3);
+  model.to(at::kCUDA);
+  const at::NoGradGuard no_grad;
+  at::Tensor tokens = at::randint(0, 1000, {3, 10}).cuda(), input = tokens;
+  const auto cache = model.NewCache(3, 30);
+  for (int i = 0; i < 20; ++i) {
+    input = model.Next(input, cache.get()).argmax(-1, true);
+    tokens = at::cat({tokens, input}, 1);
+  }
+  const at::Tensor whole = model.Logits(model.Hidden(tokens, {})).argmax(-1);
+  EXPECT_TRUE(at::equal(whole.narrow(1, 9, 20), tokens.narrow(1, 10, 20)));
+}
+
+}  // namespace
+}  // namespace lockstep::models
+#endif
