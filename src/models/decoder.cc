@@ -13,9 +13,9 @@
 namespace lockstep::models {
 namespace {
 
-constexpr double kDeviation = 0.02;  // initializer_range
-constexpr char kHead[] = "lm_head.weight";
-constexpr char kNorm[] = "model.norm.weight";
+constexpr double kInitialDeviation = 0.02;  // initializer_range
+constexpr char kHeadWeight[] = "lm_head.weight";
+constexpr char kFinalNorm[] = "model.norm.weight";
 
 at::Tensor OneElement(at::IntArrayRef shape) {
   const at::Tensor nan = at::full({1}, std::numeric_limits<float>::quiet_NaN());
@@ -47,7 +47,7 @@ void Decoder::Draw(const std::string& name, int64_t begin, const at::Tensor& out
   } else if (name.ends_with(".bias")) {
     out.fill_(0);
   } else {
-    DrawNormal(seed_, name, begin, kDeviation, out);
+    DrawNormal(seed_, name, begin, kInitialDeviation, out);
   }
 }
 
@@ -106,8 +106,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> Decoder::Units() c
       units.back().second.push_back(fmt::format("model.layers.{}.{}", i, item.key()));
     }
   }
-  units.back().second.push_back(kNorm);
-  if (!config_.tied) units.push_back({"head", {kHead}});
+  units.back().second.push_back(kFinalNorm);
+  if (!config_.tied) units.push_back({"head", {kHeadWeight}});
   return units;
 }
 

@@ -11,17 +11,17 @@ namespace {
 
 constexpr int64_t kQwenVocabulary = 151936;
 
-Status Wrong(const std::string& what, std::string hint = "") { return {Code::kUsage, what, std::move(hint)}; }
+Status WrongConfig(const std::string& what, std::string hint = "") { return {Code::kUsage, what, std::move(hint)}; }
 
 Status NotOurs(const std::string& what) {
-  return Wrong("config.json: " + what, "give a model of the Qwen2 or Llama layout without it");
+  return WrongConfig("config.json: " + what, "give a model of the Qwen2 or Llama layout without it");
 }
 
-struct Integer {
+struct ConfigInteger {
   const char* key;
   int64_t DecoderConfig::* field;
 };
-constexpr Integer kIntegers[] = {
+constexpr ConfigInteger kConfigIntegers[] = {
     {"vocab_size", &DecoderConfig::vocabulary},
     {"hidden_size", &DecoderConfig::width},
     {"num_hidden_layers", &DecoderConfig::layers},
@@ -32,7 +32,7 @@ constexpr Integer kIntegers[] = {
 };
 
 // The value of a key, or null where it is absent.
-const nlohmann::json& At(const nlohmann::json& json, const char* key) {
+const nlohmann::json& ValueAt(const nlohmann::json& json, const char* key) {
   static const nlohmann::json none;
   const auto found = json.find(key);
   return found == json.end() ? none : *found;
@@ -41,37 +41,38 @@ const nlohmann::json& At(const nlohmann::json& json, const char* key) {
 // Rotary embeddings: `rope_theta` beside the other keys, or inside `rope_parameters` as transformers 5 writes it.
 Status ReadRotary(const nlohmann::json& json, DecoderConfig* config) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const nlohmann::json& rope = At(json, key);
+    const nlohmann::json& rope = ValueAt(json, key);
     if (rope.is_null()) continue;
-    if (!rope.is_object()) return Wrong(fmt::format("config.json: {} is {}, expected an object", key, rope.dump()));
+    if (!rope.is_object())
+      return WrongConfig(fmt::format("config.json: {} is {}, expected an object", key, rope.dump()));
     for (const char* name : {"rope_type", "type"}) {
-      const nlohmann::json& type = At(rope, name);
+      const nlohmann::json& type = ValueAt(rope, name);
       if (!type.is_null() && type != "default") return NotOurs(fmt::format("{} is {}", key, rope.dump()));
     }
     if (rope.contains("factor")) return NotOurs(fmt::format("{} is {}", key, rope.dump()));
     if (rope.contains("partial_rotary_factor") && rope["partial_rotary_factor"] != 1.0) {
       return NotOurs(fmt::format("{} is {}", key, rope.dump()));
     }
-    if (At(rope, "rope_theta").is_number()) config->rope_theta = rope["rope_theta"];
+    if (ValueAt(rope, "rope_theta").is_number()) config->rope_theta = rope["rope_theta"];
   }
-  if (At(json, "rope_theta").is_number()) config->rope_theta = json["rope_theta"];
+  if (ValueAt(json, "rope_theta").is_number()) config->rope_theta = json["rope_theta"];
   return Status::Ok();
 }
 
 // What would change the function and is not built here.
 Status RefuseOthers(const nlohmann::json& json, const std::string& type) {
-  if (At(json, "use_sliding_window") == true) return NotOurs("use_sliding_window is true");
-  const nlohmann::json& layers = At(json, "layer_types");
+  if (ValueAt(json, "use_sliding_window") == true) return NotOurs("use_sliding_window is true");
+  const nlohmann::json& layers = ValueAt(json, "layer_types");
   for (const nlohmann::json& layer : layers.is_array() ? layers : nlohmann::json::array()) {
     if (layer != "full_attention") return NotOurs(fmt::format("layer_types has {}", layer.dump()));
   }
-  const nlohmann::json& activation = At(json, "hidden_act");
+  const nlohmann::json& activation = ValueAt(json, "hidden_act");
   if (!activation.is_null() && activation != "silu") return NotOurs("hidden_act is " + activation.dump());
-  const nlohmann::json& dropout = At(json, "attention_dropout");
+  const nlohmann::json& dropout = ValueAt(json, "attention_dropout");
   if (dropout.is_number() && dropout != 0.0) return NotOurs("attention_dropout is " + dropout.dump());
-  if (!At(json, "quantization_config").is_null()) return NotOurs("quantization_config is given");
+  if (!ValueAt(json, "quantization_config").is_null()) return NotOurs("quantization_config is given");
   for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (type == "llama" && At(json, key) == true) return NotOurs(fmt::format("{} is true", key));
+    if (type == "llama" && ValueAt(json, key) == true) return NotOurs(fmt::format("{} is true", key));
   }
   return Status::Ok();
 }
@@ -79,25 +80,26 @@ Status RefuseOthers(const nlohmann::json& json, const std::string& type) {
 }  // namespace
 
 Status DecoderConfig::Check() const {
-  for (const Integer& integer : kIntegers) {
+  for (const ConfigInteger& integer : kConfigIntegers) {
     if (this->*integer.field < 1) {
-      return Wrong(fmt::format("{} is {}, expected at least 1", integer.key, this->*integer.field));
+      return WrongConfig(fmt::format("{} is {}, expected at least 1", integer.key, this->*integer.field));
     }
   }
   if (width % heads != 0) {
-    return Wrong(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", width, heads));
+    return WrongConfig(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", width, heads));
   }
   if (heads % kv_heads != 0) {
-    return Wrong(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", heads, kv_heads));
+    return WrongConfig(
+        fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", heads, kv_heads));
   }
   if (HeadSize() % 2 != 0) {
-    return Wrong(
+    return WrongConfig(
         fmt::format("the head size {} (hidden_size {} / num_attention_heads {}) is odd; rotary embeddings turn "
                     "pairs of values",
                     HeadSize(), width, heads));
   }
-  if (!(rope_theta > 0)) return Wrong(fmt::format("rope_theta is {}, expected a positive number", rope_theta));
-  if (!(norm_epsilon >= 0)) return Wrong(fmt::format("rms_norm_eps is {}, expected 0 or more", norm_epsilon));
+  if (!(rope_theta > 0)) return WrongConfig(fmt::format("rope_theta is {}, expected a positive number", rope_theta));
+  if (!(norm_epsilon >= 0)) return WrongConfig(fmt::format("rms_norm_eps is {}, expected 0 or more", norm_epsilon));
   return Status::Ok();
 }
 
@@ -127,16 +129,16 @@ nlohmann::json DecoderConfig::ToJson(const std::string& dtype) const {
     json["attention_bias"] = false;
     json["mlp_bias"] = false;
   }
-  for (const Integer& integer : kIntegers) json[integer.key] = this->*integer.field;
+  for (const ConfigInteger& integer : kConfigIntegers) json[integer.key] = this->*integer.field;
   return json;
 }
 
 Result<DecoderConfig> DecoderConfig::FromJson(const nlohmann::json& json) {
-  if (!json.is_object()) return Wrong("config.json: expected an object");
-  const nlohmann::json& type = At(json, "model_type");
+  if (!json.is_object()) return WrongConfig("config.json: expected an object");
+  const nlohmann::json& type = ValueAt(json, "model_type");
   if (type != "qwen2" && type != "llama") {
-    return Wrong(fmt::format("config.json: model_type is {}, expected \"qwen2\" or \"llama\"", type.dump()),
-                 "give the folder of a Qwen2, Qwen2.5 or Llama model");
+    return WrongConfig(fmt::format("config.json: model_type is {}, expected \"qwen2\" or \"llama\"", type.dump()),
+                       "give the folder of a Qwen2, Qwen2.5 or Llama model");
   }
   DecoderConfig config;
   config.qkv_bias = type == "qwen2";
@@ -144,23 +146,23 @@ Result<DecoderConfig> DecoderConfig::FromJson(const nlohmann::json& json) {
   config.tied = false;
   LOCKSTEP_RETURN_IF_ERROR(RefuseOthers(json, type));
   LOCKSTEP_RETURN_IF_ERROR(ReadRotary(json, &config));
-  for (const Integer& integer : kIntegers) {
-    const nlohmann::json& value = At(json, integer.key);
+  for (const ConfigInteger& integer : kConfigIntegers) {
+    const nlohmann::json& value = ValueAt(json, integer.key);
     if (value.is_null() && integer.field == &DecoderConfig::kv_heads) {
       config.kv_heads = config.heads;
       continue;
     }
     if (value.is_null() && integer.field == &DecoderConfig::positions) continue;
     if (!value.is_number_integer()) {
-      return Wrong(fmt::format("config.json: {} is {}, expected an integer", integer.key, value.dump()));
+      return WrongConfig(fmt::format("config.json: {} is {}, expected an integer", integer.key, value.dump()));
     }
     config.*integer.field = value;
   }
-  if (At(json, "rms_norm_eps").is_number()) config.norm_epsilon = json["rms_norm_eps"];
-  if (At(json, "tie_word_embeddings").is_boolean()) config.tied = json["tie_word_embeddings"];
+  if (ValueAt(json, "rms_norm_eps").is_number()) config.norm_epsilon = json["rms_norm_eps"];
+  if (ValueAt(json, "tie_word_embeddings").is_boolean()) config.tied = json["tie_word_embeddings"];
   const Status check = config.Check();
   if (!check.ok()) return check.Context("config.json");
-  const nlohmann::json& head = At(json, "head_dim");
+  const nlohmann::json& head = ValueAt(json, "head_dim");
   if (head.is_number() && head != config.HeadSize()) {
     return NotOurs(
         fmt::format("head_dim is {}, hidden_size / num_attention_heads is {}", head.dump(), config.HeadSize()));

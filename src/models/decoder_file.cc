@@ -18,30 +18,30 @@
 namespace lockstep::models {
 namespace {
 
-constexpr char kWhole[] = "model.safetensors";
-constexpr char kIndex[] = "model.safetensors.index.json";
-constexpr char kHead[] = "lm_head.weight";
-constexpr size_t kNamesShown = 4;
+constexpr char kWholeFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kHeadTensor[] = "lm_head.weight";
+constexpr size_t kTensorsShown = 4;
 
-struct Type {
+struct WeightType {
   Dtype dtype;
   at::ScalarType scalar;
   const char* name;  // in config.json
 };
-constexpr Type kTypes[] = {{Dtype::kF32, at::kFloat, "float32"},
-                           {Dtype::kBF16, at::kBFloat16, "bfloat16"},
-                           {Dtype::kF16, at::kHalf, "float16"}};
+constexpr WeightType kWeightTypes[] = {{Dtype::kF32, at::kFloat, "float32"},
+                                       {Dtype::kBF16, at::kBFloat16, "bfloat16"},
+                                       {Dtype::kF16, at::kHalf, "float16"}};
 
-const Type* FindType(Dtype dtype) {
-  const auto* found =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.dtype == dtype; });
-  return found == std::end(kTypes) ? nullptr : found;
+const WeightType* FindWeightType(Dtype dtype) {
+  const auto* found = std::find_if(std::begin(kWeightTypes), std::end(kWeightTypes),
+                                   [&](const WeightType& t) { return t.dtype == dtype; });
+  return found == std::end(kWeightTypes) ? nullptr : found;
 }
 
 // "2 tensors are missing: a, b"; nothing for none.
-void Say(std::string& text, const char* what, const std::vector<std::string>& names) {
+void SayTensors(std::string& text, const char* what, const std::vector<std::string>& names) {
   if (names.empty()) return;
-  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kNamesShown));
+  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kTensorsShown));
   text += fmt::format("{}{} tensor{} {}: {}", text.empty() ? "" : "; ", names.size(), names.size() == 1 ? "" : "s",
                       what, fmt::join(shown, ", "));
   if (names.size() > shown.size()) text += fmt::format(" and {} more", names.size() - shown.size());
@@ -49,10 +49,10 @@ void Say(std::string& text, const char* what, const std::vector<std::string>& na
 
 // Not weights, or weights that the model has under another name.
 bool MayBeLeft(const std::string& name, const DecoderConfig& config) {
-  return name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == kHead);
+  return name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == kHeadTensor);
 }
 
-Status CheckTensors(const DecoderConfig& config, const lockstep::Weights& weights) {
+Status CheckDecoderTensors(const DecoderConfig& config, const lockstep::Weights& weights) {
   std::map<std::string, const TensorInfo*> found;
   for (const TensorInfo& tensor : weights.tensors()) found[tensor.name] = &tensor;
   std::vector<std::string> missing, unfit, unexpected;
@@ -62,7 +62,7 @@ Status CheckTensors(const DecoderConfig& config, const lockstep::Weights& weight
       missing.push_back(tensor.name);
       continue;
     }
-    if (at->second->shape != tensor.shape || FindType(at->second->dtype) == nullptr) {
+    if (at->second->shape != tensor.shape || FindWeightType(at->second->dtype) == nullptr) {
       unfit.push_back(fmt::format("{} is {}, expected F32, BF16 or F16 [{}]", tensor.name,
                                   DescribeTensor(at->second->dtype, at->second->shape), fmt::join(tensor.shape, ", ")));
     }
@@ -72,9 +72,9 @@ Status CheckTensors(const DecoderConfig& config, const lockstep::Weights& weight
     if (!MayBeLeft(name, config)) unexpected.push_back(name);
   }
   std::string problems;
-  Say(problems, "missing", missing);
-  Say(problems, "of another shape or type", unfit);
-  Say(problems, "not in this model", unexpected);
+  SayTensors(problems, "missing", missing);
+  SayTensors(problems, "of another shape or type", unfit);
+  SayTensors(problems, "not in this model", unexpected);
   if (problems.empty()) return Status::Ok();
   return Status(Code::kUsage, fmt::format("'{}' does not fit its config.json: {}", weights.path(), problems),
                 "fetch the folder again, or correct its config.json");
@@ -96,7 +96,7 @@ Result<DecoderFile> DecoderFile::Open(const std::string& folder) {
   if (!config.ok()) return config.status().Context(folder);
   auto weights = OpenWeights(folder);
   if (!weights.ok()) return weights.status();
-  LOCKSTEP_RETURN_IF_ERROR(CheckTensors(*config, **weights));
+  LOCKSTEP_RETURN_IF_ERROR(CheckDecoderTensors(*config, **weights));
   DecoderFile file;
   file.config_ = *config;
   file.weights_ = std::move(*weights);
@@ -107,7 +107,7 @@ Status DecoderFile::Read(const std::string& name, int64_t begin, const at::Tenso
   const torch::NoGradGuard no_grad;
   const TensorInfo* info = weights_->Find(name);
   if (info == nullptr) return Status(Code::kUsage, fmt::format("'{}' has no tensor '{}'", weights_->path(), name));
-  const at::ScalarType type = FindType(info->dtype)->scalar;
+  const at::ScalarType type = FindWeightType(info->dtype)->scalar;
   const at::Tensor flat = out.view({-1});
   const auto size = static_cast<int64_t>(info->bytes / c10::elementSize(type));
   if (begin < 0 || begin + flat.numel() > size) {
@@ -143,7 +143,7 @@ namespace {
 using Shards = std::vector<std::vector<TensorSpec>>;
 
 // In order, a new file where the next tensor would pass the limit; as Hugging Face does.
-Result<Shards> Divide(const DecoderConfig& config, const DecoderWriteOptions& options, uint64_t* total) {
+Result<Shards> DivideIntoShards(const DecoderConfig& config, const DecoderWriteOptions& options, uint64_t* total) {
   Shards shards(1);
   uint64_t bytes = 0;
   for (const DecoderTensor& tensor : DecoderTensors(config)) {
@@ -160,7 +160,7 @@ Result<Shards> Divide(const DecoderConfig& config, const DecoderWriteOptions& op
   return shards;
 }
 
-Status WriteShard(const std::vector<TensorSpec>& specs, const DecoderSource& source, const Type& type,
+Status WriteShard(const std::vector<TensorSpec>& specs, const DecoderSource& source, const WeightType& type,
                   const std::string& path) {
   Result<SafetensorsWriter> writer = SafetensorsWriter::Create(path, specs, {{"format", "pt"}});
   if (!writer.ok()) return writer.status();
@@ -185,7 +185,7 @@ Status WriteShard(const std::vector<TensorSpec>& specs, const DecoderSource& sou
 }
 
 bool IsModelFile(const std::string& name) {
-  return name == kWhole || name == kIndex ||
+  return name == kWholeFile || name == kIndexFile ||
          (name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != std::string::npos);
 }
 
@@ -194,28 +194,28 @@ bool IsModelFile(const std::string& name) {
 Status WriteDecoder(const DecoderConfig& config, const DecoderSource& source, const std::string& folder,
                     const DecoderWriteOptions& options) {
   const torch::NoGradGuard no_grad;
-  const Type* type = FindType(options.dtype);
+  const WeightType* type = FindWeightType(options.dtype);
   if (type == nullptr) {
     return Status(Code::kUsage, fmt::format("{}: weights cannot be written as {}", folder, DtypeName(options.dtype)),
                   "use F32, BF16 or F16");
   }
   uint64_t total = 0;
-  const Result<Shards> shards = Divide(config, options, &total);
+  const Result<Shards> shards = DivideIntoShards(config, options, &total);
   if (!shards.ok()) return shards.status();
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder));
   std::set<std::string> written;
   nlohmann::json map = nlohmann::json::object();
   for (size_t i = 0; i < shards->size(); ++i) {
     const std::string name =
-        shards->size() == 1 ? kWhole : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards->size());
+        shards->size() == 1 ? kWholeFile : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards->size());
     LOCKSTEP_RETURN_IF_ERROR(WriteShard((*shards)[i], source, *type, folder + "/" + name));
     written.insert(name);
     for (const TensorSpec& spec : (*shards)[i]) map[spec.name] = name;
   }
   if (shards->size() > 1) {
     const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-    LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(folder + "/" + kIndex, index.dump(2) + "\n"));
-    written.insert(kIndex);
+    LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(folder + "/" + kIndexFile, index.dump(2) + "\n"));
+    written.insert(kIndexFile);
   }
   LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(folder + "/config.json", config.ToJson(type->name).dump(2) + "\n"));
   // What is left of another model would be read instead of this one.

@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 // The weight's gradient so far plus dlogits^T x hidden, in float32.
-void AddProduct(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+void AddWideProduct(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == sum.scalar_type()) {
     sum.addmm_(a, b);
   } else if (a.is_cuda()) {
@@ -23,14 +23,14 @@ void AddProduct(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Logits in float32; CUDA's matrix products write them so without a pass of their own.
-at::Tensor Logits(const at::Tensor& hidden, const at::Tensor& weight) {
+at::Tensor WideLogits(const at::Tensor& hidden, const at::Tensor& weight) {
   if (hidden.is_cuda() && hidden.scalar_type() != at::kFloat) return at::mm(hidden, weight.t(), at::kFloat);
   return at::mm(hidden, weight.t()).to(at::kFloat);
 }
 
 // Gradients are kept as sums over rows; backward divides them by their number, in the pass that it makes anyway. So
 // float16 neither underflows here nor before the loss scale is applied.
-struct Function : torch::autograd::Function<Function> {
+struct LossFunction : torch::autograd::Function<LossFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t rows, int64_t type, bool hidden_needs,
                             bool weight_needs) {
@@ -47,7 +47,7 @@ struct Function : torch::autograd::Function<Function> {
       const at::Tensor label = labels.narrow(0, begin, size).unsqueeze(1);
       const at::Tensor used = label >= 0;
       const at::Tensor index = label.clamp_min(0);
-      at::Tensor log = at::log_softmax(Logits(h, w), 1);
+      at::Tensor log = at::log_softmax(WideLogits(h, w), 1);
       const at::Tensor picked = log.gather(1, index);
       total.sub_(at::where(used, picked, 0.0).sum());
       if (!hidden_needs && !weight_needs) continue;
@@ -56,7 +56,7 @@ struct Function : torch::autograd::Function<Function> {
       if (compute != at::kFloat) at::exp_out(d_logits, log);
       d_logits.scatter_(1, index, picked.expm1().to(compute));
       if (hidden_needs) d_hidden.narrow(0, begin, size).copy_(at::mm(d_logits, w).mul_(used));
-      if (weight_needs) AddProduct(d_weight, d_logits.t(), h * used);
+      if (weight_needs) AddWideProduct(d_weight, d_logits.t(), h * used);
     }
     context->save_for_backward({d_hidden, d_weight, count});
     context->saved_data["weight"] = static_cast<int64_t>(weight.scalar_type());
@@ -90,8 +90,8 @@ at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight
     rows = std::max<int64_t>(16, logits / weight.size(0));
   }
   const bool learns = at::GradMode::is_enabled();
-  return Function::apply(hidden, weight, labels, rows, static_cast<int64_t>(decoder::ComputeType(hidden)),
-                         learns && hidden.requires_grad(), learns && weight.requires_grad());
+  return LossFunction::apply(hidden, weight, labels, rows, static_cast<int64_t>(decoder::ComputeType(hidden)),
+                             learns && hidden.requires_grad(), learns && weight.requires_grad());
 }
 
 }  // namespace lockstep::models

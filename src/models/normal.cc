@@ -9,7 +9,7 @@ namespace lockstep::models {
 namespace {
 
 // The finalizer of SplitMix64: every input bit reaches every output bit.
-constexpr uint64_t Mix(uint64_t x) {
+constexpr uint64_t MixBits(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ull;
   x ^= x >> 27;
@@ -19,10 +19,10 @@ constexpr uint64_t Mix(uint64_t x) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-uint64_t KeyOf(uint64_t seed, std::string_view name) {
+uint64_t StreamKey(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return Mix(Mix(seed + kGolden) ^ Mix(hash + 2 * kGolden));
+  return MixBits(MixBits(seed + kGolden) ^ MixBits(hash + 2 * kGolden));
 }
 
 template <size_t N>
@@ -88,11 +88,11 @@ void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double devi
     out.copy_(here);
     return;
   }
-  const uint64_t key = KeyOf(seed, name);
+  const uint64_t key = StreamKey(seed, name);
   auto* values = out.data_ptr<float>();
   at::parallel_for(0, out.numel(), 1 << 14, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
-      const uint64_t bits = Mix(key + kGolden * static_cast<uint64_t>(begin + i + 1));
+      const uint64_t bits = MixBits(key + kGolden * static_cast<uint64_t>(begin + i + 1));
       // The middle of one of 2^52 equal parts of (-0.5, 0.5): never the ends, where the quantile is infinite.
       const double q = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52 - 0.5;
       values[i] = static_cast<float>(deviation * Quantile(q));

@@ -10,33 +10,33 @@
 namespace lockstep::models {
 namespace {
 
-struct Autocast {
-  explicit Autocast(std::optional<at::ScalarType> type) {
+struct GpuAutocast {
+  explicit GpuAutocast(std::optional<at::ScalarType> type) {
     at::autocast::set_autocast_enabled(at::kCUDA, type.has_value());
     at::autocast::set_autocast_dtype(at::kCUDA, type.value_or(at::kBFloat16));
   }
-  ~Autocast() {
+  ~GpuAutocast() {
     at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(at::kCUDA, false);
   }
 };
 
-struct Learned {
+struct GpuLearned {
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;  // on the CPU
 };
 
-Learned Learn(Decoder& model, const at::Tensor& tokens, const Packing& packing,
-              std::optional<at::ScalarType> type = std::nullopt) {
+GpuLearned LearnOnDevice(Decoder& model, const at::Tensor& tokens, const Packing& packing,
+                         std::optional<at::ScalarType> type = std::nullopt) {
   model.zero_grad();
   at::Tensor loss;
   {
-    const Autocast autocast(type);
+    const GpuAutocast autocast(type);
     loss = model.Loss(model.Hidden(tokens, packing), ShiftedLabels(tokens, packing.documents));
   }
   const double scale = type == at::kHalf ? 1024 : 1;
   (loss * scale).backward();
-  Learned learned{loss.item<double>(), {}};
+  GpuLearned learned{loss.item<double>(), {}};
   for (const auto& item : model.named_parameters()) {
     learned.gradients[item.key()] = item.value().grad().cpu() / scale;
   }
@@ -44,7 +44,7 @@ Learned Learn(Decoder& model, const at::Tensor& tokens, const Packing& packing,
 }
 
 // The largest relative distance of a gradient, by norm.
-double Distance(const Learned& a, const Learned& b) {
+double GpuDistance(const GpuLearned& a, const GpuLearned& b) {
   double largest = std::abs(a.loss - b.loss) / std::abs(b.loss);
   for (const auto& [name, gradient] : b.gradients) {
     const at::Tensor apart = a.gradients.at(name) - gradient;
@@ -53,12 +53,12 @@ double Distance(const Learned& a, const Learned& b) {
   return largest;
 }
 
-DecoderConfig Small(bool tied) {
+DecoderConfig GpuDecoder(bool tied) {
   return {.vocabulary = 1000, .width = 256, .layers = 3, .heads = 8, .mlp = 512, .rope_theta = 1e4, .tied = tied};
 }
 
 // Rows with documents of 60, 100 and 40 tokens; the second row is one document.
-at::Tensor Documents() {
+at::Tensor GpuDocuments() {
   at::Tensor row = at::cat({at::full({60}, 5), at::full({100}, 6), at::full({40}, 5)}).to(at::kLong);
   return at::stack({row, at::full_like(row, 6), row});
 }
@@ -66,32 +66,34 @@ at::Tensor Documents() {
 TEST(DecoderOnAGpu, LearnsAsOnTheCpu) {
   at::globalContext().setAllowTF32CuBLAS(false);
   at::manual_seed(1);
-  const at::Tensor tokens = at::randint(0, 1000, {3, 200}), documents = Documents();
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}), documents = GpuDocuments();
   const at::Tensor on_gpu = tokens.cuda(), documents_on_gpu = documents.cuda();
   for (const bool tied : {true, false}) {
-    Decoder model(Small(tied), 3);
-    const Learned packed = Learn(model, tokens, {.documents = documents}), rows = Learn(model, tokens, {});
+    Decoder model(GpuDecoder(tied), 3);
+    const GpuLearned packed = LearnOnDevice(model, tokens, {.documents = documents}),
+                     rows = LearnOnDevice(model, tokens, {});
     model.to(at::kCUDA);
     const Packing counted{.documents = documents_on_gpu}, limited{.documents = documents_on_gpu, .document_limit = 12};
-    EXPECT_LT(Distance(Learn(model, on_gpu, counted), packed), 1e-4) << "float32, by a mask";
-    EXPECT_LT(Distance(Learn(model, on_gpu, {}), rows), 1e-4) << "float32, whole rows";
+    EXPECT_LT(GpuDistance(LearnOnDevice(model, on_gpu, counted), packed), 1e-4) << "float32, by a mask";
+    EXPECT_LT(GpuDistance(LearnOnDevice(model, on_gpu, {}), rows), 1e-4) << "float32, whole rows";
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const double allowed = type == at::kHalf ? 1e-2 : 5e-2;
-      const Learned flash = Learn(model, on_gpu, counted, type);
-      EXPECT_LT(Distance(flash, packed), allowed) << "flash attention over documents";
-      EXPECT_LT(Distance(Learn(model, on_gpu, limited, type), flash), 1e-3) << "with empty documents at the end";
-      EXPECT_LT(Distance(Learn(model, on_gpu, {}, type), rows), allowed) << "whole rows, shared keys";
+      const GpuLearned flash = LearnOnDevice(model, on_gpu, counted, type);
+      EXPECT_LT(GpuDistance(flash, packed), allowed) << "flash attention over documents";
+      EXPECT_LT(GpuDistance(LearnOnDevice(model, on_gpu, limited, type), flash), 1e-3)
+          << "with empty documents at the end";
+      EXPECT_LT(GpuDistance(LearnOnDevice(model, on_gpu, {}, type), rows), allowed) << "whole rows, shared keys";
     }
-    EXPECT_GT(Distance(rows, packed), 0.1) << "the control: documents matter";
+    EXPECT_GT(GpuDistance(rows, packed), 0.1) << "the control: documents matter";
   }
 }
 
 TEST(DecoderOnAGpu, AStepWithALimitOfDocumentsNeverWaitsForTheDevice) {
-  Decoder model(Small(true), 3);
+  Decoder model(GpuDecoder(true), 3);
   model.to(at::kCUDA);
-  const at::Tensor tokens = at::randint(0, 1000, {3, 200}).cuda(), documents = Documents().cuda();
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}).cuda(), documents = GpuDocuments().cuda();
   const auto step = [&](int64_t limit) {
-    const Autocast autocast(at::kBFloat16);
+    const GpuAutocast autocast(at::kBFloat16);
     model.Loss(model.Hidden(tokens, {.documents = documents, .document_limit = limit}), tokens).backward();
   };
   step(12);
@@ -104,7 +106,7 @@ TEST(DecoderOnAGpu, AStepWithALimitOfDocumentsNeverWaitsForTheDevice) {
 
 TEST(DecoderOnAGpu, GeneratesWithTheCacheAsWithout) {
   at::manual_seed(2);
-  Decoder model(Small(true), 3);
+  Decoder model(GpuDecoder(true), 3);
   model.to(at::kCUDA);
   const at::NoGradGuard no_grad;
   at::Tensor tokens = at::randint(0, 1000, {3, 10}).cuda(), input = tokens;

@@ -11,16 +11,16 @@
 namespace lockstep::models {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Compute = std::function<Tensors(const Tensors&)>;
+using OpTensors = std::vector<at::Tensor>;
+using OpCompute = std::function<OpTensors(const OpTensors&)>;
 
 // Outputs, then the gradients of all inputs for random gradients of the outputs.
-Tensors Evaluate(const Compute& compute, const Tensors& inputs) {
-  Tensors leaves, all;
+OpTensors EvaluateOp(const OpCompute& compute, const OpTensors& inputs) {
+  OpTensors leaves, all;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_(true));
-  const Tensors outputs = compute(leaves);
+  const OpTensors outputs = compute(leaves);
   at::manual_seed(5);
-  Tensors gradients;
+  OpTensors gradients;
   for (const at::Tensor& y : outputs) gradients.push_back(at::randn_like(y));
   torch::autograd::backward(outputs, gradients);
   for (const at::Tensor& y : outputs) all.push_back(y.detach());
@@ -44,45 +44,45 @@ TEST(DecoderOps, AreThePlainFormulasAndTheirGradients) {
   const auto rotary = decoder::MakeRotary(at::arange(5).unsqueeze(0) * 7, 8, 1e4, at::kFloat);
   struct Row {
     const char* name;
-    Tensors inputs;
-    Compute ours, plain;
+    OpTensors inputs;
+    OpCompute ours, plain;
   };
   const Row rows[] = {
       {"norm",
        {x, weight},
-       [](const Tensors& t) { return Tensors{decoder::RmsNorm(t[0], t[1], 1e-5)}; },
-       [](const Tensors& t) { return Tensors{PlainNorm(t[0], t[1])}; }},
+       [](const OpTensors& t) { return OpTensors{decoder::RmsNorm(t[0], t[1], 1e-5)}; },
+       [](const OpTensors& t) { return OpTensors{PlainNorm(t[0], t[1])}; }},
       {"add and norm",
        {x, y, weight},
-       [](const Tensors& t) {
+       [](const OpTensors& t) {
          const auto out = decoder::AddRmsNorm(t[0], t[1], t[2], 1e-5);
-         return Tensors{out.sum, out.normed};
+         return OpTensors{out.sum, out.normed};
        },
-       [](const Tensors& t) { return Tensors{t[0] + t[1], PlainNorm(t[0] + t[1], t[2])}; }},
+       [](const OpTensors& t) { return OpTensors{t[0] + t[1], PlainNorm(t[0] + t[1], t[2])}; }},
       {"rotary",
        {x},
-       [&](const Tensors& t) { return Tensors{decoder::Rotate(t[0], rotary)}; },
-       [&](const Tensors& t) { return Tensors{PlainRotate(t[0], rotary)}; }},
+       [&](const OpTensors& t) { return OpTensors{decoder::Rotate(t[0], rotary)}; },
+       [&](const OpTensors& t) { return OpTensors{PlainRotate(t[0], rotary)}; }},
       {"swiglu",
        {x, y},
-       [](const Tensors& t) { return Tensors{decoder::SwiGlu(t[0], t[1])}; },
-       [](const Tensors& t) { return Tensors{at::silu(t[0]) * t[1]}; }},
+       [](const OpTensors& t) { return OpTensors{decoder::SwiGlu(t[0], t[1])}; },
+       [](const OpTensors& t) { return OpTensors{at::silu(t[0]) * t[1]}; }},
   };
   for (const Row& row : rows) {
-    const Tensors found = Evaluate(row.ours, row.inputs), expected = Evaluate(row.plain, row.inputs);
+    const OpTensors found = EvaluateOp(row.ours, row.inputs), expected = EvaluateOp(row.plain, row.inputs);
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-5, 1e-6)) << row.name << " " << i;
     }
-    Tensors half;
+    OpTensors half;
     for (const at::Tensor& t : row.inputs) half.push_back(t.to(at::kBFloat16));
-    const Tensors narrow = Evaluate(row.ours, half);
+    const OpTensors narrow = EvaluateOp(row.ours, half);
     for (size_t i = 0; i < narrow.size(); ++i)
       EXPECT_EQ(narrow[i].scalar_type(), at::kBFloat16) << row.name << " " << i;
   }
 }
 
-Compute Loss(const at::Tensor& labels, int64_t rows) {
-  return [=](const Tensors& t) { return Tensors{LinearCrossEntropy(t[0], t[1], labels, rows)}; };
+OpCompute LossOf(const at::Tensor& labels, int64_t rows) {
+  return [=](const OpTensors& t) { return OpTensors{LinearCrossEntropy(t[0], t[1], labels, rows)}; };
 }
 
 TEST(LinearCrossEntropy, IsCrossEntropyOfTheProductInChunksOfAnySize) {
@@ -90,17 +90,17 @@ TEST(LinearCrossEntropy, IsCrossEntropyOfTheProductInChunksOfAnySize) {
   const at::Tensor hidden = at::randn({13, 6}), weight = at::randn({29, 6});
   at::Tensor labels = at::randint(0, 29, {13});
   for (const int64_t ignored : {0, 4, 5, 12}) labels[ignored] = -100;
-  const Tensors expected =
-      Evaluate([&](const Tensors& t) { return Tensors{at::cross_entropy_loss(at::linear(t[0], t[1]), labels)}; },
-               {hidden, weight});
+  const OpTensors expected =
+      EvaluateOp([&](const OpTensors& t) { return OpTensors{at::cross_entropy_loss(at::linear(t[0], t[1]), labels)}; },
+                 {hidden, weight});
   for (const int64_t rows : {1, 3, 5, 13, 100, 0}) {
-    const Tensors found = Evaluate(Loss(labels, rows), {hidden, weight});
+    const OpTensors found = EvaluateOp(LossOf(labels, rows), {hidden, weight});
     for (size_t i = 0; i < expected.size(); ++i)
       EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-5, 1e-6)) << rows << i;
   }
-  const Tensors none = Evaluate(Loss(at::full_like(labels, -100), 4), {hidden, weight});
+  const OpTensors none = EvaluateOp(LossOf(at::full_like(labels, -100), 4), {hidden, weight});
   for (const at::Tensor& zero : none) EXPECT_EQ(zero.abs().max().item<double>(), 0) << "no labels: no loss";
-  const Tensors half = Evaluate(Loss(labels, 4), {hidden.to(at::kBFloat16), weight.to(at::kBFloat16)});
+  const OpTensors half = EvaluateOp(LossOf(labels, 4), {hidden.to(at::kBFloat16), weight.to(at::kBFloat16)});
   EXPECT_EQ(half[0].scalar_type(), at::kFloat);
   EXPECT_EQ(half[2].scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::allclose(half[0], expected[0], 0.02, 0.02));
@@ -108,7 +108,7 @@ TEST(LinearCrossEntropy, IsCrossEntropyOfTheProductInChunksOfAnySize) {
 }
 
 // The largest allocation while it lives.
-struct Largest : c10::MemoryReportingInfoBase {
+struct LargestAllocation : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* /*at*/, int64_t bytes, size_t, size_t, c10::Device) override {
     largest = std::max(largest, bytes);
   }
@@ -122,7 +122,7 @@ TEST(LinearCrossEntropy, NeverHasAllLogits) {
   at::Tensor weight = at::randn({vocabulary, width}).requires_grad_(true);
   const at::Tensor labels = at::randint(0, vocabulary, {tokens});
   const auto peak = [&](const std::function<at::Tensor()>& compute) {
-    const auto largest = std::make_shared<Largest>();
+    const auto largest = std::make_shared<LargestAllocation>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, largest);
     compute().backward();
     return largest->largest;

@@ -10,7 +10,7 @@
 namespace lockstep::models {
 namespace {
 
-DecoderConfig Small(bool tied = true) {
+DecoderConfig SmallDecoder(bool tied = true) {
   return {.vocabulary = 61, .width = 32, .layers = 3, .mlp = 48, .rope_theta = 1e4, .tied = tied};
 }
 
@@ -52,7 +52,7 @@ TEST(DecoderConfigs, ThatCannotBeBuiltAreRefusedByName) {
 }
 
 TEST(DecoderConfigs, FromJsonTakesWhatItKnowsAndNamesWhatItDoesNot) {
-  const nlohmann::json good = Small().ToJson();
+  const nlohmann::json good = SmallDecoder().ToJson();
   struct Row {
     const char* patch;
     const char* message;  // "": accepted
@@ -83,13 +83,13 @@ TEST(DecoderConfigs, FromJsonTakesWhatItKnowsAndNamesWhatItDoesNot) {
     const auto config = DecoderConfig::FromJson(json);
     EXPECT_EQ(config.ok(), row.message[0] == '\0') << row.patch;
     EXPECT_NE(config.status().message().find(row.message), std::string::npos) << config.status().message();
-    if (config.ok()) EXPECT_EQ(*config, Small()) << row.patch;
+    if (config.ok()) EXPECT_EQ(*config, SmallDecoder()) << row.patch;
   }
 }
 
 TEST(DecoderDraws, AnyPieceOfAnyParameterInAnyOrder) {
-  const Decoder model(Small(false), 9), other(Small(false), 10);
-  const Decoder empty(Small(false), 9, Decoder::Weights::kUnallocated);
+  const Decoder model(SmallDecoder(false), 9), other(SmallDecoder(false), 10);
+  const Decoder empty(SmallDecoder(false), 9, Decoder::Weights::kUnallocated);
   std::set<std::string> seen;
   for (const auto& item : model.named_parameters()) {
     const at::Tensor whole = item.value().detach().flatten();
@@ -113,7 +113,7 @@ TEST(DecoderDraws, AnyPieceOfAnyParameterInAnyOrder) {
 }
 
 TEST(DecoderDraws, UnallocatedParametersTakeMemoryBySetData) {
-  Decoder model(Small(), 9, Decoder::Weights::kUnallocated), whole(Small(), 9);
+  Decoder model(SmallDecoder(), 9, Decoder::Weights::kUnallocated), whole(SmallDecoder(), 9);
   for (auto& item : model.named_parameters()) {
     EXPECT_EQ(item.value().storage().nbytes(), 4u);
     at::Tensor memory = at::empty(item.value().sizes());
@@ -124,13 +124,13 @@ TEST(DecoderDraws, UnallocatedParametersTakeMemoryBySetData) {
   EXPECT_TRUE(at::equal(model.Hidden(tokens, {}), whole.Hidden(tokens, {})));
 }
 
-struct Learned {
+struct DecoderLearned {
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;
 };
 
-Learned Learn(Decoder& model, const std::vector<std::pair<at::Tensor, Packing>>& batches, double labels) {
-  Learned learned;
+DecoderLearned LearnDecoder(Decoder& model, const std::vector<std::pair<at::Tensor, Packing>>& batches, double labels) {
+  DecoderLearned learned;
   model.zero_grad();
   for (const auto& [tokens, packing] : batches) {
     const at::Tensor targets = ShiftedLabels(tokens, packing.documents);
@@ -143,7 +143,7 @@ Learned Learn(Decoder& model, const std::vector<std::pair<at::Tensor, Packing>>&
   return learned;
 }
 
-double Difference(const Learned& a, const Learned& b) {
+double DecoderDifference(const DecoderLearned& a, const DecoderLearned& b) {
   double largest = std::abs(a.loss - b.loss);
   for (const auto& [name, gradient] : a.gradients) {
     const double scale = gradient.abs().max().item<double>() + 1e-12;
@@ -155,26 +155,26 @@ double Difference(const Learned& a, const Learned& b) {
 TEST(DecoderPacking, DocumentsInARowAreRowsAlone) {
   at::manual_seed(2);
   for (const bool tied : {true, false}) {
-    Decoder model(Small(tied), 3);
+    Decoder model(SmallDecoder(tied), 3);
     const at::Tensor a = at::randint(0, 61, {1, 6}), b = at::randint(0, 61, {1, 5}), c = at::randint(0, 61, {1, 4});
     const at::Tensor d = at::randint(0, 61, {1, 15});
-    const Learned alone = Learn(model, {{a, {}}, {b, {}}, {c, {}}, {d, {}}}, 26);
+    const DecoderLearned alone = LearnDecoder(model, {{a, {}}, {b, {}}, {c, {}}, {d, {}}}, 26);
     const at::Tensor rows = at::cat({at::cat({a, b, c}, 1), d});
     // Numbers of documents need not grow, only change.
     const at::Tensor documents = at::cat({at::full({6}, 8), at::full({5}, 2), at::full({4}, 8), at::full({15}, 8)});
     const Packing packing{.documents = documents.to(at::kLong).view({2, 15})};
-    EXPECT_LT(Difference(alone, Learn(model, {{rows, packing}}, 26)), 1e-5);
+    EXPECT_LT(DecoderDifference(alone, LearnDecoder(model, {{rows, packing}}, 26)), 1e-5);
     const at::Tensor positions = at::cat({at::arange(6), at::arange(5), at::arange(4), at::arange(15)}).view({2, 15});
     EXPECT_TRUE(at::equal(PositionsOf(packing.documents), positions));
-    EXPECT_LT(Difference(alone, Learn(model, {{rows, {positions, packing.documents}}}, 26)), 1e-5);
-    EXPECT_GT(Difference(alone, Learn(model, {{rows, {}}}, 28)), 1e-3) << "attention across documents";
+    EXPECT_LT(DecoderDifference(alone, LearnDecoder(model, {{rows, {positions, packing.documents}}}, 26)), 1e-5);
+    EXPECT_GT(DecoderDifference(alone, LearnDecoder(model, {{rows, {}}}, 28)), 1e-3) << "attention across documents";
   }
 }
 
 TEST(DecoderPacking, LabelsAreTheNextTokensOfTheDocument) {
   const at::Tensor tokens = at::tensor({1, 2, 3, 4, 5, 6}, at::kLong).view({1, 6});
   const at::Tensor documents = at::tensor({0, 0, 0, 1, 1, 2}, at::kLong).view({1, 6});
-  const auto labels = [](std::vector<int64_t> values) { return at::tensor(values).view({1, 6}); };
+  const auto labels = [](const std::vector<int64_t>& values) { return at::tensor(values).view({1, 6}); };
   EXPECT_TRUE(at::equal(ShiftedLabels(tokens, {}), labels({2, 3, 4, 5, 6, -100})));
   EXPECT_TRUE(at::equal(ShiftedLabels(tokens, documents), labels({2, 3, -100, 5, -100, -100})));
 }
@@ -182,7 +182,7 @@ TEST(DecoderPacking, LabelsAreTheNextTokensOfTheDocument) {
 TEST(DecoderUnits, HoldEveryParameterOnceAndRunInOrder) {
   at::manual_seed(4);
   for (const bool tied : {true, false}) {
-    Decoder model(Small(tied), 3);
+    Decoder model(SmallDecoder(tied), 3);
     std::set<std::string> names;
     for (const auto& item : model.named_parameters()) names.insert(item.key());
     const auto units = model.Units();
@@ -194,7 +194,7 @@ TEST(DecoderUnits, HoldEveryParameterOnceAndRunInOrder) {
     EXPECT_EQ(names, tied ? std::set<std::string>{"model.embed_tokens.weight"} : std::set<std::string>{});
 
     const at::Tensor tokens = at::randint(0, 61, {2, 7});
-    const Learned plain = Learn(model, {{tokens, {}}}, 12);
+    const DecoderLearned plain = LearnDecoder(model, {{tokens, {}}}, 12);
     std::vector<size_t> ran;
     model.RunUnits([&](size_t unit, const auto& forward, const at::Tensor& input) {
       ran.push_back(unit);
@@ -202,11 +202,11 @@ TEST(DecoderUnits, HoldEveryParameterOnceAndRunInOrder) {
       const at::NoGradGuard no_grad;
       const at::Tensor first = forward(input);
       const at::AutoGradMode grad(true);
-      const at::Tensor second = forward(input);
+      at::Tensor second = forward(input);
       EXPECT_TRUE(at::equal(first, second));
       return second;
     });
-    EXPECT_LT(Difference(plain, Learn(model, {{tokens, {}}}, 12)), 1e-6);
+    EXPECT_LT(DecoderDifference(plain, LearnDecoder(model, {{tokens, {}}}, 12)), 1e-6);
     std::vector<size_t> all(units.size());
     for (size_t i = 0; i < all.size(); ++i) all[i] = i;
     EXPECT_EQ(ran, all);
