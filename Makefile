@@ -91,6 +91,7 @@ sanitize: setup-test  ## unit tests with address, undefined-behaviour and race c
 test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
 	@deps/progress ninja -C $(TREE) cuda_rank
 	@LOCKSTEP_BIN=$(TREE)/bin LOCKSTEP_CUDA_RANK=$(TREE)/tests/cuda_rank python3 tests/gpu/test_nccl_ranks.py
+	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_lm.py
 
 .PHONY: bench
 bench: setup-bench  ## measurements against peers in the same run, into docs/benchmarks.md

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "base/text.h"
 #include "data/text_listing.h"
 #include "data/token_file.h"
@@ -9,13 +11,20 @@
 namespace lockstep::data {
 namespace {
 
-// By the first file there is.
+// By the names of the files, the first one's first bytes too; an error where they say different things.
 Result<std::string> Recognize(const std::string& path) {
   Result<std::vector<TextFile>> files = ListTextFiles(path, "");
   if (!files.ok()) return files.status();
-  const std::string& first = files->front().path;
-  if (IsTokenFile(first)) return std::string("tokens");
-  return std::string(IsJsonLinesName(first) ? "jsonl" : "text");
+  if (files->size() == 1 && IsTokenFile(files->front().path)) return std::string("tokens");
+  std::map<std::string, int64_t> kinds;
+  for (const TextFile& file : *files) {
+    ++kinds[IsJsonLinesName(file.name) ? "jsonl" : file.name.ends_with(".tokens") ? "tokens" : "text"];
+  }
+  if (kinds.size() == 1) return kinds.begin()->first;
+  std::vector<std::string> found;
+  for (const auto& [kind, count] : kinds) found.push_back(fmt::format("{} of kind {}", Count(count, "file"), kind));
+  return Status(Code::kUsage, fmt::format("'{}' has {}", path, Join(found, ", ")),
+                "say which kind is meant; only kind: text takes files of every name");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 //   jsonl        a file, or a folder with *.jsonl files                            the text in `field` of a line
 //   tokens       a packed token file (docs/formats/tokens.md), or a folder of them what the file says
 //   generated    not used: sentences drawn from a seed, no file needed             some lines of one seed
-//   auto         generated without a path; else by the file's first bytes and name
+//   auto         generated without a path; else by the names of the files
 //
 // Text becomes tokens byte by byte: tokens 0 to 255 are the bytes, 256 ends a document.
 #pragma once

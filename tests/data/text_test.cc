@@ -102,6 +102,8 @@ TEST_F(Text, WhatIsNoTextIsRefused) {
   Put("blank.jsonl", "\n\n");
   Put("folder/a.txt", "x");
   Put("text.tokens", "LSTOKENS but no more");
+  Put("mixed/a.jsonl", "{}");
+  Put("mixed/README", "x");
   struct Row {
     const char *name, *kind, *says;
   };
@@ -113,6 +115,7 @@ TEST_F(Text, WhatIsNoTextIsRefused) {
                          Row{"number.jsonl", "auto", "line 1: expected text in the field 'text', found number"},
                          Row{"blank.jsonl", "auto", "no line with text"}, Row{"folder", "jsonl", "no *.jsonl files"},
                          Row{"folder/a.txt", "tokens", "begins with LSTOKENS"}, Row{"text.tokens", "auto", "version"},
+                         Row{"mixed", "auto", "1 file of kind jsonl, 1 file of kind text"},
                          Row{"folder", "txt", "unknown kind of text 'txt'"}}) {
     const auto corpus = Open(row.name, row.kind);
     ASSERT_FALSE(corpus.ok()) << row.name;

@@ -101,6 +101,17 @@ class Lm(harness.Case):
         self.assertEqual(numbers.returncode, 0, numbers.stderr)
         self.assertRegex(numbers.stdout, r"^(\d+,){0,3}\d+\n$")
 
+    def test_tokens_written_by_the_lines_of_the_documentation_are_read(self):
+        page = (harness.ROOT / "docs" / "formats" / "tokens.md").read_text()
+        lines = {}
+        exec(re.search(r"```python\n(.*?)```", page, re.S)[1], lines)
+        for vocabulary in (1000, 100000):
+            lines["write_tokens"](self.tmp / "mine.tokens", [[5, 6, vocabulary - 1], [], [7] * 9], "mine", vocabulary, 3)
+            read = harness.engine("tokens", "mine.tokens", "--json")
+            self.assertEqual(read.returncode, 0, read.stderr)
+            self.assertEqual(json.loads(read.stdout), {"documents": 3, "end": 3, "source": "mine.tokens", "tokenizer": "mine",
+                                                       "tokens": 12, "vocabulary": vocabulary})
+
     def test_a_killed_rank_changes_nothing(self):
         sets = {"train.steps": 120, "checkpoint.every": 20}
         self.assertEqual(trained("whole", sets).returncode, 0)
