@@ -7,7 +7,7 @@ namespace lockstep::engine {
 namespace {
 
 // Sums of float32 gradients in another order, over 12 steps.
-constexpr double kTolerance = 2e-6;
+constexpr double kWeightTolerance = 2e-6;
 
 double LabelsOf(const data::SampleId& id) { return static_cast<double>(id.index % 4); }  // some samples have none
 
@@ -50,7 +50,7 @@ TEST(Weight, PassesWithUnequalNumbersOfLabelsEqualOneBatch) {
       job.config.train.micro_batch = micro;
       const Outcome some = TrainOn(world, job)[0];
       ASSERT_TRUE(some.status.ok()) << some.status.ToString();
-      EXPECT_LT(Difference(some.weights, one.weights), kTolerance) << world << " ranks, micro-batch " << micro;
+      EXPECT_LT(Difference(some.weights, one.weights), kWeightTolerance) << world << " ranks, micro-batch " << micro;
       EXPECT_NEAR(some.loss, one.loss, 1e-6);
     }
   }

@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 
 // Float32 sums in another order, over four steps of SGD.
-constexpr double kTolerance = 1e-5;
+constexpr double kLmTolerance = 1e-5;
 
 struct LmJob {
   std::function<void(LmRecipe&, engine::Config&)> set = [](LmRecipe&, engine::Config&) {};
@@ -35,7 +35,7 @@ struct LmOutcome {
 };
 
 // Short and long documents: sequences have very unequal numbers of labels.
-const std::string& Documents() {
+const std::string& UnequalDocuments() {
   static const TempDir folder = *TempDir::Create();
   static const std::string path = [] {
     std::ofstream out(folder / "documents.jsonl");
@@ -50,7 +50,7 @@ const std::string& Documents() {
   return path;
 }
 
-Status Configure(const LmJob& job, LmRecipe& recipe, engine::Config* config) {
+Status ConfigureLm(const LmJob& job, LmRecipe& recipe, engine::Config* config) {
   LmSettings& settings = recipe.settings();
   settings.width = 32;
   settings.layers = 2;
@@ -58,7 +58,7 @@ Status Configure(const LmJob& job, LmRecipe& recipe, engine::Config* config) {
   settings.kv_heads = 2;
   settings.mlp = 64;
   recipe.Defaults(config);
-  recipe.corpus().path = Documents();
+  recipe.corpus().path = UnequalDocuments();
   recipe.length() = 16;
   config->train.batch = 6;
   config->train.steps = config->train.schedule.steps = 4;
@@ -81,7 +81,7 @@ std::vector<LmOutcome> TrainLm(int world, const LmJob& job) {
     LmOutcome& mine = outcomes[static_cast<size_t>(ranks.rank())];
     LmRecipe recipe;
     engine::Config config;
-    mine.status = Configure(job, recipe, &config);
+    mine.status = ConfigureLm(job, recipe, &config);
     if (!mine.status.ok()) return;
     engine::TrainerOptions options = job.options;
     options.quiet = true;
@@ -102,27 +102,27 @@ std::vector<LmOutcome> TrainLm(int world, const LmJob& job) {
   return outcomes;
 }
 
-double Apart(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+double LmApart(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
   double largest = !a.empty() && a.size() == b.size() ? 0 : INFINITY;
   for (const auto& [name, tensor] : a) largest = std::max(largest, (tensor - b.at(name)).abs().max().item<double>());
   return largest;
 }
 
-const LmOutcome& Plain() {
+const LmOutcome& PlainLm() {
   static const LmOutcome plain = TrainLm(1, {})[0];
   return plain;
 }
 
 TEST(Lm, PassesWithUnequalNumbersOfLabelsEqualOneBatch) {
-  ASSERT_TRUE(Plain().status.ok()) << Plain().status.ToString();
+  ASSERT_TRUE(PlainLm().status.ok()) << PlainLm().status.ToString();
   for (const int world : {1, 2}) {
     for (const uint64_t micro : {1, 4}) {
       LmJob job;
       job.set = [&](LmRecipe&, engine::Config& config) { config.train.micro_batch = micro; };
       const LmOutcome outcome = TrainLm(world, job)[0];
       ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
-      EXPECT_LT(Apart(outcome.weights, Plain().weights), kTolerance) << world << " ranks, micro-batch " << micro;
-      EXPECT_NEAR(outcome.series.at("loss")[0], Plain().series.at("loss")[0], 1e-5);
+      EXPECT_LT(LmApart(outcome.weights, PlainLm().weights), kLmTolerance) << world << " ranks, micro-batch " << micro;
+      EXPECT_NEAR(outcome.series.at("loss")[0], PlainLm().series.at("loss")[0], 1e-5);
     }
   }
 }
@@ -131,7 +131,7 @@ TEST(Lm, PassesWithUnequalNumbersOfLabelsEqualOneBatch) {
 TEST(Lm, TheLossIsTheMeanOverLabelledTokens) {
   LmRecipe recipe;
   engine::Config config;
-  ASSERT_TRUE(Configure({}, recipe, &config).ok());
+  ASSERT_TRUE(ConfigureLm({}, recipe, &config).ok());
   const auto sources = recipe.Open(config);
   ASSERT_TRUE(sources.ok()) << sources.status().ToString();
   ASSERT_TRUE(recipe.Build(config, config.run.seed).ok());
@@ -156,7 +156,7 @@ TEST(Lm, TheLossIsTheMeanOverLabelledTokens) {
   }
   const double naive = (means[0] + means[1] + means[2] + means[3] + means[4] + means[5]) / 6;
   EXPECT_GT(std::abs(sum / labelled - naive), 1e-4) << "the batch is no test: every sequence has as many labels";
-  EXPECT_NEAR(Plain().series.at("loss")[0], sum / labelled, 1e-5);
+  EXPECT_NEAR(PlainLm().series.at("loss")[0], sum / labelled, 1e-5);
 }
 
 TEST(Lm, RecomputedLayersGiveTheSameBits) {
@@ -164,7 +164,7 @@ TEST(Lm, RecomputedLayersGiveTheSameBits) {
   job.set = [](LmRecipe&, engine::Config& config) { config.train.recompute = true; };
   const LmOutcome outcome = TrainLm(1, job)[0];
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
-  EXPECT_EQ(Apart(outcome.weights, Plain().weights), 0);
+  EXPECT_EQ(LmApart(outcome.weights, PlainLm().weights), 0);
 }
 
 TEST(Lm, ReproducibleHasTheSameBitsOnTwoRanks) {
@@ -175,7 +175,7 @@ TEST(Lm, ReproducibleHasTheSameBitsOnTwoRanks) {
   };
   const LmOutcome one = TrainLm(1, job)[0], two = TrainLm(2, job)[1];
   ASSERT_TRUE(one.status.ok() && two.status.ok()) << one.status.ToString() << two.status.ToString();
-  EXPECT_EQ(Apart(one.weights, two.weights), 0);
+  EXPECT_EQ(LmApart(one.weights, two.weights), 0);
 }
 
 TEST(Lm, AResumedRunIsTheUninterruptedOne) {
@@ -188,7 +188,7 @@ TEST(Lm, AResumedRunIsTheUninterruptedOne) {
   const LmOutcome resumed = TrainLm(2, job)[0];
   ASSERT_TRUE(resumed.status.ok()) << resumed.status.ToString();
   ASSERT_EQ(resumed.series.at("loss").size(), 2u) << "it began anew";
-  EXPECT_EQ(Apart(resumed.weights, TrainLm(2, {})[0].weights), 0);
+  EXPECT_EQ(LmApart(resumed.weights, TrainLm(2, {})[0].weights), 0);
   // Of another text the position means nothing, nor the weights to another shape.
   job.set = [](LmRecipe& recipe, engine::Config&) { recipe.length() = 15; };
   EXPECT_THAT(TrainLm(1, job)[0].status.ToString(), HasSubstr("other training data"));
