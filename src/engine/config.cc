@@ -73,6 +73,32 @@ void DeclareSchedule(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader:
   only("gamma", s->kind == Kind::kMultistep, "only multistep has it", &s->gamma, {.above = 0});
 }
 
+void DeclareZero(ConfigReader& r, TrainConfig* t) {
+  r.Enum("parameters", &t->parameters, {{"fp32", at::kFloat}, {"bf16", at::kBFloat16}},
+         {.help = "what the model computes with; bf16 follows a float32 master that the optimizer updates"});
+  const bool fits = t->precision == Precision::kBf16 || t->precision == Precision::kAuto;
+  if (t->parameters == at::kBFloat16 && !fits) {
+    r.Fail("parameters", fmt::format("bf16 parameters are computed with in bf16, but train.precision is {}",
+                                     PrecisionName(t->precision)));
+  }
+  if (t->parameters == at::kBFloat16) t->precision = Precision::kBf16;
+  r.Section("zero", [&](ConfigReader& z) {
+    z.Field("stage", &t->zero.stage,
+            {.min = 0, .max = 3, .help = "sharded between ranks: 1 the optimizer's state, 2 gradients too, 3 parameters too"});
+    z.When(t->zero.stage >= 2, "stages 0 and 1 exchange once", [&] {
+      z.Field("exchange_once", &t->zero.exchange_once,
+              {.help = "add up the passes of a step on each rank first: a whole gradient buffer, less traffic"});
+    });
+    z.When(t->zero.stage == 3, "only stage 3 gathers parameters", [&] {
+      z.Field("prefetch", &t->zero.prefetch, {.min = 0, .help = "elements gathered ahead of the unit that computes"});
+      z.Field("reuse_distance", &t->zero.reuse_distance,
+              {.min = 0, .help = "a unit that is used again within so many elements is not released"});
+      z.Field("live", &t->zero.live, {.min = 0, .help = "elements that are whole at once, beyond the unit that computes"});
+      z.Field("persistent", &t->zero.persistent, {.min = 0, .help = "smaller parameters stay whole on every rank"});
+    });
+  });
+}
+
 void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Field("steps", &t->steps, {.min = 1, .help = "optimizer steps of the whole run"});
   r.Field("batch", &t->batch, {.min = 1, .help = "samples per optimizer step, over all ranks"});
@@ -115,6 +141,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
       s.Field("interval", &t->scaler.interval, {.min = 1});
     });
   });
+  DeclareZero(r, t);
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
   r.When(t->reproducible, "only with reproducible: true", [&] {
@@ -204,6 +231,8 @@ void DeclareConfig(ConfigReader& reader, Config* c, const std::function<void(Con
 
 StrategyConfig StrategyOf(const TrainConfig& train) {
   StrategyConfig strategy;
+  strategy.zero = train.zero;
+  strategy.parameters = train.parameters;
   strategy.reproducible = train.reproducible;
   strategy.shards = train.shards;
   strategy.bucket_bytes = train.bucket;

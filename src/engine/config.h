@@ -42,6 +42,8 @@ struct TrainConfig {
   EmaConfig ema;
   ScalerConfig scaler;
   bool recompute = false;
+  ZeroConfig zero;
+  at::ScalarType parameters = at::kFloat;  // what the model computes with; the master is float32
   bool find_unused = false, static_graph = false, broadcast_buffers = true;
   uint64_t bucket = 25u << 20, first_bucket = 1u << 20;
   bool reproducible = false;

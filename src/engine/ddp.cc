@@ -38,6 +38,7 @@ Ddp::Ddp(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : Rep
     hooks_.emplace_back(std::move(accumulator), key);
   }
   works_.resize(buckets().size());
+  if (config.reproducible) tree_.emplace(config.shards, flat->gradients(), ranks);
   TrainableChanged();
 }
 
@@ -56,11 +57,12 @@ void Ddp::BeginStep() {
   flat_->ResetGradients();
   touched_.assign(trainable_.size(), false);
   exposed_seconds_ = 0;
+  if (tree_) tree_->Begin();
 }
 
 void Ddp::BeginBackward(bool last) {
   const std::lock_guard lock(mutex_);
-  sending_ = last;
+  sending_ = last && !tree_;
   repeated_.clear();
   next_bucket_ = 0;
   arrived_.assign(trainable_.size(), 0);
@@ -74,8 +76,10 @@ void Ddp::BeginBackward(bool last) {
 
 void Ddp::OnGradient(size_t parameter) {
   const std::lock_guard lock(mutex_);
+  const bool touched = touched_[parameter];
   touched_[parameter] = true;
   const int count = ++arrived_[parameter];
+  if (!flat_->gradients_are_views()) Take(parameter, count - 1, touched);
   if (!sending_ || (config_.static_graph && !learnt_)) return;
   const size_t bucket = bucket_of(parameter);
   if (bucket < next_bucket_) {
@@ -87,8 +91,23 @@ void Ddp::OnGradient(size_t parameter) {
   LaunchReady();
 }
 
+void Ddp::Take(size_t parameter, int /*before*/, bool touched) {
+  const at::NoGradGuard no_grad;
+  const FlatParameter& p = flat_->parameters()[parameter];
+  const at::Tensor to = FlatParameters::View(flat_->gradients(), p);
+  at::Tensor& gradient = p.tensor.mutable_grad();
+  // The buffer begins with zeros. Only what comes first and last may skip reading them: passes that are captured as one
+  // graph do the same every time.
+  touched || !sending_ ? to.add_(gradient) : to.copy_(gradient);
+  gradient.reset();
+}
+
 void Ddp::LaunchReady() {
   while (next_bucket_ < buckets().size() && missing_[next_bucket_] == 0) Launch(next_bucket_++);
+}
+
+void Ddp::LaunchUpTo(size_t end) {
+  while (next_bucket_ < end) Launch(next_bucket_++);
 }
 
 void Ddp::Launch(size_t bucket) {
@@ -113,9 +132,10 @@ Status Ddp::CheckAllCame() const {
 
 Status Ddp::EndBackward(Backward outcome) {
   const std::lock_guard lock(mutex_);
+  // An empty or failed shard adds what is in the buffer, zeros or a part: the step is then skipped by agreement.
+  if (tree_) tree_->AddLeaf();
   if (!sending_) return Status::Ok();
-  // Also on failure: the others wait for every bucket.
-  while (next_bucket_ < buckets().size()) Launch(next_bucket_++);
+  LaunchUpTo(buckets().size());  // also on failure: the others wait for every bucket
   sending_ = false;
   if (outcome != Backward::kDone) return Status::Ok();
   if (!repeated_.empty()) {
@@ -130,19 +150,29 @@ Status Ddp::EndBackward(Backward outcome) {
   return config_.find_unused || config_.static_graph ? Status::Ok() : CheckAllCame();
 }
 
-Status Ddp::FinishGradients() {
-  const TimePoint start = Now();
+Status Ddp::WaitForExchange() {
+  if (tree_) return tree_->Finish();
   for (comm::TensorWork& work : works_) {
     LOCKSTEP_RETURN_IF_ERROR(work.Wait());
     work = comm::TensorWork();
   }
+  return Status::Ok();
+}
+
+Status Ddp::AgreeOnUsed() {
   used_ = trainable_;
-  if (config_.find_unused || config_.static_graph) {
-    std::vector<int64_t> marks(touched_.begin(), touched_.end());
-    LOCKSTEP_RETURN_IF_ERROR(
-        ranks_->host().AllReduce(marks.data(), marks.size(), comm::DType::kI64, comm::Op::kMax).Wait());
-    for (size_t i = 0; i < marks.size(); ++i) used_[i] = marks[i] != 0;
-  }
+  if (!config_.find_unused && !config_.static_graph) return Status::Ok();
+  std::vector<int64_t> marks(touched_.begin(), touched_.end());
+  LOCKSTEP_RETURN_IF_ERROR(
+      ranks_->host().AllReduce(marks.data(), marks.size(), comm::DType::kI64, comm::Op::kMax).Wait());
+  for (size_t i = 0; i < marks.size(); ++i) used_[i] = marks[i] != 0;
+  return Status::Ok();
+}
+
+Status Ddp::FinishGradients() {
+  const TimePoint start = Now();
+  LOCKSTEP_RETURN_IF_ERROR(WaitForExchange());
+  LOCKSTEP_RETURN_IF_ERROR(AgreeOnUsed());
   flat_->ReadOwnedGradients();
   exposed_seconds_ = SecondsSince(start);
   return Status::Ok();

@@ -3,6 +3,10 @@
 // shared memory it is reduced where autograd wrote it. Buckets start in the order of the buffer on every rank,
 // whatever order gradients come in.
 //
+// In the reproducible form every backward is one canonical shard of the global batch, and gradients are added over a
+// fixed tree (tree_sum.h), so that the bits are the same on any number of ranks. Nothing is sent before the last
+// backward then; this and the smaller batches are the cost.
+//
 // Hooks sit on the parameters themselves, so it does not matter through which method or submodule the loss was
 // computed.
 #pragma once
@@ -12,6 +16,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +24,7 @@
 #include "engine/flat.h"
 #include "engine/ranks.h"
 #include "engine/strategy.h"
+#include "engine/tree_sum.h"
 
 namespace lockstep::engine {
 
@@ -31,7 +37,7 @@ class Ddp : public Replicated {
   void BeginBackward(bool last) override;
   Status EndBackward(Backward outcome) override;
   Status FinishGradients() override;
-  bool captures_exchange() const override { return exchanges() && ranks_->tensors().recordable(); }
+  bool captures_exchange() const override { return exchanges() && !tree_ && ranks_->tensors().recordable(); }
   void BeginCapture(bool last) override { BeginBackward(last && captures_exchange()); }
   Status EndCapture(bool last) override;
   Status Replayed(bool last) override;
@@ -39,23 +45,38 @@ class Ddp : public Replicated {
   const std::vector<bool>& used() const override { return used_; }
   double exposed_seconds() const override { return exposed_seconds_; }
 
+ protected:
+  // With the lock held: starts the exchange of a bucket, in the order of buckets.
+  virtual void Launch(size_t bucket);
+  // With the lock held: a gradient that autograd did not write into the buffer is taken there. `before`: how often this
+  // parameter's gradient came in this backward, and whether it did in this step.
+  virtual void Take(size_t parameter, int before, bool touched);
+  // Every bucket up to this one, complete or not.
+  void LaunchUpTo(size_t end);
+  Status WaitForExchange();
+  Status AgreeOnUsed();
+  bool exchanges() const { return config_.reduce && (ranks_->size() > 1 || config_.alone); }
+  const std::vector<FlatRange>& buckets() const { return flat_->layout().buckets(); }
+  bool came(size_t parameter) const { return arrived_[parameter] > 0; }
+
+  StrategyConfig config_;
+  std::recursive_mutex mutex_;  // gradients come on any thread of autograd
+  std::vector<comm::TensorWork> works_;  // per bucket
+  std::optional<TreeSum> tree_;          // reproducible
+  double exposed_seconds_ = 0;
+
  private:
   class Hook;
   void OnGradient(size_t parameter);  // any thread of autograd
-  void Launch(size_t bucket);         // with the lock held
   void LaunchReady();
   Status CheckAllCame() const;
-  bool exchanges() const { return config_.reduce && (ranks_->size() > 1 || config_.alone); }
   size_t bucket_of(size_t parameter) const { return flat_->layout().parameters()[parameter].bucket; }
-  const std::vector<FlatRange>& buckets() const { return flat_->layout().buckets(); }
 
-  StrategyConfig config_;
   // Tensors hold their accumulators only weakly; without this strong reference the hooks would vanish. The type of the
   // pointer differs between versions of LibTorch.
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
   std::vector<std::pair<Accumulator, uintptr_t>> hooks_;
 
-  std::mutex mutex_;
   bool sending_ = false;       // this backward's gradients are final
   std::vector<int> arrived_;   // gradients per parameter in this backward
   std::vector<int> expected_;  // with static_graph: learnt; 0: unused
@@ -64,8 +85,6 @@ class Ddp : public Replicated {
   size_t next_bucket_ = 0;    // the first one not yet launched
   std::string repeated_;      // a parameter whose gradient came again after its bucket had left
   std::vector<bool> trainable_, touched_, used_;
-  std::vector<comm::TensorWork> works_;
-  double exposed_seconds_ = 0;
 };
 
 }  // namespace lockstep::engine

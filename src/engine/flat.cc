@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace lockstep::engine {
 namespace {
@@ -19,12 +20,36 @@ void CopyRanges(const std::vector<FlatRange>& ranges, const at::Tensor& flat, co
   }
 }
 
+// The same for equal bits in the same order; other bits give another number with near certainty.
+int64_t Fingerprint(const at::Tensor& values) {
+  constexpr int64_t kPiece = int64_t{1} << 22;
+  int64_t sum = 0;
+  for (int64_t begin = 0; begin < values.numel(); begin += kPiece) {
+    const int64_t n = std::min(kPiece, values.numel() - begin);
+    const at::Tensor bits = values.narrow(0, begin, n).view(at::kInt).to(at::kLong);
+    const at::Tensor place = at::arange(begin + 1, begin + 1 + n, bits.options()).bitwise_and(0xfffff);
+    sum += (bits * (place * 2 + 1)).sum().item<int64_t>();
+  }
+  return sum;
+}
+
+// The unit of each parameter by name.
+std::map<std::string, int> GroupsOf(const std::vector<Unit>& units) {
+  std::map<std::string, int> groups;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const std::string& name : units[u].parameters) groups.emplace(name, static_cast<int>(u));
+  }
+  return groups;
+}
+
 }  // namespace
 
 Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, const Allocate& gradients,
                                               const Options& options) {
   FlatParameters flat;
-  std::vector<Layout::Size> sizes;
+  flat.options_ = options;
+  const bool shards = IsSharded(options.stage, Buffer::kParameters);
+  const std::map<std::string, int> groups = GroupsOf(shards ? options.units : std::vector<Unit>());
   const auto named = module.named_parameters(/*recurse=*/true);
   for (auto it = named.end(); it != named.begin();) {
     --it;
@@ -42,26 +67,30 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
                                 flat.parameters_.front().name, flat.parameters_.front().tensor.device().str()),
                     "move the whole model to one device");
     }
-    flat.parameters_.push_back({it->key(), tensor, 0, tensor.numel()});
-    sizes.push_back({it->key(), tensor.numel()});
+    flat.parameters_.push_back({it->key(), tensor, tensor.sizes().vec(), 0, tensor.numel()});
   }
   if (flat.parameters_.empty()) {
     return Status(Code::kUsage, "the model has no parameter that requires a gradient", "unfreeze something to train");
   }
+  // The last unit comes first, as in backward; what is always there comes last, since its gradients come all along.
+  const auto group = [&](const FlatParameter& parameter) {
+    const auto found = groups.find(parameter.name);
+    return !shards || found == groups.end() || parameter.numel < options.persistent ? kAlways : found->second;
+  };
+  std::stable_sort(flat.parameters_.begin(), flat.parameters_.end(),
+                   [&](const FlatParameter& a, const FlatParameter& b) { return group(a) > group(b); });
+  std::vector<Layout::Size> sizes;
+  for (const FlatParameter& p : flat.parameters_) sizes.push_back({p.name, p.numel, group(p)});
   flat.layout_ = Layout(sizes, options.layout);
   for (size_t i = 0; i < sizes.size(); ++i) flat.parameters_[i].offset = flat.layout_.parameters()[i].offset;
 
-  const auto whole = at::TensorOptions().dtype(at::kFloat).device(flat.parameters_.front().tensor.device());
+  flat.device_ = flat.parameters_.front().tensor.device();
+  const auto whole = at::TensorOptions().dtype(at::kFloat).device(flat.device_);
   const at::Tensor drawn = at::zeros({flat.layout_.numel()}, whole);
   {
     const at::NoGradGuard no_grad;
     for (FlatParameter& parameter : flat.parameters_) View(drawn, parameter).copy_(parameter.tensor);
   }
-  flat.values_ = drawn.to(options.parameters);  // the same memory where it is float32
-  flat.gradients_ = gradients(flat.layout_.numel());
-  for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(View(flat.values_, parameter));
-
-  flat.stage_ = options.stage;
   OwnedParameters& own = flat.owned_;
   own.ranges = flat.layout_.Kept(options.stage, Buffer::kOptimizer, options.share);
   own.segments = SegmentsOf(flat.layout_, own.ranges);
@@ -71,20 +100,42 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   } else {
     own.values = at::empty({TotalSize(own.ranges)}, whole);
     CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
+    flat.fingerprint_ = Fingerprint(drawn);
   }
-  own.gradients = all && flat.gradients_.scalar_type() == at::kFloat ? flat.gradients_ : at::zeros_like(own.values);
+  if (shards) {
+    flat.shards_ = own.values.to(options.parameters);  // the same memory where it is float32
+    flat.nowhere_ = at::empty({0}, whole.dtype(options.parameters));
+    const int last = static_cast<int>(options.units.size());
+    for (int g = kAlways; g < last; ++g) flat.Place(g, {});
+  } else {
+    if (options.values) {
+      flat.values_ = options.values(flat.layout_.numel());
+      flat.values_.copy_(drawn);
+    } else {
+      flat.values_ = drawn.to(options.parameters);  // likewise
+    }
+    for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(View(flat.values_, parameter));
+  }
+  if (options.whole_gradients) flat.gradients_ = gradients(flat.layout_.numel());
+  flat.views_ = options.whole_gradients && flat.gradients_.scalar_type() == options.parameters;
+  const bool same = all && options.whole_gradients && flat.gradients_.scalar_type() == at::kFloat;
+  own.gradients = same ? flat.gradients_ : at::zeros_like(own.values);
   flat.ResetGradients();
   return flat;
 }
 
 at::Tensor FlatParameters::View(const at::Tensor& flat, const FlatParameter& parameter) {
-  return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.tensor.sizes());
+  return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
 }
 
 void FlatParameters::ResetGradients() {
-  gradients_.zero_();
+  if (gradients_.defined()) gradients_.zero_();
   for (FlatParameter& parameter : parameters_) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!views_) {
+      gradient.reset();
+      continue;
+    }
     const auto* expected = static_cast<const std::byte*>(gradients_.const_data_ptr()) +
                            parameter.offset * static_cast<int64_t>(gradients_.element_size());
     if (!gradient.defined() || gradient.const_data_ptr() != expected) gradient = View(gradients_, parameter);
@@ -96,14 +147,41 @@ void FlatParameters::ReadOwnedGradients() {
 }
 
 void FlatParameters::ReadOwnedValues() {
-  if (owned_.values.const_data_ptr() != values_.const_data_ptr()) {
+  if (values_.defined() && owned_.values.const_data_ptr() != values_.const_data_ptr()) {
     CopyRanges(owned_.ranges, values_, owned_.values, false);
   }
 }
 
 void FlatParameters::WriteOwnedValues() {
-  if (owned_.values.const_data_ptr() != values_.const_data_ptr()) {
+  const at::NoGradGuard no_grad;
+  if (shards_.defined()) {
+    if (!shards_.is_same(owned_.values)) shards_.copy_(owned_.values);
+  } else if (owned_.values.const_data_ptr() != values_.const_data_ptr()) {
     CopyRanges(owned_.ranges, values_, owned_.values, true);
+  }
+}
+
+FlatRange FlatParameters::OwnRange(size_t bucket) const {
+  int64_t begin = 0;
+  for (size_t b = 0; b < bucket; ++b) begin += layout_.buckets()[b].size() / layout_.shares();
+  return {begin, begin + layout_.buckets()[bucket].size() / layout_.shares()};
+}
+
+at::Tensor FlatParameters::Shard(size_t bucket) const {
+  const FlatRange range = OwnRange(bucket);
+  return shards_.narrow(0, range.begin, range.size());
+}
+
+void FlatParameters::Place(int group, const at::Tensor& buffer) {
+  int64_t begin = -1;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const size_t bucket = layout_.parameters()[i].bucket;
+    if (layout_.GroupOf(bucket) != group) continue;
+    if (begin < 0) begin = layout_.buckets()[bucket].begin;
+    FlatParameter& parameter = parameters_[i];
+    parameter.tensor.set_data(
+        buffer.defined() ? buffer.narrow(0, parameter.offset - begin, parameter.numel).view(parameter.shape)
+                         : nowhere_);
   }
 }
 

@@ -4,7 +4,13 @@
 //
 // What this rank updates is its own part: float32 values and gradients, contiguous, with the optimizer's state beside
 // them. With whole float32 parameters on every rank the own part is the buffers themselves; with shares, or parameters
-// in bf16, the own values are a master copy. Used by the training thread; creating it needs no other rank.
+// in bf16, the own values are a master copy.
+//
+// Two buffers may be missing. With sharded parameters (ZeRO-3) only this rank's shard is kept; the parameters of a unit
+// of the model are views of a buffer that is filled while it is needed (gathered.h). With sharded gradients (ZeRO-2)
+// there is no gradient buffer; the strategy takes each gradient as it comes.
+//
+// Used by the training thread; creating it needs no other rank.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,13 +22,15 @@
 
 #include "base/status.h"
 #include "engine/layout.h"
+#include "engine/units.h"
 
 namespace lockstep::engine {
 
 struct FlatParameter {
   std::string name;
-  at::Tensor tensor;   // the module's own, a view of the flat buffer
-  int64_t offset = 0;  // in elements
+  at::Tensor tensor;           // the module's own, a view of the flat buffer
+  std::vector<int64_t> shape;  // of the tensor, also while it is not there
+  int64_t offset = 0;          // in elements
   int64_t numel = 0;
 };
 
@@ -41,7 +49,16 @@ class FlatParameters {
     Layout::Options layout;  // its shares: the number of ranks that share the optimizer's state
     Stage stage = Stage::kReplicated;
     int share = 0;                           // of this rank
-    at::ScalarType parameters = at::kFloat;  // what the model computes with, and its gradients
+    at::ScalarType parameters = at::kFloat;  // what the model computes with
+    at::ScalarType gradients = at::kFloat;   // what is exchanged
+    // False: a gradient leaves as soon as its bucket is complete, and no buffer holds all of them.
+    bool whole_gradients = true;
+    // With sharded parameters: what is gathered together. Parameters of no unit, and those with fewer elements than
+    // `persistent`, stay whole on every rank.
+    std::vector<Unit> units;
+    int64_t persistent = 0;
+    // The buffer of whole parameters (shared memory where peers write into it); none: plain memory.
+    std::function<at::Tensor(int64_t numel)> values;
   };
 
   // Every parameter of `module` that requires a gradient now. All must be float32 on one device. `gradients` allocates
@@ -53,19 +70,26 @@ class FlatParameters {
   }
 
   const Layout& layout() const { return layout_; }
+  Stage stage() const { return options_.stage; }
+  const Options& options() const { return options_; }
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
-  const at::Tensor& values() const { return values_; }
-  const at::Tensor& gradients() const { return gradients_; }
+  const at::Tensor& values() const { return values_; }        // undefined with sharded parameters
+  const at::Tensor& gradients() const { return gradients_; }  // undefined without whole gradients
   const OwnedParameters& owned() const { return owned_; }
+  // Whether autograd writes gradients into the buffer itself. Otherwise each must be taken from its parameter.
+  bool gradients_are_views() const { return views_; }
   // The segments of the own part of any share.
   std::vector<Segment> SegmentsOfShare(int share) const {
-    return SegmentsOf(layout_, layout_.Kept(stage_, Buffer::kOptimizer, share));
+    return SegmentsOf(layout_, layout_.Kept(options_.stage, Buffer::kOptimizer, share));
   }
   int64_t numel() const { return layout_.numel(); }  // with padding
   int64_t count() const { return layout_.count(); }  // without
-  at::Device device() const { return values_.device(); }
+  at::Device device() const { return device_; }
+  // A number that is the same on ranks that began with the same values.
+  int64_t fingerprint() const { return fingerprint_; }
 
-  // Gradients become zero and every parameter's .grad is its view again, whatever happened to it meanwhile.
+  // Gradients become zero and every parameter's .grad is its view again, whatever happened to it meanwhile; without
+  // views it has none.
   void ResetGradients();
   // A parameter's part of any buffer with this layout.
   static at::Tensor View(const at::Tensor& flat, const FlatParameter& parameter);
@@ -76,12 +100,27 @@ class FlatParameters {
   // The flat values follow the own part, after an update. Parts of other ranks are left as they are.
   void WriteOwnedValues();
 
+  // With sharded parameters. A bucket's own shard, in the type that the model computes with; what is not gathered with
+  // a unit belongs to group kAlways.
+  static constexpr int kAlways = -1;
+  at::Tensor Shard(size_t bucket) const;
+  // The own part's range of a bucket.
+  FlatRange OwnRange(size_t bucket) const;
+  // The parameters of a group become views of `buffer`, which holds its buckets one after the other; undefined: they
+  // are nowhere.
+  void Place(int group, const at::Tensor& buffer);
+
  private:
+  Options options_;
   Layout layout_;
-  Stage stage_ = Stage::kReplicated;
+  bool views_ = true;
   std::vector<FlatParameter> parameters_;
   at::Tensor values_, gradients_;
+  at::Tensor shards_;  // own part in the model's type, where parameters are sharded
+  at::Tensor nowhere_;
   OwnedParameters owned_;
+  at::Device device_ = at::kCPU;
+  int64_t fingerprint_ = 0;
 };
 
 }  // namespace lockstep::engine

@@ -47,17 +47,22 @@ LOCKSTEP_CLONES void Average(float* __restrict average, const float* __restrict 
   for (size_t i = 0; i < n; ++i) average[i] += (1 - decay) * (p[i] - average[i]);
 }
 
-LOCKSTEP_CLONES double SumOfSquares(const float* g, size_t n) {
-  constexpr size_t kLanes = 16;
-  double lanes[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (size_t k = 0; k < kLanes; ++k) lanes[k] += static_cast<double>(g[i + k]) * static_cast<double>(g[i + k]);
+// Products of two float32 numbers are exact in double, so that a fused multiply-add has the same result.
+LOCKSTEP_CLONES size_t BlockSquares(const float* __restrict values, size_t n, double* __restrict sums) {
+  const size_t whole = n / kSquareBlock;
+  for (size_t block = 0; block < whole; ++block) {
+    const float* x = values + block * kSquareBlock;
+    double lanes[8];
+    for (size_t k = 0; k < 8; ++k) {
+      const auto a = static_cast<double>(x[k]), b = static_cast<double>(x[k + 8]);
+      lanes[k] = a * a + b * b;
+    }
+    sums[block] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
   }
-  for (size_t k = 0; i < n; ++i, ++k) lanes[k] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
+  if (whole * kSquareBlock == n) return whole;
+  float rest[kSquareBlock] = {};
+  for (size_t k = whole * kSquareBlock; k < n; ++k) rest[k % kSquareBlock] = values[k];
+  return whole + BlockSquares(rest, kSquareBlock, sums + whole);
 }
 
 }  // namespace lockstep::engine::kernels

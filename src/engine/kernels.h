@@ -26,7 +26,9 @@ void Sgd(float* p, const float* g, float* momentum, size_t n, const SgdStep& ste
 // average = average + (1 - decay) * (p - average)
 void Average(float* average, const float* p, size_t n, float decay);
 
-// Sum of squares in double, in an order fixed by n alone.
-double SumOfSquares(const float* g, size_t n);
+// The sum of squares of each block of 16 numbers, in double, in a fixed order; a last, shorter block counts as if it were
+// filled up with zeros. The number of blocks.
+constexpr size_t kSquareBlock = 16;
+size_t BlockSquares(const float* values, size_t n, double* sums);
 
 }  // namespace lockstep::engine::kernels

@@ -6,13 +6,13 @@ namespace lockstep::engine {
 namespace {
 
 // Whole cache lines: no two parameters share one, vector loads are aligned, and a share can be cut at any of them.
-constexpr int64_t kAlignment = 16;
+constexpr int64_t kAlignment = kFlatAlignment;
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 }  // namespace
 
-// A bucket is closed once it holds at least its cap; the first one has a cap of its own.
+// A bucket is closed once it holds at least its cap, and where a group ends; the first one has a cap of its own.
 Layout::Layout(const std::vector<Size>& sizes, const Options& options) : shares_(options.shares) {
   auto cap = static_cast<int64_t>(options.first_bucket_bytes / sizeof(float));
   int64_t begin = 0, offset = 0;
@@ -20,9 +20,11 @@ Layout::Layout(const std::vector<Size>& sizes, const Options& options) : shares_
     parameters_.push_back({sizes[i].name, offset, sizes[i].numel, buckets_.size()});
     count_ += sizes[i].numel;
     offset += RoundUp(sizes[i].numel, kAlignment);
-    if (offset - begin < cap && i + 1 < sizes.size()) continue;
+    const bool group_ends = i + 1 == sizes.size() || sizes[i + 1].group != sizes[i].group;
+    if (offset - begin < cap && !group_ends) continue;
     offset = begin + RoundUp(offset - begin, shares_ * kAlignment);
     buckets_.push_back({begin, offset});
+    groups_.push_back(sizes[i].group);
     begin = offset;
     cap = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
   }

@@ -3,7 +3,8 @@
 //
 // Parameters lie in the order given (the reverse of their registration, about the order in which backward finishes
 // their gradients), so that a bucket is a range of the buffer. Where buffers are sharded, every bucket falls into
-// `shares` pieces of equal size, one per rank, and is padded to that.
+// `shares` pieces of equal size, one per rank, and is padded to that. A bucket holds parameters of one group only: the
+// unit of the model that is gathered as a whole.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,9 @@ struct FlatRange {
   int64_t size() const { return end - begin; }
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
+
+// Elements. Parameters begin at multiples of it, and shares are cut there.
+constexpr int64_t kFlatAlignment = 16;
 
 // ZeRO's stages: what is kept in shares, one per rank, instead of whole on every rank.
 enum class Stage { kReplicated = 0, kOptimizer = 1, kGradients = 2, kParameters = 3 };
@@ -39,6 +43,7 @@ class Layout {
   struct Size {
     std::string name;
     int64_t numel = 0;
+    int group = 0;  // neighbours of one group may share a bucket
   };
   struct Options {
     uint64_t bucket_bytes = 25u << 20;
@@ -56,6 +61,7 @@ class Layout {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<FlatRange>& buckets() const { return buckets_; }
+  int GroupOf(size_t bucket) const { return groups_[bucket]; }
   int shares() const { return shares_; }
   int64_t numel() const { return buckets_.empty() ? 0 : buckets_.back().end; }  // with padding
   int64_t count() const { return count_; }                                      // without
@@ -67,6 +73,7 @@ class Layout {
  private:
   std::vector<Parameter> parameters_;
   std::vector<FlatRange> buckets_;
+  std::vector<int> groups_;  // per bucket
   int64_t count_ = 0;
   int shares_ = 1;
 };

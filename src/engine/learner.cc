@@ -12,9 +12,14 @@ Result<std::unique_ptr<Learner>> Learner::Create(const torch::nn::Module& module
                                                  Ranks* ranks, at::Device device) {
   std::unique_ptr<Learner> made(new Learner);
   made->settings_ = settings;
-  const FlatParameters::Options storage = StorageFor(settings.strategy, *ranks);
+  FlatParameters::Options storage = StorageFor(settings.strategy, *ranks);
+  if (storage.stage == Stage::kOptimizer || storage.stage == Stage::kGradients) {
+    storage.values = [&, type = storage.parameters](int64_t numel) {
+      return ranks->tensors().AllocateFlat(numel, type, device);
+    };
+  }
   Result<FlatParameters> flat = FlatParameters::Create(
-      module, [&](int64_t numel) { return ranks->tensors().AllocateFlat(numel, storage.parameters, device); }, storage);
+      module, [&](int64_t numel) { return ranks->tensors().AllocateFlat(numel, storage.gradients, device); }, storage);
   if (!flat.ok()) return flat.status();
   made->flat_ = std::move(*flat);
   made->ApplyFreeze(0);
@@ -65,9 +70,10 @@ Learner::UpdateResult Learner::Read(const double* numbers) const {
 }
 
 std::string Learner::FirstBadParameter() const {
-  const auto& parameters = flat_.parameters();
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    if (!std::isfinite(FlatParameters::View(flat_.gradients(), *it).sum().item<double>())) return it->name;
+  const OwnedParameters& own = flat_.owned();
+  for (auto it = own.segments.rbegin(); it != own.segments.rend(); ++it) {
+    const at::Tensor part = own.gradients.narrow(0, it->begin, it->end - it->begin);
+    if (!std::isfinite(part.sum().item<double>())) return flat_.parameters()[it->parameter].name;
   }
   return "";
 }

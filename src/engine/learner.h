@@ -74,7 +74,7 @@ class Learner {
   // Brings the host's counters up to date; once per Apply, in order.
   void Settle(const UpdateResult& result, bool ema) { updater_->Settle(result.applied, ema); }
 
-  // The parameter nearest the input of backward whose gradient is not finite, or "".
+  // The parameter nearest the input of backward, of those this rank updates, whose gradient is not finite, or "".
   std::string FirstBadParameter() const;
 
  private:

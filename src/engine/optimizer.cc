@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_sgd.h>
 
 #include <cmath>
+#include <mutex>
 
 #include "engine/kernels.h"
 #include "engine/parallel.h"
@@ -144,20 +145,20 @@ void Optimizer::Settle(bool updated) {
   for (size_t i = 0; i < active_.size(); ++i) steps_[i] += active_[i] ? 1 : 0;
 }
 
-double GradientNorm(const at::Tensor& flat) {
+SquareSum GradientSquares(const at::Tensor& flat) {
   const auto* g = static_cast<const float*>(flat.const_data_ptr());
-  const int64_t n = flat.numel();
-  const int64_t chunks = (n + kGrain - 1) / kGrain;
-  std::vector<double> sums(static_cast<size_t>(chunks), 0);
-  ParallelFor(0, chunks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) {
-      const int64_t size = std::min(kGrain, n - c * kGrain);
-      sums[static_cast<size_t>(c)] = kernels::SumOfSquares(g + c * kGrain, static_cast<size_t>(size));
-    }
+  std::mutex mutex;
+  SquareSum sum;
+  constexpr auto kBlock = static_cast<int64_t>(kernels::kSquareBlock);
+  ParallelFor(0, (flat.numel() + kBlock - 1) / kBlock, kGrain / kBlock, [&](int64_t begin, int64_t end) {
+    SquareSum part;
+    part.Add(g + begin * kBlock, static_cast<size_t>(std::min(end * kBlock, flat.numel()) - begin * kBlock));
+    const std::lock_guard lock(mutex);
+    sum.Add(part);
   });
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  return std::sqrt(sum);
+  return sum;
 }
+
+double GradientNorm(const at::Tensor& flat) { return GradientSquares(flat).Norm(); }
 
 }  // namespace lockstep::engine

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/flat.h"
+#include "engine/square_sum.h"
 
 namespace lockstep::engine {
 
@@ -86,8 +87,9 @@ class Optimizer {
   std::vector<DeviceGroup> device_groups_;
 };
 
-// Euclidean norm of a flat buffer, summed in an order that depends on its length alone. Infinite or not-a-number when
-// any element is. On the CPU.
+// The squares of a flat buffer that begins at a multiple of 16 elements, and their Euclidean norm, which is infinite or
+// not a number when any element is. On the CPU.
+SquareSum GradientSquares(const at::Tensor& flat);
 double GradientNorm(const at::Tensor& flat);
 
 }  // namespace lockstep::engine

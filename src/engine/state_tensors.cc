@@ -114,7 +114,7 @@ void AddFlat(const std::string& prefix, const FlatParameters& flat, const at::Te
   const size_t first = tensors->size();
   const bool whole = own.numel() == flat.numel();
   for (const FlatParameter& parameter : parameters) {
-    StateTensor tensor{prefix + parameter.name, parameter.tensor.sizes().vec(), own.narrow(0, 0, 0), {}};
+    StateTensor tensor{prefix + parameter.name, parameter.shape, own.narrow(0, 0, 0), {}};
     if (whole) {
       tensor.data = FlatParameters::View(own, parameter);
     } else {

@@ -1,7 +1,7 @@
 #include "engine/strategy.h"
 
-#include "engine/canonical_ddp.h"
 #include "engine/ddp.h"
+#include "engine/zero.h"
 
 namespace lockstep::engine {
 
@@ -16,16 +16,35 @@ Status Replicated::AdoptParameters() {
   return PublishParameters();
 }
 
-FlatParameters::Options StorageFor(const StrategyConfig& config, const Ranks& /*ranks*/) {
+namespace {
+
+// One rank has nothing to share.
+Stage StageFor(const StrategyConfig& config, const Ranks& ranks) {
+  return ranks.size() == 1 && !config.alone ? Stage::kReplicated : static_cast<Stage>(config.zero.stage);
+}
+
+}  // namespace
+
+FlatParameters::Options StorageFor(const StrategyConfig& config, const Ranks& ranks) {
   FlatParameters::Options options;
   options.layout.bucket_bytes = config.bucket_bytes;
   options.layout.first_bucket_bytes = config.first_bucket_bytes;
+  options.stage = StageFor(config, ranks);
+  options.parameters = config.parameters;
+  if (options.stage == Stage::kReplicated) return options;
+  options.layout.shares = ranks.size();
+  options.share = ranks.rank();
+  // Canonical shards are added up one by one, which needs a place for them.
+  options.whole_gradients =
+      !IsSharded(options.stage, Buffer::kGradients) || config.zero.exchange_once || config.reproducible;
+  options.units = config.units;
+  options.persistent = config.zero.persistent;
   return options;
 }
 
 std::unique_ptr<ParallelStrategy> MakeStrategy(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) {
-  if (config.reproducible) return std::make_unique<CanonicalDdp>(config.shards, flat, ranks);
-  return std::make_unique<Ddp>(config, flat, ranks);
+  if (flat->stage() == Stage::kReplicated) return std::make_unique<Ddp>(config, flat, ranks);
+  return std::make_unique<Zero>(config, flat, ranks);
 }
 
 }  // namespace lockstep::engine

@@ -1,6 +1,5 @@
 // How ranks share one model: which part of it each rank updates, how gradients of all ranks become one, and when whole
-// parameters exist. DDP (ddp.h) and its reproducible form (canonical_ddp.h) keep everything on every rank; sharding
-// keeps less. The learner drives it, on the training thread, on all ranks alike:
+// parameters exist. DDP (ddp.h) keeps everything on every rank, ZeRO (zero.h) less. The learner drives it, on the training thread, on all ranks alike:
 //
 //   strategy.BeginStep();
 //   for each micro-batch:  strategy.BeginBackward(last); loss.backward(); strategy.EndBackward();
@@ -19,12 +18,15 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/flat.h"
 #include "engine/ranks.h"
+#include "engine/square_sum.h"
 
 namespace lockstep::engine {
 
@@ -42,6 +44,8 @@ class ParallelStrategy {
 
   // Whether the exchange is a part of the last backward's graph, which is then captured apart from the others.
   virtual bool captures_exchange() const = 0;
+  // Why a pass cannot be captured at all; empty: it can.
+  virtual std::string WhyNotCaptured() const { return ""; }
   virtual void BeginCapture(bool last) = 0;
   virtual Status EndCapture(bool last) = 0;
   // After a replay: every trainable parameter has its gradient; what was not captured is done now.
@@ -63,11 +67,13 @@ class ParallelStrategy {
   virtual bool wraps_units() const = 0;
   virtual void BeforeUnit(size_t unit, Phase phase) = 0;
   virtual void AfterUnit(size_t unit, Phase phase) = 0;
+  // A unit's forward failed: what the strategy knows of it, or "". `again` runs it once more.
+  virtual std::string ExplainFailure(size_t /*unit*/, const std::function<void()>& /*again*/) { return ""; }
   // Every rank begins with the parameters of rank 0. Collective.
   virtual Status AdoptParameters() = 0;
 
-  // The norm of this rank's own gradients becomes that of all parts, in place: on the host, or queued on the device.
-  virtual Status CombineNorm(double* norm) = 0;
+  // What this rank has of the gradient's norm becomes that of all parts, in place: on the host, or queued on the device.
+  virtual Status CombineNorm(SquareSum* squares) = 0;
   virtual Status CombineNorm(const at::Tensor& norm) = 0;
 
   // The set of parameters that require gradients has changed (a freeze ended).
@@ -76,6 +82,20 @@ class ParallelStrategy {
   virtual const std::vector<bool>& used() const = 0;
   // Of the last step: time the training thread stood waiting for gradients of others.
   virtual double exposed_seconds() const = 0;
+};
+
+// What is sharded between ranks, and how.
+struct ZeroConfig {
+  int stage = 0;  // 0: nothing, 1: the optimizer's state, 2: gradients too, 3: parameters too
+  // Stages 2 and 3: gradients of all passes of a step are added up on each rank and exchanged once, as at stages 0 and
+  // 1: the same order of additions and less traffic, for a whole gradient buffer on every rank.
+  bool exchange_once = false;
+  // Stage 3, in elements. Units are gathered ahead up to `prefetch`; a unit stays where it is used again within
+  // `reuse_distance`, as long as at most `live` elements are whole; smaller parameters than `persistent` always are.
+  int64_t prefetch = 50'000'000;
+  int64_t reuse_distance = 0;
+  int64_t live = 1'000'000'000;
+  int64_t persistent = 100'000;
 };
 
 // What strategies that keep whole parameters and the whole optimizer on every rank have in common.
@@ -88,7 +108,7 @@ class Replicated : public ParallelStrategy {
   void BeforeUnit(size_t /*unit*/, Phase /*phase*/) override {}
   void AfterUnit(size_t /*unit*/, Phase /*phase*/) override {}
   Status AdoptParameters() override;
-  Status CombineNorm(double* /*norm*/) override { return Status::Ok(); }
+  Status CombineNorm(SquareSum* /*squares*/) override { return Status::Ok(); }
   Status CombineNorm(const at::Tensor& /*norm*/) override { return Status::Ok(); }
 
  protected:
@@ -108,6 +128,9 @@ struct StrategyConfig {
   // Every step uses the same parameters the same number of times: learnt in the first step. Needed where one
   // parameter's gradient comes in several parts (weights shared between recomputed segments).
   bool static_graph = false;
+  ZeroConfig zero;
+  at::ScalarType parameters = at::kFloat;  // what the model computes with
+  std::vector<Unit> units;                 // of the model
   // For tests only: leaves every rank with its own gradients; a single rank exchanges its gradients too, with itself.
   bool reduce = true, alone = false;
 };

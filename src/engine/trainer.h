@@ -84,7 +84,8 @@ class Trainer {
   Status CheckData(const std::string& checkpoint);
   Status OpenData();
   Status BuildModel();
-  Status RunUnits();
+  Status CheckUnits() const;
+  void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
   Status FindCheckpoint(std::string* path);
   Status ChoosePrecision(const std::string& checkpoint);

@@ -15,6 +15,8 @@ void Trainer::StartCapturing() {
     why = "the device is the CPU";
   } else if (config_.train.find_unused || config_.train.static_graph) {
     why = "train.find_unused and train.static_graph decide on the host";
+  } else {
+    why = learner_->strategy().WhyNotCaptured();
   }
   if (why.empty()) {
     captured_ = std::make_unique<CapturedSteps>(device_, [this](const std::string& text) { NotCaptured(text); });

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "base/config_tree.h"
 #include "base/json.h"
@@ -209,6 +210,7 @@ Status Trainer::BuildModel() {
     if (!built.ok()) built = built.Context("checkpoint.weights");
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
+  if (built.ok()) built = CheckUnits();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
   queued_ = !device_.is_cpu() || options_.queued;
@@ -218,7 +220,7 @@ Status Trainer::BuildModel() {
   Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*discriminator=*/false);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(learner.status()));
   learner_ = std::move(*learner);
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(RunUnits()));
+  RunUnits();
   if (const auto discriminator = recipe_->discriminator()) {
     discriminator->module->to(device_);
     Result<std::unique_ptr<Learner>> second = MakeLearner(*discriminator->module, /*discriminator=*/true);
@@ -239,17 +241,41 @@ Status Trainer::BuildModel() {
   return Status::Ok();
 }
 
-Status Trainer::RunUnits() {
-  ParallelStrategy& strategy = learner_->strategy();
-  if (!config_.train.recompute && !strategy.wraps_units()) return Status::Ok();
-  if (recipe_->Units().empty()) {
-    return Status(Code::kUsage,
-                  fmt::format("{}: the recipe {} names no units of its model",
-                              config_.train.recompute ? "train.recompute" : "sharded parameters", recipe_->name()),
-                  "let the recipe name them (Recipe::Units), or do without");
+// Before anything large is allocated.
+Status Trainer::CheckUnits() const {
+  const bool gathers = config_.train.zero.stage == 3;
+  if (!config_.train.recompute && !gathers) return Status::Ok();
+  const char* wanted = gathers ? "train.zero.stage: 3" : "train.recompute";
+  const std::vector<Unit> units = recipe_->Units();
+  if (units.empty()) {
+    return Status(Code::kUsage, fmt::format("{}: the recipe {} names no units of its model", wanted, recipe_->name()),
+                  gathers ? "use stage 2, or let the recipe name them (Recipe::Units)"
+                          : "let the recipe name them (Recipe::Units), or do without");
   }
-  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute));
+  std::vector<std::string> names;
+  for (const auto& item : recipe_->model().named_parameters()) names.push_back(item.key());
+  std::map<std::string, std::string> unit_of;
+  for (const Unit& unit : units) {
+    for (const std::string& name : unit.parameters) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        return Status(Code::kUsage, fmt::format("{}: unit {} names the parameter {}, which the model does not have{}",
+                                                wanted, unit.name, name, DidYouMean(name, names)));
+      }
+      const auto [known, fresh] = unit_of.emplace(name, unit.name);
+      if (fresh) continue;
+      return Status(Code::kUsage,
+                    fmt::format("{}: parameter {} is in two units of the model, {} and {}", wanted, name, known->second,
+                                unit.name),
+                    "list it in one unit, or in none where several use it (Recipe::Units)");
+    }
+  }
   return Status::Ok();
+}
+
+void Trainer::RunUnits() {
+  ParallelStrategy& strategy = learner_->strategy();
+  if (!config_.train.recompute && !strategy.wraps_units()) return;
+  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute));
 }
 
 Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool discriminator) {
@@ -266,6 +292,11 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   settings.updater.scaler = t.scaler;
   settings.updater.batch = static_cast<double>(t.batch);
   settings.strategy = StrategyOf(t);
+  if (discriminator) {
+    settings.strategy.zero.stage = std::min(settings.strategy.zero.stage, 2);  // it names no units
+  } else {
+    settings.strategy.units = recipe_->Units();
+  }
   settings.strategy.alone = options_.alone;
   settings.queued = queued_;
   return Learner::Create(module, settings, ranks_, device_);

@@ -48,7 +48,14 @@ UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute) {
       // Recomputing runs without gradients first; the second time, in backward, the unit has been entered already.
       if (recompute && at::GradMode::is_enabled()) return forward(x);
       strategy->BeforeUnit(unit, Phase::kForward);
-      at::Tensor y = forward(x);
+      at::Tensor y;
+      try {
+        y = forward(x);
+      } catch (const c10::Error& error) {
+        const std::string why = strategy->ExplainFailure(unit, [&] { forward(x); });
+        TORCH_CHECK(why.empty(), why);
+        throw;
+      }
       strategy->AfterUnit(unit, Phase::kForward);
       return y;
     };

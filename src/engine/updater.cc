@@ -39,9 +39,9 @@ class HostUpdater : public Updater {
 Status HostUpdater::Apply(bool ema, const at::Tensor& outcome) {
   const double scale = scaler_ ? scaler_->scale() : 1;
   double factor = config_.batch / (weight_ * scale);
-  double norm = GradientNorm(own_.gradients);
-  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&norm));
-  norm *= factor;
+  SquareSum squares = GradientSquares(own_.gradients);
+  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
+  const double norm = squares.Norm() * factor;
   const bool finite = std::isfinite(norm);
   if (scaler_) scaler_->Update(finite);
   if (finite) {

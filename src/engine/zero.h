@@ -1,0 +1,94 @@
+// ZeRO: every rank keeps the optimizer's state of its share of each bucket, and updates only that. Gradients of a bucket
+// are reduced and scattered while backward still computes the next ones; updated parameters are gathered again.
+//
+// - Stage 1: gradients and parameters are whole on every rank.
+// - Stage 2: a gradient exists until its bucket has left: buckets are filled in a few pieces of memory that are used
+//   again. Every pass of a step is exchanged, unless `exchange_once` asks for a whole buffer instead.
+// - Stage 3: so do parameters. Those of a unit of the model are gathered before its forward and its backward, ahead of
+//   time where the order of the pass before holds, and released afterwards (gathered.h, unit_order.h).
+//
+// All stages add in the same order as DDP does, so that they have its bits (stages 2 and 3 with several passes in a
+// step: with `exchange_once`). A rank that cannot run a pass makes the collectives that it would have made.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/ddp.h"
+#include "engine/gathered.h"
+#include "engine/unit_order.h"
+
+namespace lockstep::engine {
+
+class Zero : public Ddp {
+ public:
+  Zero(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks);
+  ~Zero() override;
+
+  void BeginStep() override;
+  void BeginBackward(bool last) override;
+  Status EndBackward(Backward outcome) override;
+  Status FinishGradients() override;
+  std::string WhyNotCaptured() const override;
+  Status EndCapture(bool last) override;
+  Status Replayed(bool last) override;
+
+  Status PublishParameters() override;
+  Result<std::unique_ptr<WholeParameters>> Gather() override;
+  bool wraps_units() const override { return sharded(); }
+  void BeforeUnit(size_t unit, Phase phase) override;
+  void AfterUnit(size_t unit, Phase phase) override;
+  std::string ExplainFailure(size_t unit, const std::function<void()>& again) override;
+  Status AdoptParameters() override;
+  Status CombineNorm(SquareSum* squares) override;
+  Status CombineNorm(const at::Tensor& norm) override;
+
+ private:
+  class AllUnits;
+  struct InFlight {
+    size_t bucket = 0;
+    size_t piece = 0;       // of the host's memory
+    at::Tensor memory;      // the bucket's gradients
+    at::Tensor sum;         // of all ranks, this rank's share; undefined: it is in the own gradients already
+    comm::TensorWork work;
+  };
+
+  void Launch(size_t bucket) override;
+  void Take(size_t parameter, int before, bool touched) override;
+  bool sharded() const { return IsSharded(flat_->stage(), Buffer::kParameters); }
+  bool exchanges_every_pass() const { return !flat_->options().whole_gradients; }
+  at::Tensor Filling(size_t bucket);
+  void ZeroWhatDidNotCome(size_t bucket, const at::Tensor& memory);
+  void Retire();
+  at::Tensor OwnGradients(size_t bucket) const;
+
+  void Need(size_t unit);
+  void LetGo(size_t unit);
+  void StartAhead();
+  void RunRest();
+  void ReleaseAll();
+  FlatRange BucketsOf(int group) const;  // begin and end of indices
+
+  // Stage 2.
+  bool first_pass_ = true, last_pass_ = false;
+  std::vector<at::Tensor> filling_;  // per bucket; undefined: nothing came yet
+  std::vector<size_t> piece_of_;     // per bucket, on the host
+  std::vector<at::Tensor> pieces_;   // the host's memory, shared with the other ranks
+  std::vector<size_t> free_pieces_;
+  std::deque<InFlight> in_flight_;
+
+  // Stage 3.
+  std::unique_ptr<UnitMemory> memory_;
+  std::vector<std::unique_ptr<GatheredBuffer>> units_;
+  std::unique_ptr<GatheredBuffer> always_;
+  std::unique_ptr<UnitOrder> order_;
+  std::vector<bool> placed_;
+  int64_t live_ = 0;
+  bool whole_ = false;     // all units stay
+  bool in_pass_ = false;
+  bool repeating_ = false;  // RunRest: nothing is computed
+};
+
+}  // namespace lockstep::engine

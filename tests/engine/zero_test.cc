@@ -1,0 +1,337 @@
+// Every stage of ZeRO trains as DDP does, bit for bit: over numbers of ranks and passes, precisions, clipping, EMA,
+// recomputing, unused and shared parameters, ranks without samples; and a checkpoint of one stage is continued by any
+// other.
+#include "engine/zero.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "base/process.h"
+#include "engine/train_on.h"
+
+namespace lockstep::engine {
+namespace {
+
+// Five layers, each a unit; a scale that two of them use belongs to none. One layer may be left out.
+struct ChainNet : torch::nn::Module {
+  ChainNet() {
+    for (int i = 0; i < 5; ++i) {
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(i == 0 ? 4 : 24, i == 4 ? 2 : 24)));
+    }
+    scale = register_parameter("scale", at::ones({24}));
+  }
+  std::vector<torch::nn::Linear> layers;
+  at::Tensor scale;
+};
+
+class Chain : public Toy {
+ public:
+  Status Build(const Config&, uint64_t seed) override {
+    chain = std::make_shared<ChainNet>();
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : chain->parameters()) parameter.uniform_(-0.5, 0.5, generator);
+    return Status::Ok();
+  }
+  torch::nn::Module& model() override { return *chain; }
+  std::vector<Unit> Units() override {
+    std::vector<Unit> units;
+    for (int i = 0; i < 5; ++i) {
+      const std::string name = "layer" + std::to_string(i);
+      units.push_back({name, {name + ".weight", name + ".bias"}});
+    }
+    return units;
+  }
+  void RunUnits(UnitRunner runner) override { run = std::move(runner); }
+  at::Tensor Forward(const at::Tensor& input) {
+    at::Tensor x = input;
+    for (size_t i = 0; i < chain->layers.size(); ++i) {
+      if (i == left_out) continue;
+      const auto forward = [this, i](const at::Tensor& y) {
+        at::Tensor z = chain->layers[i]->forward(y);
+        if (i == 1 || i == 3) z = z * chain->scale;
+        if (i == foreign) z = z * chain->layers[0]->bias;
+        return i == 4 ? z : at::tanh(z);
+      };
+      x = run ? run(i, forward, x) : forward(x);
+    }
+    return x;
+  }
+  Loss ComputeLoss(const TensorBatch& batch) override {
+    if (before_loss) before_loss(batch);
+    return {at::mse_loss(Forward(batch["x"]).to(at::kFloat), batch["y"]), static_cast<double>(batch.count()), {}};
+  }
+  std::vector<Score> Validate(const TensorBatch& batch) override {
+    return {{"error", (Forward(batch["x"]) - batch["y"]).abs().sum().item<double>()}};
+  }
+
+  std::shared_ptr<ChainNet> chain;
+  UnitRunner run;
+  size_t left_out = 99, foreign = 99;
+};
+
+struct Trained {
+  Status status;
+  std::map<std::string, at::Tensor> values;  // by name, whole, from the parts of all ranks
+  double loss = 0;
+  Position position;
+  int64_t own = 0;  // elements that one rank updates
+};
+
+struct Run {
+  int world = 2;
+  Config config;
+  TrainerOptions options;
+  std::function<void(Chain&, int rank)> prepare;
+  std::vector<std::string> nodes;
+};
+
+Trained Train(const Run& run) {
+  Trained trained;
+  std::mutex mutex;
+  OnRanks(
+      run.world,
+      [&](Ranks& ranks) {
+        Chain chain;
+        if (run.prepare) run.prepare(chain, ranks.rank());
+        TrainerOptions options = run.options;
+        options.quiet = true;
+        if (!options.run_dir.empty()) {
+          options.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", options.run_dir, ranks.rank());
+        }
+        Trainer trainer(run.config, &chain, &ranks, at::kCPU, options);
+        Status status = trainer.Setup();
+        if (status.ok()) status = trainer.Run().status();
+        const std::lock_guard lock(mutex);
+        if (!status.ok() && trained.status.ok()) trained.status = status;
+        if (!status.ok()) return;
+        trained.loss = trainer.last_loss().value_or(-1);
+        trained.position = trainer.position();
+        const OwnedParameters& own = trainer.flat().owned();
+        trained.own = own.numel();
+        for (const Segment& segment : own.segments) {
+          const FlatParameter& parameter = trainer.flat().parameters()[segment.parameter];
+          at::Tensor& whole = trained.values[parameter.name];
+          if (!whole.defined()) whole = at::full({parameter.numel}, std::nan(""));
+          whole.narrow(0, segment.flat - parameter.offset, segment.end - segment.begin)
+              .copy_(own.values.narrow(0, segment.begin, segment.end - segment.begin));
+        }
+      },
+      run.nodes);
+  return trained;
+}
+
+Config Base() {
+  Config config = ToyConfig();
+  config.train.steps = 6;
+  config.train.schedule.steps = 6;
+  config.train.clip_norm = 0.05;  // always clips
+  config.train.bucket = config.train.first_bucket = 1024;
+  config.train.zero.persistent = 30;  // of 24: biases and the scale stay whole
+  config.train.ema.decay = 0.9;
+  return config;
+}
+
+void ExpectSame(const Trained& found, const Trained& expected, const std::string& what) {
+  ASSERT_TRUE(found.status.ok()) << what << ": " << found.status.ToString();
+  ASSERT_EQ(found.values.size(), expected.values.size()) << what;
+  for (const auto& [name, tensor] : expected.values) {
+    EXPECT_TRUE(at::equal(found.values.at(name), tensor)) << what << ": " << name;
+  }
+  EXPECT_EQ(found.loss, expected.loss) << what;
+}
+
+TEST(Zero, EveryStageHasTheBitsOfDdp) {
+  for (const int world : {2, 3, 4}) {
+    for (const bool bf16 : {false, true}) {
+      for (const uint64_t passes : {1, 2}) {
+        Run run{world, Base(), {}, {}, {}};
+        run.config.train.batch = 12;
+        run.config.train.micro_batch = 12 / static_cast<uint64_t>(world) / passes;
+        if (bf16) {
+          run.config.train.parameters = at::kBFloat16;
+          run.config.train.precision = Precision::kBf16;
+        }
+        const Trained ddp = Train(run);
+        ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+        for (const int stage : {1, 2, 3}) {
+          run.config.train.zero.stage = stage;
+          run.config.train.zero.exchange_once = stage >= 2 && passes > 1;
+          const Trained sharded = Train(run);
+          ExpectSame(sharded, ddp, fmt::format("stage {} on {}, bf16 {}, {} passes", stage, world, bf16, passes));
+          EXPECT_LT(sharded.own, ddp.own);
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero, StagesThatExchangeEveryPassAgree) {
+  Run run{2, Base(), {}, {}, {}};
+  run.config.train.micro_batch = 2;
+  run.config.train.zero.stage = 2;
+  const Trained two = Train(run);
+  run.config.train.zero.stage = 3;
+  ExpectSame(Train(run), two, "stage 3");
+  run.config.train.zero.stage = 0;
+  const Trained ddp = Train(run);
+  for (const auto& [name, tensor] : ddp.values) {
+    EXPECT_TRUE(at::allclose(two.values.at(name), tensor, 1e-4, 1e-5)) << name;
+  }
+}
+
+TEST(Zero, IsReproducibleOverRanksAndStages) {
+  Run run{1, Base(), {}, {}, {}};
+  run.config.train.reproducible = true;
+  run.config.train.shards = 4;
+  const Trained one = Train(run);
+  ASSERT_TRUE(one.status.ok()) << one.status.ToString();
+  for (const int world : {2, 3, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      run.world = world;
+      run.config.train.zero.stage = stage;
+      ExpectSame(Train(run), one, fmt::format("stage {} on {}", stage, world));
+    }
+  }
+}
+
+// What may differ between passes and ranks: a unit that no rank uses, ranks without samples, recomputed units, units
+// that stay or are not gathered ahead, two hosts.
+TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
+  const struct {
+    const char* what;
+    std::function<void(Run*)> change;
+  } rows[] = {
+      {"recompute", [](Run* run) { run->config.train.recompute = true; }},
+      {"an unused unit",
+       [](Run* run) {
+         run->config.train.find_unused = true;
+         run->prepare = [](Chain& chain, int) { chain.left_out = 2; };
+       }},
+      {"batches of three on two ranks",  // a rank has one sample and two passes
+       [](Run* run) {
+         run->config.train.batch = 3;
+         run->config.train.micro_batch = 1;
+         run->config.train.zero.exchange_once = run->config.train.zero.stage >= 2;
+       }},
+      {"nothing ahead", [](Run* run) { run->config.train.zero.prefetch = 0; }},
+      {"everything stays", [](Run* run) { run->config.train.zero.reuse_distance = 1 << 20; }},
+      {"little may live", [](Run* run) { run->config.train.zero.live = 1; }},
+      {"two hosts", [](Run* run) { run->nodes = {"a", "b"}; }},
+      {"a frozen layer",
+       [](Run* run) { run->config.train.groups = {{.match = "layer1.*", .freeze = true}}; }},
+      {"a layer that thaws",
+       [](Run* run) { run->config.train.groups = {{.match = "layer1.*", .freeze_until = 3}}; }},
+      {"an order that changes",
+       [](Run* run) {
+         run->config.train.find_unused = true;
+         run->prepare = [](Chain& chain, int) {
+           chain.before_loss = [&chain, calls = 0](const TensorBatch&) mutable {
+             chain.left_out = calls++ % 3 == 2 ? 2 : 99;
+           };
+         };
+       }},
+  };
+  for (const auto& row : rows) {
+    Run run{2, Base(), {}, {}, {}};
+    row.change(&run);
+    const Trained ddp = Train(run);
+    ASSERT_TRUE(ddp.status.ok()) << row.what << ": " << ddp.status.ToString();
+    for (const int stage : {1, 2, 3}) {
+      Run sharded{2, Base(), {}, {}, {}};
+      sharded.config.train.zero.stage = stage;
+      row.change(&sharded);
+      ExpectSame(Train(sharded), ddp, fmt::format("{}, stage {}", row.what, stage));
+    }
+  }
+}
+
+TEST(Zero, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
+  const std::string root = testing::TempDir() + fmt::format("zero-{}", getpid());
+  Run run{2, Base(), {}, {}, {}};
+  run.config.train.reproducible = true;
+  run.config.train.shards = 4;
+  const Trained whole = Train(run);
+  const struct {
+    int stage, world, then, on;
+  } rows[] = {{3, 4, 0, 1}, {0, 1, 3, 4}, {2, 3, 1, 2}, {1, 2, 3, 3}};
+  for (const auto& row : rows) {
+    const std::string what = fmt::format("stage {} on {}, then {} on {}", row.stage, row.world, row.then, row.on);
+    run.options.run_dir = fmt::format("{}/{}-{}", root, row.stage, row.world);
+    run.options.stop_at = 3;
+    run.world = row.world;
+    run.config.train.zero.stage = row.stage;
+    const Trained half = Train(run);
+    ASSERT_TRUE(half.status.ok()) << what << half.status.ToString();
+    ASSERT_EQ(half.position.step, 3u);
+    run.options.stop_at = std::nullopt;
+    run.world = row.on;
+    run.config.train.zero.stage = row.then;
+    ExpectSame(Train(run), whole, what);
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST(Zero, RefusesUnitsThatOverlapOrAreMissing) {
+  class Odd : public Chain {
+   public:
+    std::vector<Unit> Units() override { return units; }
+    std::vector<Unit> units;
+  };
+  const struct {
+    std::vector<Unit> units;
+    const char* says;
+  } rows[] = {
+      {{}, "names no units"},
+      {{{"a", {"layer0.weight"}}, {"b", {"layer0.weight"}}}, "layer0.weight is in two units of the model, a and b"},
+      {{{"a", {"layer0.wight"}}}, "unit a names the parameter layer0.wight, which the model does not have"},
+  };
+  for (const auto& row : rows) {
+    OnRanks(2, [&](Ranks& ranks) {
+      Odd odd;
+      odd.units = row.units;
+      Config config = Base();
+      config.train.zero.stage = 3;
+      TrainerOptions options;
+      options.quiet = true;
+      const Status status = Trainer(config, &odd, &ranks, at::kCPU, options).Setup();
+      EXPECT_EQ(status.code(), Code::kUsage);
+      EXPECT_NE(status.message().find(row.says), std::string::npos) << status.message();
+    });
+  }
+}
+
+TEST(Zero, AUnitThatUsesAnotherUnitsParameterIsNamed) {
+  Run run{2, Base(), {}, {}, {}};
+  run.config.train.zero.stage = 3;
+  run.config.train.zero.persistent = 0;
+  run.prepare = [](Chain& chain, int) { chain.foreign = 2; };
+  const Trained trained = Train(run);
+  EXPECT_NE(trained.status.message().find("unit layer2 uses the parameter layer0.bias of unit layer0"),
+            std::string::npos)
+      << trained.status.ToString();
+}
+
+TEST(Zero, AFailingRankLeavesNoOtherWaiting) {
+  for (const int stage : {1, 2, 3}) {
+    for (const uint64_t at_step : {0, 3}) {
+      Run run{2, Base(), {}, {}, {}};
+      run.config.train.zero.stage = stage;
+      run.prepare = [&](Chain& chain, int rank) {
+        if (rank != 1) return;
+        chain.before_loss = [calls = uint64_t{0}, at_step](const TensorBatch&) mutable {
+          if (calls++ == at_step) throw std::runtime_error("made to fail");
+        };
+      };
+      const Trained trained = Train(run);
+      EXPECT_NE(trained.status.message().find("made to fail"), std::string::npos) << trained.status.ToString();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::engine
