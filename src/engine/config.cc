@@ -84,7 +84,9 @@ void DeclareZero(ConfigReader& r, TrainConfig* t) {
   if (t->parameters == at::kBFloat16) t->precision = Precision::kBf16;
   r.Section("zero", [&](ConfigReader& z) {
     z.Field("stage", &t->zero.stage,
-            {.min = 0, .max = 3, .help = "sharded between ranks: 1 the optimizer's state, 2 gradients too, 3 parameters too"});
+            {.min = 0,
+             .max = 3,
+             .help = "sharded between ranks: 1 the optimizer's state, 2 gradients too, 3 parameters too"});
     z.When(t->zero.stage >= 2, "stages 0 and 1 exchange once", [&] {
       z.Field("exchange_once", &t->zero.exchange_once,
               {.help = "add up the passes of a step on each rank first: a whole gradient buffer, less traffic"});
@@ -93,7 +95,8 @@ void DeclareZero(ConfigReader& r, TrainConfig* t) {
       z.Field("prefetch", &t->zero.prefetch, {.min = 0, .help = "elements gathered ahead of the unit that computes"});
       z.Field("reuse_distance", &t->zero.reuse_distance,
               {.min = 0, .help = "a unit that is used again within so many elements is not released"});
-      z.Field("live", &t->zero.live, {.min = 0, .help = "elements that are whole at once, beyond the unit that computes"});
+      z.Field("live", &t->zero.live,
+              {.min = 0, .help = "elements that are whole at once, beyond the unit that computes"});
       z.Field("persistent", &t->zero.persistent, {.min = 0, .help = "smaller parameters stay whole on every rank"});
     });
   });

@@ -60,7 +60,7 @@ class Ddp : public Replicated {
   bool came(size_t parameter) const { return arrived_[parameter] > 0; }
 
   StrategyConfig config_;
-  std::recursive_mutex mutex_;  // gradients come on any thread of autograd
+  std::recursive_mutex mutex_;           // gradients come on any thread of autograd
   std::vector<comm::TensorWork> works_;  // per bucket
   std::optional<TreeSum> tree_;          // reproducible
   double exposed_seconds_ = 0;

@@ -105,8 +105,9 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   if (shards) {
     flat.shards_ = own.values.to(options.parameters);  // the same memory where it is float32
     flat.nowhere_ = at::empty({0}, whole.dtype(options.parameters));
-    const int last = static_cast<int>(options.units.size());
-    for (int g = kAlways; g < last; ++g) flat.Place(g, {});
+    // Shapes without memory, for the gradient accumulators that a strategy makes.
+    const at::Tensor one = at::zeros({1}, flat.nowhere_.options());
+    for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(one.expand(parameter.shape));
   } else {
     if (options.values) {
       flat.values_ = options.values(flat.layout_.numel());
@@ -179,9 +180,9 @@ void FlatParameters::Place(int group, const at::Tensor& buffer) {
     if (layout_.GroupOf(bucket) != group) continue;
     if (begin < 0) begin = layout_.buckets()[bucket].begin;
     FlatParameter& parameter = parameters_[i];
-    parameter.tensor.set_data(
-        buffer.defined() ? buffer.narrow(0, parameter.offset - begin, parameter.numel).view(parameter.shape)
-                         : nowhere_);
+    parameter.tensor.set_data(buffer.defined()
+                                  ? buffer.narrow(0, parameter.offset - begin, parameter.numel).view(parameter.shape)
+                                  : nowhere_);
   }
 }
 

@@ -26,8 +26,8 @@ void Sgd(float* p, const float* g, float* momentum, size_t n, const SgdStep& ste
 // average = average + (1 - decay) * (p - average)
 void Average(float* average, const float* p, size_t n, float decay);
 
-// The sum of squares of each block of 16 numbers, in double, in a fixed order; a last, shorter block counts as if it were
-// filled up with zeros. The number of blocks.
+// The sum of squares of each block of 16 numbers, in double, in a fixed order; a last, shorter block counts as if it
+// were filled up with zeros. The number of blocks.
 constexpr size_t kSquareBlock = 16;
 size_t BlockSquares(const float* values, size_t n, double* sums);
 

@@ -1,5 +1,6 @@
 // How ranks share one model: which part of it each rank updates, how gradients of all ranks become one, and when whole
-// parameters exist. DDP (ddp.h) keeps everything on every rank, ZeRO (zero.h) less. The learner drives it, on the training thread, on all ranks alike:
+// parameters exist. DDP (ddp.h) keeps everything on every rank, ZeRO (zero.h) less. The learner drives it, on the
+// training thread, on all ranks alike:
 //
 //   strategy.BeginStep();
 //   for each micro-batch:  strategy.BeginBackward(last); loss.backward(); strategy.EndBackward();
@@ -41,6 +42,8 @@ class ParallelStrategy {
   enum class Backward { kDone, kEmpty, kFailed };
   virtual Status EndBackward(Backward outcome) = 0;
   virtual Status FinishGradients() = 0;
+  // Instead of a pass that other ranks have and this one does not.
+  virtual Status SitOut() { return Status::Ok(); }
 
   // Whether the exchange is a part of the last backward's graph, which is then captured apart from the others.
   virtual bool captures_exchange() const = 0;
@@ -72,7 +75,8 @@ class ParallelStrategy {
   // Every rank begins with the parameters of rank 0. Collective.
   virtual Status AdoptParameters() = 0;
 
-  // What this rank has of the gradient's norm becomes that of all parts, in place: on the host, or queued on the device.
+  // What this rank has of the gradient's norm becomes that of all parts, in place: on the host, or queued on the
+  // device.
   virtual Status CombineNorm(SquareSum* squares) = 0;
   virtual Status CombineNorm(const at::Tensor& norm) = 0;
 

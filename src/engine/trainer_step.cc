@@ -246,6 +246,10 @@ void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
     const Status complete = learner.strategy().EndBackward(outcome);
     if (!complete.ok() && failure->ok()) *failure = complete;
   }
+  for (uint64_t more = passes_; more < plan_.accumulation; ++more) {  // canonical shards may not divide evenly
+    const Status out = learner.strategy().SitOut();
+    if (!out.ok() && failure->ok()) *failure = out;
+  }
 }
 
 Result<FeedItem> Trainer::Fetch(uint64_t index, Totals* totals) {

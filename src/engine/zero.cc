@@ -47,6 +47,7 @@ Zero::Zero(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : D
   always_ = std::make_unique<GatheredBuffer>(shards_of(FlatParameters::kAlways), &ranks->tensors(), memory_.get());
   order_ = std::make_unique<UnitOrder>(std::move(sizes));
   placed_.assign(units_.size(), false);
+  for (int group = FlatParameters::kAlways; group < static_cast<int>(units_.size()); ++group) flat_->Place(group, {});
 }
 
 Zero::~Zero() = default;
@@ -102,8 +103,7 @@ void Zero::Take(size_t parameter, int before, bool touched) {
   const at::NoGradGuard no_grad;
   const FlatParameter& p = flat_->parameters()[parameter];
   const size_t bucket = flat_->layout().parameters()[parameter].bucket;
-  const at::Tensor to =
-      Filling(bucket).narrow(0, p.offset - buckets()[bucket].begin, p.numel).view(p.shape);
+  const at::Tensor to = Filling(bucket).narrow(0, p.offset - buckets()[bucket].begin, p.numel).view(p.shape);
   at::Tensor& gradient = p.tensor.mutable_grad();
   before > 0 ? to.add_(gradient) : to.copy_(gradient);
   gradient.reset();
@@ -217,9 +217,8 @@ Status Zero::PublishParameters() {
   std::vector<comm::TensorWork> works;
   for (size_t b = 0; b < buckets().size(); ++b) {
     const FlatRange own = flat_->layout().Share(b, me);
-    works.push_back(
-        ranks_->tensors().AllGather(flat_->values().narrow(0, own.begin, own.size()),
-                                    flat_->values().narrow(0, buckets()[b].begin, buckets()[b].size())));
+    works.push_back(ranks_->tensors().AllGather(flat_->values().narrow(0, own.begin, own.size()),
+                                                flat_->values().narrow(0, buckets()[b].begin, buckets()[b].size())));
   }
   Status status;
   for (comm::TensorWork& work : works) {

@@ -1,5 +1,5 @@
-// ZeRO: every rank keeps the optimizer's state of its share of each bucket, and updates only that. Gradients of a bucket
-// are reduced and scattered while backward still computes the next ones; updated parameters are gathered again.
+// ZeRO: every rank keeps the optimizer's state of its share of each bucket, and updates only that. Gradients of a
+// bucket are reduced and scattered while backward still computes the next ones; updated parameters are gathered again.
 //
 // - Stage 1: gradients and parameters are whole on every rank.
 // - Stage 2: a gradient exists until its bucket has left: buckets are filled in a few pieces of memory that are used
@@ -31,6 +31,7 @@ class Zero : public Ddp {
   void BeginBackward(bool last) override;
   Status EndBackward(Backward outcome) override;
   Status FinishGradients() override;
+  Status SitOut() override;
   std::string WhyNotCaptured() const override;
   Status EndCapture(bool last) override;
   Status Replayed(bool last) override;
@@ -49,9 +50,9 @@ class Zero : public Ddp {
   class AllUnits;
   struct InFlight {
     size_t bucket = 0;
-    size_t piece = 0;       // of the host's memory
-    at::Tensor memory;      // the bucket's gradients
-    at::Tensor sum;         // of all ranks, this rank's share; undefined: it is in the own gradients already
+    size_t piece = 0;   // of the host's memory
+    at::Tensor memory;  // the bucket's gradients
+    at::Tensor sum;     // of all ranks, this rank's share; undefined: it is in the own gradients already
     comm::TensorWork work;
   };
 
@@ -86,7 +87,7 @@ class Zero : public Ddp {
   std::unique_ptr<UnitOrder> order_;
   std::vector<bool> placed_;
   int64_t live_ = 0;
-  bool whole_ = false;     // all units stay
+  bool whole_ = false;  // all units stay
   bool in_pass_ = false;
   bool repeating_ = false;  // RunRest: nothing is computed
 };

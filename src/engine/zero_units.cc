@@ -1,32 +1,10 @@
 // Stage 3 of ZeRO: when the parameters of a unit are there.
-#include <ATen/record_function.h>
 #include <fmt/format.h>
 
-#include <map>
-
+#include "engine/operator_inputs.h"
 #include "engine/zero.h"
 
 namespace lockstep::engine {
-namespace {
-
-// The first operator that is given one of these tensors.
-struct Watch {
-  std::map<const c10::TensorImpl*, size_t> parameters;
-  std::optional<size_t> found;
-};
-thread_local Watch* watch = nullptr;
-
-std::unique_ptr<at::ObserverContext> Look(const at::RecordFunction& function) {
-  if (watch == nullptr || watch->found) return nullptr;
-  for (const c10::IValue& input : function.inputs()) {
-    if (!input.isTensor()) continue;
-    const auto known = watch->parameters.find(input.toTensor().unsafeGetTensorImpl());
-    if (known != watch->parameters.end()) watch->found = known->second;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 // While it lives, every unit is whole.
 class Zero::AllUnits : public WholeParameters {
@@ -120,29 +98,38 @@ void Zero::AfterUnit(size_t unit, Phase phase) {
 }
 
 std::string Zero::ExplainFailure(size_t unit, const std::function<void()>& again) {
-  Watch looking;
   const auto unit_of = [&](size_t parameter) {
     return flat_->layout().GroupOf(flat_->layout().parameters()[parameter].bucket);
   };
+  std::map<const c10::TensorImpl*, size_t> absent;
   for (size_t i = 0; i < flat_->parameters().size(); ++i) {
     const int group = unit_of(i);
     if (group < 0 || placed_[static_cast<size_t>(group)]) continue;
-    looking.parameters.emplace(flat_->parameters()[i].tensor.unsafeGetTensorImpl(), i);
+    absent.emplace(flat_->parameters()[i].tensor.unsafeGetTensorImpl(), i);
   }
-  watch = &looking;
-  const at::CallbackHandle handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&Look).needsInputs(true));
-  try {
-    again();
-  } catch (const std::exception&) {  // as before
-  }
-  at::removeCallback(handle);
-  watch = nullptr;
-  if (!looking.found) return "";
+  const std::optional<size_t> used = FirstUsed(absent, again);
+  if (!used) return "";
   return fmt::format(
-      "unit {} uses the parameter {} of unit {}, which is not there: list it in the unit that uses it, or in none where "
+      "unit {} uses the parameter {} of unit {}, which is not there: list it in the unit that uses it, or in none "
+      "where "
       "several do (Recipe::Units)",
-      config_.units[unit].name, flat_->parameters()[*looking.found].name,
-      config_.units[static_cast<size_t>(unit_of(*looking.found))].name);
+      config_.units[unit].name, flat_->parameters()[*used].name,
+      config_.units[static_cast<size_t>(unit_of(*used))].name);
+}
+
+Status Zero::SitOut() {
+  if (!sharded()) return Status::Ok();
+  const std::lock_guard lock(mutex_);
+  order_->Begin();
+  in_pass_ = true;
+  try {
+    RunRest();
+    ReleaseAll();
+  } catch (const c10::Error& error) {
+    return Status(Code::kRankFailed, error.what_without_backtrace());
+  }
+  in_pass_ = false;
+  return Status::Ok();
 }
 
 // Instead of the rest of a pass that this rank cannot run.

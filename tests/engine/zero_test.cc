@@ -3,6 +3,7 @@
 // other.
 #include "engine/zero.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -20,7 +21,8 @@ namespace {
 struct ChainNet : torch::nn::Module {
   ChainNet() {
     for (int i = 0; i < 5; ++i) {
-      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(i == 0 ? 4 : 24, i == 4 ? 2 : 24)));
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(i == 0 ? 4 : 24, i == 4 ? 2 : 24)));
     }
     scale = register_parameter("scale", at::ones({24}));
   }
@@ -82,7 +84,7 @@ struct Trained {
   int64_t own = 0;  // elements that one rank updates
 };
 
-struct Run {
+struct Work {
   int world = 2;
   Config config;
   TrainerOptions options;
@@ -90,12 +92,13 @@ struct Run {
   std::vector<std::string> nodes;
 };
 
-Trained Train(const Run& run) {
+Trained Train(const Work& run) {
   Trained trained;
   std::mutex mutex;
   OnRanks(
       run.world,
       [&](Ranks& ranks) {
+        at::set_num_threads(1);  // several would divide sums differently from run to run
         Chain chain;
         if (run.prepare) run.prepare(chain, ranks.rank());
         TrainerOptions options = run.options;
@@ -149,7 +152,7 @@ TEST(Zero, EveryStageHasTheBitsOfDdp) {
   for (const int world : {2, 3, 4}) {
     for (const bool bf16 : {false, true}) {
       for (const uint64_t passes : {1, 2}) {
-        Run run{world, Base(), {}, {}, {}};
+        Work run{world, Base(), {}, {}, {}};
         run.config.train.batch = 12;
         run.config.train.micro_batch = 12 / static_cast<uint64_t>(world) / passes;
         if (bf16) {
@@ -171,7 +174,7 @@ TEST(Zero, EveryStageHasTheBitsOfDdp) {
 }
 
 TEST(Zero, StagesThatExchangeEveryPassAgree) {
-  Run run{2, Base(), {}, {}, {}};
+  Work run{2, Base(), {}, {}, {}};
   run.config.train.micro_batch = 2;
   run.config.train.zero.stage = 2;
   const Trained two = Train(run);
@@ -185,7 +188,7 @@ TEST(Zero, StagesThatExchangeEveryPassAgree) {
 }
 
 TEST(Zero, IsReproducibleOverRanksAndStages) {
-  Run run{1, Base(), {}, {}, {}};
+  Work run{1, Base(), {}, {}, {}};
   run.config.train.reproducible = true;
   run.config.train.shards = 4;
   const Trained one = Train(run);
@@ -204,30 +207,28 @@ TEST(Zero, IsReproducibleOverRanksAndStages) {
 TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
   const struct {
     const char* what;
-    std::function<void(Run*)> change;
+    std::function<void(Work*)> change;
   } rows[] = {
-      {"recompute", [](Run* run) { run->config.train.recompute = true; }},
+      {"recompute", [](Work* run) { run->config.train.recompute = true; }},
       {"an unused unit",
-       [](Run* run) {
+       [](Work* run) {
          run->config.train.find_unused = true;
          run->prepare = [](Chain& chain, int) { chain.left_out = 2; };
        }},
       {"batches of three on two ranks",  // a rank has one sample and two passes
-       [](Run* run) {
+       [](Work* run) {
          run->config.train.batch = 3;
          run->config.train.micro_batch = 1;
          run->config.train.zero.exchange_once = run->config.train.zero.stage >= 2;
        }},
-      {"nothing ahead", [](Run* run) { run->config.train.zero.prefetch = 0; }},
-      {"everything stays", [](Run* run) { run->config.train.zero.reuse_distance = 1 << 20; }},
-      {"little may live", [](Run* run) { run->config.train.zero.live = 1; }},
-      {"two hosts", [](Run* run) { run->nodes = {"a", "b"}; }},
-      {"a frozen layer",
-       [](Run* run) { run->config.train.groups = {{.match = "layer1.*", .freeze = true}}; }},
-      {"a layer that thaws",
-       [](Run* run) { run->config.train.groups = {{.match = "layer1.*", .freeze_until = 3}}; }},
+      {"nothing ahead", [](Work* run) { run->config.train.zero.prefetch = 0; }},
+      {"everything stays", [](Work* run) { run->config.train.zero.reuse_distance = 1 << 20; }},
+      {"little may live", [](Work* run) { run->config.train.zero.live = 1; }},
+      {"two hosts", [](Work* run) { run->nodes = {"a", "b"}; }},
+      {"a frozen layer", [](Work* run) { run->config.train.groups = {{.match = "layer1.*", .freeze = true}}; }},
+      {"a layer that thaws", [](Work* run) { run->config.train.groups = {{.match = "layer1.*", .freeze_until = 3}}; }},
       {"an order that changes",
-       [](Run* run) {
+       [](Work* run) {
          run->config.train.find_unused = true;
          run->prepare = [](Chain& chain, int) {
            chain.before_loss = [&chain, calls = 0](const TensorBatch&) mutable {
@@ -237,12 +238,12 @@ TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
        }},
   };
   for (const auto& row : rows) {
-    Run run{2, Base(), {}, {}, {}};
+    Work run{2, Base(), {}, {}, {}};
     row.change(&run);
     const Trained ddp = Train(run);
     ASSERT_TRUE(ddp.status.ok()) << row.what << ": " << ddp.status.ToString();
     for (const int stage : {1, 2, 3}) {
-      Run sharded{2, Base(), {}, {}, {}};
+      Work sharded{2, Base(), {}, {}, {}};
       sharded.config.train.zero.stage = stage;
       row.change(&sharded);
       ExpectSame(Train(sharded), ddp, fmt::format("{}, stage {}", row.what, stage));
@@ -252,7 +253,7 @@ TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
 
 TEST(Zero, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
   const std::string root = testing::TempDir() + fmt::format("zero-{}", getpid());
-  Run run{2, Base(), {}, {}, {}};
+  Work run{2, Base(), {}, {}, {}};
   run.config.train.reproducible = true;
   run.config.train.shards = 4;
   const Trained whole = Train(run);
@@ -306,7 +307,7 @@ TEST(Zero, RefusesUnitsThatOverlapOrAreMissing) {
 }
 
 TEST(Zero, AUnitThatUsesAnotherUnitsParameterIsNamed) {
-  Run run{2, Base(), {}, {}, {}};
+  Work run{2, Base(), {}, {}, {}};
   run.config.train.zero.stage = 3;
   run.config.train.zero.persistent = 0;
   run.prepare = [](Chain& chain, int) { chain.foreign = 2; };
@@ -319,7 +320,7 @@ TEST(Zero, AUnitThatUsesAnotherUnitsParameterIsNamed) {
 TEST(Zero, AFailingRankLeavesNoOtherWaiting) {
   for (const int stage : {1, 2, 3}) {
     for (const uint64_t at_step : {0, 3}) {
-      Run run{2, Base(), {}, {}, {}};
+      Work run{2, Base(), {}, {}, {}};
       run.config.train.zero.stage = stage;
       run.prepare = [&](Chain& chain, int rank) {
         if (rank != 1) return;
