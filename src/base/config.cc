@@ -36,8 +36,6 @@ struct ConfigReader::State {
 
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 // 010 is eight to one reader and ten to the next.
 bool HasLeadingZero(std::string_view text) {
   if (!text.empty() && (text.front() == '+' || text.front() == '-')) text.remove_prefix(1);

@@ -4,12 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/config_tree.h"
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep {
 namespace {
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Text that YAML and its many readers take for this string and nothing else, in block and flow context.
 bool IsPlain(const std::string& text) {

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 // One digit or more and nothing else: no sign, no blank.
 inline bool IsDigits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

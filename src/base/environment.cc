@@ -16,4 +16,9 @@ Environment CurrentEnvironment() {
   return env;
 }
 
+std::string ValueOf(const Environment& env, const std::string& name) {
+  const auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
 }  // namespace lockstep

@@ -23,7 +23,7 @@ static_assert(std::endian::native == std::endian::little, "files hold little-end
 constexpr uint64_t kMaxHeader = 100'000'000;  // upstream's limit
 constexpr char kAdvice[] = "the file is damaged or was not written as safetensors: fetch or convert it again";
 
-Status Damaged(const std::string& source, const std::string& what) {
+Status DamagedSafetensors(const std::string& source, const std::string& what) {
   return Status(Code::kEnvironment, fmt::format("'{}': {}", source, what), kAdvice);
 }
 
@@ -137,7 +137,7 @@ Status ReadFully(int fd, const std::string& path, uint64_t offset, void* dst, si
       if (errno == EINTR) continue;
       return FileError("read", path, errno);
     }
-    if (n == 0) return Damaged(path, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
+    if (n == 0) return DamagedSafetensors(path, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
     at += n;
     offset += static_cast<uint64_t>(n);
     bytes -= static_cast<size_t>(n);
@@ -176,12 +176,13 @@ Status WrongSize(const std::string& path, const TensorInfo& tensor, size_t bytes
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t file_bytes,
                                                  const std::string& source) {
-  if (file_bytes < 8 || text.size() > file_bytes - 8) return Damaged(source, "header reaches past the end of the file");
-  if (text.empty() || text[0] != '{') return Damaged(source, "header does not start with '{'");
+  if (file_bytes < 8 || text.size() > file_bytes - 8)
+    return DamagedSafetensors(source, "header reaches past the end of the file");
+  if (text.empty() || text[0] != '{') return DamagedSafetensors(source, "header does not start with '{'");
   HeaderHandler handler;
   const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &handler);
   if (!parsed || !handler.error.empty()) {
-    return Damaged(source, handler.error.empty() ? "header is no JSON" : handler.error);
+    return DamagedSafetensors(source, handler.error.empty() ? "header is no JSON" : handler.error);
   }
 
   SafetensorsHeader header;
@@ -191,16 +192,16 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t
   for (HeaderHandler::Entry& entry : handler.entries) {
     const std::string who = Quoted(entry.name);
     Result<uint64_t> bytes = TensorBytes(*entry.dtype, *entry.shape);
-    if (!bytes.ok()) return Damaged(source, who + ": " + bytes.status().message());
-    if (entry.offsets->size() != 2) return Damaged(source, who + ": data_offsets must be two numbers");
+    if (!bytes.ok()) return DamagedSafetensors(source, who + ": " + bytes.status().message());
+    if (entry.offsets->size() != 2) return DamagedSafetensors(source, who + ": data_offsets must be two numbers");
     const uint64_t begin = static_cast<uint64_t>((*entry.offsets)[0]);
     const uint64_t end = static_cast<uint64_t>((*entry.offsets)[1]);
     if (begin > end || end > data_bytes) {
-      return Damaged(source, fmt::format("{} lies at {}..{} of {} data bytes", who, begin, end, data_bytes));
+      return DamagedSafetensors(source, fmt::format("{} lies at {}..{} of {} data bytes", who, begin, end, data_bytes));
     }
     if (end - begin != *bytes) {
-      return Damaged(source, fmt::format("{} is {} and needs {} bytes, but has {}", who,
-                                         DescribeTensor(*entry.dtype, *entry.shape), *bytes, end - begin));
+      return DamagedSafetensors(source, fmt::format("{} is {} and needs {} bytes, but has {}", who,
+                                                    DescribeTensor(*entry.dtype, *entry.shape), *bytes, end - begin));
     }
     header.tensors.push_back({std::move(entry.name), *entry.dtype, std::move(*entry.shape), begin, *bytes});
   }
@@ -210,15 +211,15 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t
   uint64_t at = 0;
   for (TensorInfo& tensor : header.tensors) {
     if (tensor.offset != at) {
-      return Damaged(source,
-                     fmt::format("{} starts at data byte {} where the one before ends at {} ({})", Quoted(tensor.name),
-                                 tensor.offset, at, tensor.offset < at ? "overlap" : "hole"));
+      return DamagedSafetensors(
+          source, fmt::format("{} starts at data byte {} where the one before ends at {} ({})", Quoted(tensor.name),
+                              tensor.offset, at, tensor.offset < at ? "overlap" : "hole"));
     }
     at += tensor.bytes;
     tensor.offset += header.data_begin;
   }
   if (at != data_bytes) {
-    return Damaged(source, fmt::format("has {} data bytes, its tensors {}", data_bytes, at));
+    return DamagedSafetensors(source, fmt::format("has {} data bytes, its tensors {}", data_bytes, at));
   }
   return header;
 }
@@ -231,14 +232,15 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   struct stat info{};
   if (::fstat(file.fd_.get(), &info) != 0) return FileError("read", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("read", path, EISDIR);
-  if (!S_ISREG(info.st_mode)) return Damaged(path, "is no regular file");
+  if (!S_ISREG(info.st_mode)) return DamagedSafetensors(path, "is no regular file");
   file.file_bytes_ = static_cast<uint64_t>(info.st_size);
-  if (file.file_bytes_ < 8) return Damaged(path, fmt::format("has only {} bytes", file.file_bytes_));
+  if (file.file_bytes_ < 8) return DamagedSafetensors(path, fmt::format("has only {} bytes", file.file_bytes_));
   uint64_t length = 0;
   LOCKSTEP_RETURN_IF_ERROR(file.ReadAt(0, &length, 8));
   // Compared before anything is added to it: the length may be any 64 bits.
   if (length > file.file_bytes_ - 8 || length > kMaxHeader) {
-    return Damaged(path, fmt::format("says its header has {} bytes, the file has {}", length, file.file_bytes_));
+    return DamagedSafetensors(path,
+                              fmt::format("says its header has {} bytes, the file has {}", length, file.file_bytes_));
   }
   std::string text(length, '\0');
   LOCKSTEP_RETURN_IF_ERROR(file.ReadAt(8, text.data(), text.size()));

@@ -74,7 +74,7 @@ bool Allowed(std::string_view name) {
          Lookup(kStorages, name) || Lookup(kTypes, name);
 }
 
-Status Damaged(const std::string& path, const std::string& what) {
+Status DamagedTorchFile(const std::string& path, const std::string& what) {
   return Status(Code::kEnvironment, fmt::format("'{}': {}", path, what), "the file is damaged: fetch or save it again");
 }
 
@@ -117,7 +117,7 @@ Status TorchFile::Load() {
   for (const ZipEntry& entry : zip_.entries()) {
     const size_t slash = entry.name.find('/');
     if (slash == std::string::npos || entry.name.substr(slash + 1) != "data.pkl") continue;
-    if (pickle_entry != nullptr) return Damaged(path(), "holds two data.pkl");
+    if (pickle_entry != nullptr) return DamagedTorchFile(path(), "holds two data.pkl");
     pickle_entry = &entry;
     prefix_ = entry.name.substr(0, slash + 1);
   }
@@ -156,7 +156,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
   };
   size_t visits = 0, name_bytes = 0;
   auto too_large = [&] {
-    return Damaged(path(), "containers are nested too deeply, too large, or refer to themselves");
+    return DamagedTorchFile(path(), "containers are nested too deeply, too large, or refer to themselves");
   };
   std::vector<Visit> pending;
   pending.push_back({pickle.root, "", 0});
@@ -206,7 +206,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
         for (size_t i = value.items.size(); i > 0; i -= 2) {
           const PickleValue& key = pickle.at(value.items[i - 2]);
           if (key.kind != Kind::kText && key.kind != Kind::kInt) {
-            return Damaged(path(), fmt::format("'{}' has a key that is neither text nor integer", visit.name));
+            return DamagedTorchFile(path(), fmt::format("'{}' has a key that is neither text nor integer", visit.name));
           }
           const std::string text = key.kind == Kind::kText ? key.text : fmt::format("{}", key.number);
           if (!descend(value.items[i - 1], text)) return too_large();
@@ -216,7 +216,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
         const PickleValue* call = &value;
         if (call->text == kRebuildParameter) {
           if (call->items.empty() || pickle.at(call->items[0]).kind != Kind::kCall) {
-            return Damaged(path(), fmt::format("'{}' is a parameter without tensor", visit.name));
+            return DamagedTorchFile(path(), fmt::format("'{}' is a parameter without tensor", visit.name));
           }
           call = &pickle.at(call->items[0]);
         }
@@ -237,7 +237,7 @@ Status TorchFile::Flatten(const Pickle& pickle) {
 // ('storage', class, key, location, count)
 Result<View> TorchFile::StorageOf(const Pickle& pickle, uint32_t persistent, std::optional<Dtype>* dtype,
                                   uint64_t* bytes) const {
-  auto wrong = [&](std::string_view what) { return Damaged(path(), fmt::format("a storage {}", what)); };
+  auto wrong = [&](std::string_view what) { return DamagedTorchFile(path(), fmt::format("a storage {}", what)); };
   if (pickle.at(persistent).kind != Kind::kPersistent) return wrong("is missing");
   const PickleValue& id = pickle.at(pickle.at(persistent).items[0]);
   if (id.kind != Kind::kTuple || id.items.size() < 5) return wrong("is not described as torch.save does");
@@ -266,7 +266,7 @@ Result<View> TorchFile::StorageOf(const Pickle& pickle, uint32_t persistent, std
 // (storage, offset, size, stride, requires_grad, hooks); v3 adds the type.
 Status TorchFile::AddTensor(const Pickle& pickle, const PickleValue& call, const std::string& name) {
   auto wrong = [&](std::string_view what) {
-    return Damaged(path(), fmt::format("tensor '{}': {}", name.substr(0, 200), what));
+    return DamagedTorchFile(path(), fmt::format("tensor '{}': {}", name.substr(0, 200), what));
   };
   const bool typed = call.text == kRebuildV2;
   if (!typed && call.text != kRebuildV3) return wrong(fmt::format("made by '{}'", call.text));
@@ -314,8 +314,8 @@ Status TorchFile::AddTensor(const Pickle& pickle, const PickleValue& call, const
 // The last element must lie in the storage; also notes whether the elements lie one after another.
 Status TorchFile::CheckRange(const TensorInfo& tensor, View& view, uint64_t storage_bytes) const {
   auto wrong = [&](std::string_view what) {
-    return Damaged(path(), fmt::format("tensor '{}' {} {}", tensor.name.substr(0, 200),
-                                       DescribeTensor(tensor.dtype, tensor.shape), what));
+    return DamagedTorchFile(path(), fmt::format("tensor '{}' {} {}", tensor.name.substr(0, 200),
+                                                DescribeTensor(tensor.dtype, tensor.shape), what));
   };
   view.dense = true;
   if (tensor.bytes == 0) return Status::Ok();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/digits.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -39,8 +40,6 @@ struct Decimal {
   uint64_t digits = 0;  // all digits without the point
   uint64_t scale = 1;   // 10^(digits after the point)
 };
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Reads a number at the front of text and drops it. Nothing: no number, or more digits than can be exact.
 std::optional<Decimal> TakeDecimal(std::string_view* text) {

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+inline constexpr uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
+
 // Bytes from "512", "25MiB", "100MB", "1.5GiB", "5e8". B, KB, MB, GB, TB, PB count in thousands, KiB ... PiB in 1024s.
 // A fraction that is no whole byte is rounded down. Bare K, M, G and bits are refused, because they are ambiguous.
 Result<uint64_t> ParseSize(std::string_view text);

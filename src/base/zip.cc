@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxDirectory = 256u << 20;
 
-Status Damaged(const std::string& path, const std::string& what) {
+Status DamagedZip(const std::string& path, const std::string& what) {
   return Status(Code::kEnvironment, fmt::format("'{}': {}", path, what),
                 "the archive is damaged or incomplete: fetch or save it again");
 }
@@ -72,7 +72,7 @@ Status ZipFile::ReadRaw(uint64_t offset, void* dst, size_t bytes) const {
       if (errno == EINTR) continue;
       return FileError("read", path_, errno);
     }
-    if (n == 0) return Damaged(path_, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
+    if (n == 0) return DamagedZip(path_, fmt::format("ends at byte {}, {} bytes early", offset, bytes));
     at += n;
     offset += static_cast<uint64_t>(n);
     bytes -= static_cast<size_t>(n);
@@ -109,7 +109,7 @@ Status ZipFile::FindDirectory(uint64_t* offset, uint64_t* bytes, uint64_t* count
       break;
     }
   }
-  if (at == std::string::npos) return Damaged(path_, "has no zip directory at its end");
+  if (at == std::string::npos) return DamagedZip(path_, "has no zip directory at its end");
   const char* end = tail.data() + at;
   *count = Load<uint16_t>(end + 10);
   *bytes = Load<uint32_t>(end + 12);
@@ -120,18 +120,18 @@ Status ZipFile::FindDirectory(uint64_t* offset, uint64_t* bytes, uint64_t* count
     const uint64_t record = Load<uint64_t>(end - 12);
     char head[56];
     if (limit < 20 + sizeof head || record > limit - 20 - sizeof head)
-      return Damaged(path_, "zip64 record is out of place");
+      return DamagedZip(path_, "zip64 record is out of place");
     LOCKSTEP_RETURN_IF_ERROR(ReadRaw(record, head, sizeof head));
-    if (std::memcmp(head, "PK\6\6", 4) != 0) return Damaged(path_, "zip64 record is out of place");
+    if (std::memcmp(head, "PK\6\6", 4) != 0) return DamagedZip(path_, "zip64 record is out of place");
     *count = Load<uint64_t>(head + 32);
     *bytes = Load<uint64_t>(head + 40);
     *offset = Load<uint64_t>(head + 48);
     limit = record;
   } else if (large) {
-    return Damaged(path_, "zip64 record is missing");
+    return DamagedZip(path_, "zip64 record is missing");
   }
   if (*offset > limit || *bytes > limit - *offset || *bytes > kMaxDirectory) {
-    return Damaged(path_, fmt::format("zip directory of {} bytes at {} does not fit", *bytes, *offset));
+    return DamagedZip(path_, fmt::format("zip directory of {} bytes at {} does not fit", *bytes, *offset));
   }
   return Status::Ok();
 }
@@ -147,14 +147,15 @@ Status ZipFile::ReadDirectory(uint64_t offset, uint64_t bytes, uint64_t count) {
   std::vector<Range> ranges;
   for (uint64_t i = 0; i < count; ++i) {
     if (rest.size() < 46 || std::memcmp(rest.data(), "PK\1\2", 4) != 0) {
-      return Damaged(path_, fmt::format("zip directory breaks off at entry {} of {}", i, count));
+      return DamagedZip(path_, fmt::format("zip directory breaks off at entry {} of {}", i, count));
     }
     const char* head = rest.data();
     const uint16_t flags = Load<uint16_t>(head + 8), method = Load<uint16_t>(head + 10);
     uint64_t packed = Load<uint32_t>(head + 20), size = Load<uint32_t>(head + 24), local = Load<uint32_t>(head + 42);
     const size_t name_bytes = Load<uint16_t>(head + 28), extra_bytes = Load<uint16_t>(head + 30);
     const size_t comment_bytes = Load<uint16_t>(head + 32);
-    if (rest.size() < 46 + name_bytes + extra_bytes + comment_bytes) return Damaged(path_, "zip directory breaks off");
+    if (rest.size() < 46 + name_bytes + extra_bytes + comment_bytes)
+      return DamagedZip(path_, "zip directory breaks off");
     ZipEntry entry;
     entry.name = std::string(rest.substr(46, name_bytes));
     entry.crc32 = Load<uint32_t>(head + 16);
@@ -167,7 +168,7 @@ Status ZipFile::ReadDirectory(uint64_t offset, uint64_t bytes, uint64_t count) {
       if (id == 1) {  // zip64: 64-bit values for those fields above that are full
         for (uint64_t* value : {&size, &packed, &local}) {
           if (*value != 0xFFFFFFFF) continue;
-          if (field.size() < 8) return Damaged(path_, who + ": zip64 field is too short");
+          if (field.size() < 8) return DamagedZip(path_, who + ": zip64 field is too short");
           *value = Load<uint64_t>(field.data());
           field.remove_prefix(8);
         }
@@ -175,23 +176,23 @@ Status ZipFile::ReadDirectory(uint64_t offset, uint64_t bytes, uint64_t count) {
       extra.remove_prefix(4 + size_t{length});
     }
     rest.remove_prefix(46 + name_bytes + extra_bytes + comment_bytes);
-    if ((flags & 1) != 0) return Damaged(path_, who + " is encrypted");
+    if ((flags & 1) != 0) return DamagedZip(path_, who + " is encrypted");
     if (method == 0 && packed != size)
-      return Damaged(path_, fmt::format("{} has {} bytes, stored as {}", who, size, packed));
+      return DamagedZip(path_, fmt::format("{} has {} bytes, stored as {}", who, size, packed));
     char local_head[30];
     if (local > offset || offset - local < sizeof local_head)
-      return Damaged(path_, who + " starts outside the archive");
+      return DamagedZip(path_, who + " starts outside the archive");
     LOCKSTEP_RETURN_IF_ERROR(ReadRaw(local, local_head, sizeof local_head));
     if (std::memcmp(local_head, "PK\3\4", 4) != 0)
-      return Damaged(path_, who + " has no header where the directory says");
+      return DamagedZip(path_, who + " has no header where the directory says");
     const uint64_t skip = 30 + uint64_t{Load<uint16_t>(local_head + 26)} + Load<uint16_t>(local_head + 28);
     if (skip > offset - local || packed > offset - local - skip) {
-      return Damaged(path_, fmt::format("{} of {} bytes reaches past the data", who, packed));
+      return DamagedZip(path_, fmt::format("{} of {} bytes reaches past the data", who, packed));
     }
     std::string local_name(Load<uint16_t>(local_head + 26), '\0');
     LOCKSTEP_RETURN_IF_ERROR(ReadRaw(local + 30, local_name.data(), local_name.size()));
     if (local_name != entry.name)
-      return Damaged(path_, fmt::format("{} is named '{}' in its own header", who, Shown(local_name)));
+      return DamagedZip(path_, fmt::format("{} is named '{}' in its own header", who, Shown(local_name)));
     entry.offset = local + skip;
     entry.bytes = size;
     entry.method = method;
@@ -201,14 +202,14 @@ Status ZipFile::ReadDirectory(uint64_t offset, uint64_t bytes, uint64_t count) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].begin < ranges[i - 1].end) {
-      return Damaged(path_, fmt::format("entries '{}' and '{}' overlap", Shown(entries_[ranges[i - 1].entry].name),
-                                        Shown(entries_[ranges[i].entry].name)));
+      return DamagedZip(path_, fmt::format("entries '{}' and '{}' overlap", Shown(entries_[ranges[i - 1].entry].name),
+                                           Shown(entries_[ranges[i].entry].name)));
     }
   }
   std::sort(entries_.begin(), entries_.end(), [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
   for (size_t i = 1; i < entries_.size(); ++i) {
     if (entries_[i].name == entries_[i - 1].name) {
-      return Damaged(path_, fmt::format("entry '{}' is there twice", Shown(entries_[i].name)));
+      return DamagedZip(path_, fmt::format("entry '{}' is there twice", Shown(entries_[i].name)));
     }
   }
   return Status::Ok();
@@ -249,15 +250,15 @@ Status ZipFile::ReadChecked(const ZipEntry& entry, void* dst) const {
     if (entry.crc32 != 0) crc = Crc32(crc, static_cast<char*>(dst) + at, bytes);
   }
   if (crc != entry.crc32) {
-    return Damaged(path_, fmt::format("entry '{}' has CRC {:08x}, the directory says {:08x}", Shown(entry.name), crc,
-                                      entry.crc32));
+    return DamagedZip(path_, fmt::format("entry '{}' has CRC {:08x}, the directory says {:08x}", Shown(entry.name), crc,
+                                         entry.crc32));
   }
   return Status::Ok();
 }
 
 Result<std::string> ZipFile::ReadAll(const ZipEntry& entry, size_t max_bytes) const {
   if (entry.bytes > max_bytes) {
-    return Damaged(
+    return DamagedZip(
         path_, fmt::format("entry '{}' has {} bytes, expected at most {}", Shown(entry.name), entry.bytes, max_bytes));
   }
   std::string data(entry.bytes, '\0');

@@ -24,7 +24,7 @@ constexpr Examination kExaminations[] = {
     {"hang", DoctorHangMain, "where every rank of a run is, and which one the others wait for"},
 };
 
-std::string Help() {
+std::string DoctorHelp() {
   std::string text = "usage: lockstep doctor WHAT [options]\n\nexaminations:\n";
   for (const Examination& row : kExaminations) text += fmt::format("  {:<13}{}\n", row.name, row.help);
   text +=
@@ -41,7 +41,7 @@ std::string Help() {
 int DoctorMain(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   if (name.empty() || name == "--help" || name == "-h") {
-    fmt::print(name.empty() ? stderr : stdout, "{}", Help());
+    fmt::print(name.empty() ? stderr : stdout, "{}", DoctorHelp());
     return name.empty() ? kExitUsage : kExitOk;
   }
   std::vector<std::string> names;

@@ -39,7 +39,7 @@ using hang::StackPrint;
 using hang::StackTarget;
 using nlohmann::json;
 
-constexpr Millis kPatience{30000};                  // for one look
+constexpr Millis kLookLimit{30000};                 // for one look
 constexpr double kLeastApart = 2, kMostApart = 10;  // seconds between the two looks
 constexpr double kOfUsual = 1.5;                    // of the usual time between steps, within these
 
@@ -143,7 +143,7 @@ json ReadHang(const std::string& folder) {
 
 Result<Look> AskForLook(const record::LockOwner& launcher, bool pause, bool keep) {
   auto answer = launch::AskLauncher(launcher.pid, launcher.start_time,
-                                    launch::ToJson(launch::message::Inspect{pause, keep}), kPatience);
+                                    launch::ToJson(launch::message::Inspect{pause, keep}), kLookLimit);
   if (!answer.ok()) return answer.status();
   if (answer->contains("error")) return Status(Code::kEnvironment, GetString(*answer, "error"));
   Look look;

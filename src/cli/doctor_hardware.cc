@@ -37,13 +37,13 @@ struct Cell {
   bool bad = false;
 };
 
-using Row = std::vector<Cell>;
+using HardwareRow = std::vector<Cell>;
 
 // Columns as wide as their widest cell; the last one as it is. Nothing when there are no rows below the heading.
-void PrintTable(const std::vector<Row>& rows, bool colour) {
+void PrintTable(const std::vector<HardwareRow>& rows, bool colour) {
   if (rows.size() < 2) return;
   std::vector<size_t> widths(rows[0].size());
-  for (const Row& row : rows)
+  for (const HardwareRow& row : rows)
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].text.size());
   fmt::print("\n");
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -104,18 +104,18 @@ Cell StateOf(const GpuState& gpu) {
 }
 
 void PrintGpus(const Hardware& here, bool colour) {
-  std::vector<Row> rows = {{{"GPU"},
-                            {"NAME"},
-                            {"MEMORY"},
-                            {"PCI"},
-                            {"NUMA"},
-                            {"NVLINK"},
-                            {"PCIE"},
-                            {"SM MHZ"},
-                            {"TEMP"},
-                            {"WATT"},
-                            {"USED BY"},
-                            {"STATE"}}};
+  std::vector<HardwareRow> rows = {{{"GPU"},
+                                    {"NAME"},
+                                    {"MEMORY"},
+                                    {"PCI"},
+                                    {"NUMA"},
+                                    {"NVLINK"},
+                                    {"PCIE"},
+                                    {"SM MHZ"},
+                                    {"TEMP"},
+                                    {"WATT"},
+                                    {"USED BY"},
+                                    {"STATE"}}};
   for (const GpuState& gpu : here.gpus) {
     std::vector<std::string> users;
     for (const GpuProcess& process : gpu.processes)
@@ -153,7 +153,7 @@ std::string NearGpus(const Hardware& here, const IbPort& port) {
 }
 
 void PrintRdma(const Hardware& here, bool colour) {
-  std::vector<Row> rows = {
+  std::vector<HardwareRow> rows = {
       {{"RDMA"}, {"STATE"}, {"LINK"}, {"GBIT/S"}, {"NUMA"}, {"PCI"}, {"NEAR GPU"}, {"INTERFACES"}, {"ADDRESS"}}};
   for (const IbPort& port : here.ib) {
     const std::string state = port.state + (port.active() || port.phys_state.empty() ? "" : ", " + port.phys_state);
@@ -172,7 +172,7 @@ void PrintRdma(const Hardware& here, bool colour) {
 }
 
 void PrintNetwork(const Hardware& here, bool all, bool colour) {
-  std::vector<Row> rows = {{{"INTERFACE"}, {"STATE"}, {"KIND"}, {"GBIT/S"}, {"MTU"}, {"NUMA"}, {"ADDRESSES"}}};
+  std::vector<HardwareRow> rows = {{{"INTERFACE"}, {"STATE"}, {"KIND"}, {"GBIT/S"}, {"MTU"}, {"NUMA"}, {"ADDRESSES"}}};
   int hidden = 0;
   for (const Interface& it : here.interfaces) {
     // Halves of container networks would fill the screen.
@@ -203,7 +203,7 @@ void PrintNetwork(const Hardware& here, bool all, bool colour) {
 }
 
 void PrintStorage(const Hardware& here, bool colour) {
-  std::vector<Row> rows = {{{"FOLDER"}, {"TYPE"}, {"FREE"}, {"INODES FREE"}, {"MOUNTED AT"}}};
+  std::vector<HardwareRow> rows = {{{"FOLDER"}, {"TYPE"}, {"FREE"}, {"INODES FREE"}, {"MOUNTED AT"}}};
   for (const Filesystem& fs : here.filesystems) {
     const bool full = fs.free && fs.total && *fs.total > 0 && *fs.free < *fs.total / 50;
     rows.push_back({{Printable(fs.path)},

@@ -54,7 +54,7 @@ std::string List() {
   return text;
 }
 
-std::string Help() {
+std::string PreflightHelp() {
   std::string text =
       "usage: lockstep doctor preflight [options] [flags of run] [PROGRAM ...]\n\n"
       "Is everything in place? Examines this node and, started on every node of a job the way the job would be, all "
@@ -81,14 +81,14 @@ std::string Help() {
   return text;
 }
 
-struct Asked {
+struct PreflightFlags {
   launch::RunOptions run;
   preflight::Options options;
   bool print_and_exit = false;
   std::string text;
 };
 
-Status Take(const Own& own, const std::string& value, Asked* asked, std::string* program) {
+Status Take(const Own& own, const std::string& value, PreflightFlags* asked, std::string* program) {
   const std::string name = own.name;
   preflight::Options& options = asked->options;
   const auto words = [&](std::vector<std::string>* into) {
@@ -124,7 +124,7 @@ Status Take(const Own& own, const std::string& value, Asked* asked, std::string*
 }
 
 // Our flags are taken out of the line, the rest is run's.
-Result<Asked> Parse(int argc, char** argv, const Environment& env) {
+Result<PreflightFlags> Parse(int argc, char** argv, const Environment& env) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::vector<FlagSpec> specs;
   for (const Own& own : kOwn) {
@@ -132,7 +132,7 @@ Result<Asked> Parse(int argc, char** argv, const Environment& env) {
   }
   auto scanned = SplitRunFlags(specs, args, fmt::format("see lockstep {} --help", kCommand));
   if (!scanned.ok()) return scanned.status();
-  Asked asked;
+  PreflightFlags asked;
   std::vector<std::string> rest{"preflight"};
   rest.insert(rest.end(), scanned->run.begin(), scanned->run.end());
   std::string program;
@@ -142,7 +142,7 @@ Result<Asked> Parse(int argc, char** argv, const Environment& env) {
   }
   if (scanned->help) {
     asked.print_and_exit = true;
-    asked.text = Help();
+    asked.text = PreflightHelp();
     return asked;
   }
   if (scanned->program && !program.empty()) {
@@ -171,7 +171,7 @@ Result<Asked> Parse(int argc, char** argv, const Environment& env) {
 }
 
 // One command for many nodes (a SLURM batch script): become the srun that starts it on each.
-Status FanOut(const launch::LaunchPlan& plan) {
+Status FanOutPreflight(const launch::LaunchPlan& plan) {
   auto fan_out = launch::PlanFanOut(plan, {OwnExecutable("lockstep"), "doctor", "preflight"});
   if (!fan_out.ok()) return fan_out.status();
   std::vector<char*> argv, env;
@@ -198,7 +198,7 @@ int DoctorPreflightMain(int argc, char** argv) {
   auto prepared = launch::Prepare(std::move(asked->run), env, launch::Purpose::kPreflight);
   if (!prepared.ok()) return Complain(kCommand, prepared.status());
   const launch::LaunchPlan& plan = prepared->plan;
-  if (prepared->action == launch::Action::kFanOut) return Complain(kCommand, FanOut(plan));
+  if (prepared->action == launch::Action::kFanOut) return Complain(kCommand, FanOutPreflight(plan));
   const std::vector<std::string> configs = preflight::ConfigArguments(plan);
   options.configs.insert(options.configs.end(), configs.begin(), configs.end());
   preflight::Progress progress;

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kEnvHelp[] =
     "usage: lockstep env [flags of `lockstep explain`] [PROGRAM ...]\n\n"
     "Prints the placement of this process (RANK, WORLD_SIZE, MASTER_ADDR, ...) as export lines for a shell. When there "
     "is\n"
@@ -28,7 +28,7 @@ constexpr char kHelp[] =
 
 int EnvMain(int argc, char** argv) {
   if (argc == 2 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0)) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kEnvHelp);
     return 0;
   }
   const Question question = Ask(argc, argv);

@@ -28,7 +28,7 @@ using lint::Severity;
 
 constexpr size_t kLargest = 64u << 20;  // of a file people wrote
 
-struct Asked {
+struct LintFlags {
   std::vector<std::string> files;
   bool env = false, json = false;
   std::string nccl, torch, hardware = "auto", as, severity = "note", fail_on = "warning";
@@ -64,7 +64,7 @@ Result<std::string> ReadInput(const std::string& path) {
 }
 
 // The machine and the libraries the findings are to be judged by.
-Result<LintContext> Context(const Asked& asked, const Environment& env) {
+Result<LintContext> Context(const LintFlags& asked, const Environment& env) {
   LintContext context;
   if (asked.hardware != "none") {
     const bool here = asked.hardware == "auto" || asked.hardware == "here";
@@ -143,7 +143,7 @@ std::vector<std::string> ConfFiles(const Environment& env) {
 }  // namespace
 
 int LintMain(int argc, char** argv) {
-  Asked asked;
+  LintFlags asked;
   Arguments args(
       "Finds settings that nothing reads, that were renamed, contradict each other or the machine, or do harm:\n"
       "in environments, shell and sbatch scripts, Kubernetes manifests, Dockerfiles, Markdown, nccl.conf,\n"

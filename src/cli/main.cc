@@ -65,7 +65,7 @@ const Command* Find(const std::string& name, std::vector<std::string>* names) {
   return nullptr;
 }
 
-std::string Help() {
+std::string MainHelp() {
   std::string text =
       "usage: lockstep COMMAND [options]\n\n"
       "Distributed deep-learning training: launcher, training engine and diagnosis.\n";
@@ -93,7 +93,7 @@ int Unknown(const std::string& name, const std::vector<std::string>& names) {
 // `lockstep help doctor hang` is `lockstep doctor hang --help`.
 int HelpMain(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print("{}", Help());
+    fmt::print("{}", MainHelp());
     return 0;
   }
   std::vector<std::string> names;
@@ -110,7 +110,7 @@ int HelpMain(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "{}", Help());
+    fmt::print(stderr, "{}", MainHelp());
     return lockstep::kExitUsage;
   }
   const std::string name = argv[1];

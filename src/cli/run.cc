@@ -19,7 +19,7 @@ namespace lockstep::cli {
 namespace {
 
 // --json promises one document on stdout, also when nothing could be started.
-int Fail(const Status& status, bool json) {
+int FailRun(const Status& status, bool json) {
   fmt::print(stderr, "lockstep run: {}\n", status.ToString());
   if (json) {
     fmt::print("{}\n", launch::RefusalJson(status).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -28,7 +28,7 @@ int Fail(const Status& status, bool json) {
 }
 
 // Started once for several nodes: one launcher on each, through srun.
-Result<int> FanOut(const launch::LaunchPlan& plan) {
+Result<int> FanOutRun(const launch::LaunchPlan& plan) {
   auto fan_out = launch::PlanFanOut(plan, {OwnExecutable("lockstep"), "run"});
   if (!fan_out.ok()) return fan_out.status();
   if (!plan.options.quiet) {
@@ -50,7 +50,7 @@ Result<int> Act(launch::Prepared prepared) {
     case launch::Action::kExecRank:
       return launch::ExecRank(plan);
     case launch::Action::kFanOut:
-      return FanOut(plan);
+      return FanOutRun(plan);
     case launch::Action::kLaunch:
       break;
   }
@@ -67,8 +67,8 @@ int RunMain(int argc, char** argv) {
   auto flags = ParseRunFlags(argc, argv, env, ParseMode::kRun);
   if (!flags.ok()) {
     // The flags could not be read, so whether --json was one of them is judged by its mere presence.
-    return Fail(flags.status(),
-                std::any_of(argv, argv + argc, [](const char* word) { return !strcmp(word, "--json"); }));
+    return FailRun(flags.status(),
+                   std::any_of(argv, argv + argc, [](const char* word) { return !strcmp(word, "--json"); }));
   }
   if (flags->print_and_exit) {
     fmt::print("{}", flags->text);
@@ -77,9 +77,9 @@ int RunMain(int argc, char** argv) {
   for (const std::string& warning : flags->warnings) fmt::print(stderr, "lockstep: warning: {}\n", warning);
   const bool json = flags->options.json;
   auto prepared = launch::Prepare(std::move(flags->options), std::move(env), launch::Purpose::kRun);
-  if (!prepared.ok()) return Fail(prepared.status(), json);
+  if (!prepared.ok()) return FailRun(prepared.status(), json);
   const Result<int> code = Act(std::move(*prepared));
-  return code.ok() ? *code : Fail(code.status(), json);
+  return code.ok() ? *code : FailRun(code.status(), json);
 }
 
 }  // namespace lockstep::cli

@@ -22,7 +22,7 @@ namespace {
 using record::RunState;
 using record::RunSummary;
 
-using Row = std::array<std::string, 8>;
+using RunRow = std::array<std::string, 8>;
 
 constexpr size_t kIndent = 4;
 constexpr size_t kLeastReason = 24;
@@ -65,7 +65,7 @@ const char* Colour(RunState state) {
 }
 
 void PrintTable(const std::vector<RunSummary>& runs) {
-  std::vector<Row> rows = {{"NAME", "STATE", "STARTED", "DURATION", "RANKS", "ATTEMPTS", "EXIT", "REASON"}};
+  std::vector<RunRow> rows = {{"NAME", "STATE", "STARTED", "DURATION", "RANKS", "ATTEMPTS", "EXIT", "REASON"}};
   for (const RunSummary& run : runs) {
     rows.push_back({Printable(run.name), ToString(run.state), StartText(run.started), DurationText(run), RanksText(run),
                     fmt::format("{}", run.attempts), run.exit_code ? fmt::format("{}", *run.exit_code) : "-",
@@ -74,7 +74,7 @@ void PrintTable(const std::vector<RunSummary>& runs) {
   std::array<size_t, 7> widths{};
   size_t before_reason = 0;
   for (size_t column = 0; column < widths.size(); ++column) {
-    for (const Row& row : rows) widths[column] = std::max(widths[column], TextWidth(row[column]));
+    for (const RunRow& row : rows) widths[column] = std::max(widths[column], TextWidth(row[column]));
     before_reason += widths[column] + 2;
   }
   // Only a terminal wraps lines. Where a long name leaves no room, the reason has a line of its own.

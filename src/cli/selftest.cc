@@ -40,7 +40,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kHelp[] =
+constexpr char kSelftestHelp[] =
     "usage: lockstep selftest [options] [any flag of `lockstep run` that says how many and where]\n\n"
     "Tests communication in stages: one process, two, all of this node, all nodes. Every stage checks collectives "
     "with\n"
@@ -64,7 +64,7 @@ constexpr char kHelp[] =
 
 constexpr char kNoTorch[] = "selftest: No module named 'torch'";
 
-struct Options {
+struct SelftestFlags {
   bool scale = false, json = false, keep = false, help = false;
   std::string backend = "auto", sizes, limit = "15";
   std::string program;           // of the backend `engine`; empty: lockstep-train
@@ -79,7 +79,7 @@ void PassOn(int signal) {
   if (child_of_stage > 0) kill(static_cast<pid_t>(child_of_stage), signal);
 }
 
-int Fail(const Status& status, bool json) {
+int FailSelftest(const Status& status, bool json) {
   fmt::print(stderr, "lockstep selftest: {}\n", status.ToString());
   if (json) {
     const Json document = {
@@ -123,7 +123,7 @@ const std::vector<FlagSpec>& OwnFlags() {
   return flags;
 }
 
-Status Take(const std::string& name, const std::string& value, Options* out) {
+Status Take(const std::string& name, const std::string& value, SelftestFlags* out) {
   if (name == "--scale") {
     out->scale = true;
   } else if (name == "--json") {
@@ -156,10 +156,10 @@ Status Take(const std::string& name, const std::string& value, Options* out) {
   return Status::Ok();
 }
 
-Result<Options> Parse(int argc, char** argv) {
+Result<SelftestFlags> Parse(int argc, char** argv) {
   auto line = SplitRunFlags(OwnFlags(), {argv + 1, argv + argc}, "see lockstep selftest --help");
   if (!line.ok()) return line.status();
-  Options out;
+  SelftestFlags out;
   out.help = line->help;
   for (const ScannedFlag& flag : line->own) {
     LOCKSTEP_RETURN_IF_ERROR(Take(OwnFlags()[flag.index].name, flag.value, &out));
@@ -172,7 +172,7 @@ Result<Options> Parse(int argc, char** argv) {
   return out;
 }
 
-bool Says(const std::vector<std::string>& words, const std::string& flag) {
+bool HasFlagAnySpelling(const std::vector<std::string>& words, const std::string& flag) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
     std::string name = word.substr(0, word.find('='));
     std::replace(name.begin(), name.end(), '_', '-');
@@ -201,7 +201,7 @@ std::vector<std::string> LocalFlags(const std::vector<std::string>& words) {
 
 class Selftest {
  public:
-  Selftest(Options options, place::Placement placement, std::string host)
+  Selftest(SelftestFlags options, place::Placement placement, std::string host)
       : options_(std::move(options)), placement_(std::move(placement)), host_(std::move(host)) {}
   int Run();
 
@@ -219,7 +219,7 @@ class Selftest {
     return options_.program.empty() ? FindEngine() : Result<std::string>(options_.program);
   }
 
-  Options options_;
+  SelftestFlags options_;
   place::Placement placement_;
   std::string host_, folder_, script_, master_;
   bool engine_ = false;
@@ -392,11 +392,11 @@ Stage Selftest::RunOnce(Stage stage, bool local, const std::string& join_timeout
   if (local) {
     words.insert(words.end(), {"--standalone", "--level=node", "--nproc-per-node", std::to_string(stage.ranks)});
   } else {
-    if (!Says(flags, "--nproc-per-node") && !Says(flags, "--nproc") && placement_.level == place::Level::kNode &&
-        placement_.nproc_per_node) {
+    if (!HasFlagAnySpelling(flags, "--nproc-per-node") && !HasFlagAnySpelling(flags, "--nproc") &&
+        placement_.level == place::Level::kNode && placement_.nproc_per_node) {
       words.insert(words.end(), {"--nproc-per-node", std::to_string(*placement_.nproc_per_node)});
     }
-    if (!Says(flags, "--join-timeout")) words.insert(words.end(), {"--join-timeout", join_timeout});
+    if (!HasFlagAnySpelling(flags, "--join-timeout")) words.insert(words.end(), {"--join-timeout", join_timeout});
   }
   words.insert(words.end(), {"--quiet", "--grace", "2s", "--log-dir", runs, "--name", "selftest"});
   const std::vector<std::string> program = Program(folder);
@@ -419,11 +419,12 @@ int Selftest::Run() {
   folder_ = (std::filesystem::temp_directory_path() / fmt::format("lockstep-selftest-{}", getpid())).string();
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) return Fail(Status(Code::kEnvironment, fmt::format("{}: {}", folder_, error.message())), options_.json);
+  if (error)
+    return FailSelftest(Status(Code::kEnvironment, fmt::format("{}: {}", folder_, error.message())), options_.json);
   script_ = folder_ + "/selftest.py";
   const Status written = WriteFileAtomic(
       script_, std::string_view(reinterpret_cast<const char*>(selftest_program), selftest_program_size));
-  if (!written.ok()) return Fail(written, options_.json);
+  if (!written.ok()) return FailSelftest(written, options_.json);
   engine_ = options_.backend == "engine";
   here_ = hardware::ScanHardware({.env = CurrentEnvironment()});
   master_ = Master();
@@ -490,9 +491,9 @@ std::string Selftest::Master() const {
 int SelftestMain(int argc, char** argv) {
   const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
   auto options = Parse(argc, argv);
-  if (!options.ok()) return Fail(options.status(), json);
+  if (!options.ok()) return FailSelftest(options.status(), json);
   if (options->help) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kSelftestHelp);
     return 0;
   }
   // How many and where is for `lockstep run` to say: the same flags, the same answer.
@@ -502,12 +503,12 @@ int SelftestMain(int argc, char** argv) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   auto flags = ParseRunFlags(static_cast<int>(words.size()), arguments.data(), env, ParseMode::kExplain);
-  if (!flags.ok()) return Fail(flags.status(), json);
+  if (!flags.ok()) return FailSelftest(flags.status(), json);
   Environment seen = env;
   if (!flags->options.gpus.empty()) seen["CUDA_VISIBLE_DEVICES"] = flags->options.gpus;
   const place::Machine machine = place::ReadMachine(seen);
   place::Placement placement = place::Resolve(env, flags->options.place, machine);
-  if (!placement.error.ok()) return Fail(placement.error.WithCode(Code::kUsage), json);
+  if (!placement.error.ok()) return FailSelftest(placement.error.WithCode(Code::kUsage), json);
   if (machine.gpus > 0 && placement.level == place::Level::kNode && !placement.nproc_explicit) {
     placement.nproc_per_node = machine.gpus;
     placement.world_size = machine.gpus * placement.nnodes.value_or(1);

@@ -30,7 +30,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kTrainHelp[] =
     "usage: lockstep train RECIPE [options] [any flag of `lockstep run`]\n\n"
     "Trains a recipe with the native engine. Ranks are started as by `lockstep run`: one for each visible GPU, or one "
     "on a\n"
@@ -72,12 +72,12 @@ const std::vector<FlagSpec>& EngineFlags() {
   return flags;
 }
 
-int Fail(const char* command, const Status& status) {
+int FailTrain(const char* command, const Status& status) {
   fmt::print(stderr, "lockstep {}: {}\n", command, status.ToString());
   return ExitCode(status);
 }
 
-bool Says(const std::vector<std::string>& words, const std::string& flag) {
+bool HasFlag(const std::vector<std::string>& words, const std::string& flag) {
   return std::any_of(words.begin(), words.end(),
                      [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
 }
@@ -145,7 +145,7 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
   const auto resume = std::find_if(line.engine.begin(), line.engine.end(), [](const std::string& flag) {
     return flag.starts_with("--resume=") && flag != "--resume=auto" && flag != "--resume=none";
   });
-  if (resume != line.engine.end() && Says(line.engine, "--smoke")) {
+  if (resume != line.engine.end() && HasFlag(line.engine, "--smoke")) {
     return Status(Code::kUsage,
                   fmt::format("--resume {}: --smoke tests a small version that begins anew",
                               Printable(resume->substr(std::strlen("--resume=")))),
@@ -164,22 +164,22 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
 // The train program answers in our place.
 int Answer(const char* command, std::vector<std::string> words) {
   const Result<std::string> named = TakeProgramFlag(&words);
-  if (!named.ok()) return Fail(command, named.status());
+  if (!named.ok()) return FailTrain(command, named.status());
   Result<std::string> engine = FindTrainProgram(*named);
-  if (!engine.ok()) return Fail(command, engine.status());
+  if (!engine.ok()) return FailTrain(command, engine.status());
   hardware::LetWaitingThreadsSleep();
   std::vector<char*> arguments = {engine->data()};
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execv(engine->c_str(), arguments.data());
-  return Fail(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
+  return FailTrain(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
 }
 
 }  // namespace
 
 int TrainMain(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "{}", kHelp);
+    fmt::print(stderr, "{}", kTrainHelp);
     return kExitUsage;
   }
   std::vector<std::string> words(argv + 1, argv + argc);
@@ -187,18 +187,18 @@ int TrainMain(int argc, char** argv) {
     return Answer("train", {argv + 1, argv + argc});
   }
   Result<TrainLine> line = ReadTrainLine({argv + 1, argv + argc});
-  if (!line.ok()) return Fail("train", line.status());
+  if (!line.ok()) return FailTrain("train", line.status());
   if (line->help) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kTrainHelp);
     return 0;
   }
   Result<std::string> engine = FindTrainProgram(line->program);
-  if (!engine.ok()) return Fail("train", engine.status());
+  if (!engine.ok()) return FailTrain("train", engine.status());
   hardware::LetWaitingThreadsSleep();  // of the ranks
   std::vector<std::string> run = {"run"};
   run.insert(run.end(), line->run.begin(), line->run.end());
   const Environment env = CurrentEnvironment();
-  if (!Says(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !Says(line->engine, "--smoke")) {
+  if (!HasFlag(run, "--nproc-per-node") && !env.contains("PET_NPROC_PER_NODE") && !HasFlag(line->engine, "--smoke")) {
     // Where the platform starts one process per rank, or says how many, it has the word.
     const place::Machine machine = place::ReadMachine(env);
     const place::Placement placement = place::Resolve(env, {}, machine);

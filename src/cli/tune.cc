@@ -26,7 +26,7 @@ constexpr char kExamples[] =
     "  lockstep doctor hardware --json >n7.json; lockstep tune --hardware n7.json --nnodes 2    for another machine\n"
     "\n`lockstep run` does this by itself on every node (--tune off|report|apply).\n";
 
-struct Options {
+struct TuneFlags {
   std::vector<std::string> peers;
   std::string hardware;
   int nnodes = 0, nproc = 0;
@@ -58,7 +58,7 @@ Result<std::vector<std::string>> Addresses(const std::vector<std::string>& hosts
   return out;
 }
 
-int Tune(const Options& options) {
+int Tune(const TuneFlags& options) {
   const Environment env = CurrentEnvironment();
   const bool foreign = !options.hardware.empty();
   auto peers = Addresses(options.peers);
@@ -115,7 +115,7 @@ int Tune(const Options& options) {
 }  // namespace
 
 int TuneMain(int argc, char** argv) {
-  Options options;
+  TuneFlags options;
   Arguments args("Settings of NCCL, Gloo and torch from this node's hardware, each with its reason", "tune");
   args.Option("--peer", &options.peers, "address or name of another node, best the master's (repeatable)")
       .Named("ADDR");

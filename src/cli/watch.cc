@@ -23,7 +23,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr Millis kPatience{3000};  // of a single look, for the next step
+constexpr Millis kStepLimit{3000};  // of a single look, for the next step
 
 class Screen {
  public:
@@ -69,7 +69,7 @@ void Wait(const watch::Watch& watch, Millis interval) {
 // The first look at a live run. A log without times says how fast its steps are only when a further one has come, so
 // that one is waited for a little.
 void LookOnce(watch::Watch* watch) {
-  const TimePoint until = Now() + kPatience;
+  const TimePoint until = Now() + kStepLimit;
   watch->Poll(UnixSeconds());
   const watch::RunView& view = watch->view();
   while (view.step && !view.seconds_per_step && !view.ended && !(view.log && view.state != "running") &&

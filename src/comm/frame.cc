@@ -9,7 +9,7 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d4f434c;  // "LCOM"
+constexpr uint32_t kFrameMagic = 0x4d4f434c;  // "LCOM"
 constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxBody = 64u << 20;
 
@@ -22,7 +22,7 @@ struct Head {
 static_assert(sizeof(Head) == 12);
 
 Status Check(const Head& head) {
-  if (head.magic != kMagic) {
+  if (head.magic != kFrameMagic) {
     return Status(Code::kRendezvous,
                   fmt::format("expected a frame of Lockstep's communicator, found bytes {:08x}", head.magic),
                   "another program answers at this address: choose another MASTER_PORT");
@@ -46,7 +46,7 @@ Result<Frame> Parse(const Head& head, const std::string& body) {
 
 std::string Encode(FrameType type, const nlohmann::json& body) {
   const std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const Head head{kMagic, kVersion, static_cast<uint16_t>(type), static_cast<uint32_t>(text.size())};
+  const Head head{kFrameMagic, kVersion, static_cast<uint16_t>(type), static_cast<uint32_t>(text.size())};
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
   return bytes + text;
 }

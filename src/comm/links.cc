@@ -10,8 +10,8 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x544d434c;  // "LCMT"
-constexpr int kNapMs = 50;               // between looks for a broken communicator
+constexpr uint32_t kTransferMagic = 0x544d434c;  // "LCMT"
+constexpr int kNapMs = 50;                       // between looks for a broken communicator
 
 }  // namespace
 
@@ -73,7 +73,7 @@ Status Links::Pull(Progress* p, const Descriptor& what, uint32_t step) {
     if (p->received != sizeof(Head)) continue;
     const int peer = first_rank_[static_cast<size_t>(p->what.node)];
     const int own = first_rank_[static_cast<size_t>(node_)];
-    if (p->in.magic != kMagic) {
+    if (p->in.magic != kTransferMagic) {
       return Status(Code::kRankFailed, fmt::format("rank {} sent bytes that are no message of ours", peer));
     }
     if (!Same(p->in.what, what)) {
@@ -96,7 +96,7 @@ Status Links::Exchange(const Descriptor& what, uint32_t step, std::vector<Transf
   std::vector<pollfd> polls(transfers.size());
   for (size_t k = 0; k < all.size(); ++k) {
     all[k].what = transfers[k];
-    all[k].out = {kMagic, step, transfers[k].send_bytes, what, 0};
+    all[k].out = {kTransferMagic, step, transfers[k].send_bytes, what, 0};
     all[k].sending = transfers[k].sends;
     all[k].receiving = transfers[k].receives;
   }

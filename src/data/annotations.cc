@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxFile = size_t{4} << 30;
+constexpr size_t kMaxAnnotations = size_t{4} << 30;
 constexpr const char* kHint = "docs/formats/annotations.md shows the form: {\"list\": [{\"path\": \"a.mp4\"}, ...]}";
 
 Status Wrong(const std::string& where, const std::string& what) {
@@ -56,7 +56,7 @@ Result<Annotations> ParseAnnotations(std::string_view text, const std::string& s
 }
 
 Result<Annotations> ReadAnnotations(const std::string& path) {
-  Result<std::string> text = ReadFile(path, kMaxFile);
+  Result<std::string> text = ReadFile(path, kMaxAnnotations);
   if (!text.ok()) return text.status();
   return ParseAnnotations(*text, path);
 }

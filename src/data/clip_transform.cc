@@ -17,7 +17,7 @@ int Reflect(int i, int n) {
   return i < n ? i : period - i;
 }
 
-uint8_t ToByte(float value) { return static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
+uint8_t RoundToByte(float value) { return static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
 float Unit(float value) { return std::clamp(value, 0.0f, 1.0f); }
 float Grey(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
 
@@ -90,9 +90,9 @@ void ApplyColour(const Colour& colour, uint8_t* planes, size_t pixels) {
     g = Unit(g * saturation + grey);
     b = Unit(b * saturation + grey);
     if (hue != 0) TurnHue(hue, &r, &g, &b);
-    red[i] = ToByte(r * 255);
-    green[i] = ToByte(g * 255);
-    blue[i] = ToByte(b * 255);
+    red[i] = RoundToByte(r * 255);
+    green[i] = RoundToByte(g * 255);
+    blue[i] = RoundToByte(b * 255);
   }
 }
 
@@ -196,7 +196,7 @@ void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
     }
     for (int c = 0; c < 3; ++c) {
       uint8_t* to = planes + c * pixels + static_cast<size_t>(y) * width_;
-      for (int x = 0; x < width_; ++x) to[x] = ToByte(sum[static_cast<size_t>(c) * width_ + x]);
+      for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sum[static_cast<size_t>(c) * width_ + x]);
     }
   }
   if (flip_) FlipHorizontally(planes, width_, height_);

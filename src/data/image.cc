@@ -18,7 +18,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr uint64_t kMaxPixels = 1ull << 28;
-constexpr size_t kMaxFile = size_t{1} << 30;
+constexpr size_t kMaxImageFile = size_t{1} << 30;
 
 Status Bad(const std::string& name, const std::string& why) {
   return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", name, why));
@@ -218,7 +218,7 @@ Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name) 
 }
 
 Result<Image> DecodeImage(const std::string& path) {
-  Result<std::string> bytes = ReadFile(path, kMaxFile);
+  Result<std::string> bytes = ReadFile(path, kMaxImageFile);
   if (!bytes.ok()) return bytes.status();
   return DecodeImageBytes(*bytes, path);
 }

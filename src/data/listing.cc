@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -21,8 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::array kImageEndings = {".png", ".jpg", ".jpeg"};
 constexpr std::array kVideoEndings = {".mp4", ".mkv",  ".mov", ".avi", ".webm", ".m4v",
                                       ".mpg", ".mpeg", ".ts",  ".flv", ".wmv"};
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Lower case, with the dot; "" without one.
 std::string Ending(std::string_view name) {

@@ -9,7 +9,6 @@
 namespace lockstep::data {
 namespace {
 
-constexpr float kTurn = 2 * std::numbers::pi_v<float>;
 // Frames after which a scene begins again: what moves steadily must not leave the range of numbers.
 constexpr double kLongest = 4096;
 

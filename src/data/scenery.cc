@@ -10,8 +10,6 @@
 namespace lockstep::data {
 namespace {
 
-constexpr float kTurn = 2 * std::numbers::pi_v<float>;
-
 class Stage {
  public:
   Stage(Random* random, int height, int width)

@@ -2,12 +2,15 @@
 // houses, boats, ...). Everything is drawn from random numbers and comes out as layers. One thread.
 #pragma once
 
+#include <numbers>
 #include <vector>
 
 #include "data/layer.h"
 #include "data/random.h"
 
 namespace lockstep::data {
+
+inline constexpr float kTurn = 2 * std::numbers::pi_v<float>;  // radians
 
 struct Scenery {
   std::vector<Layer> layers;  // from far to near

@@ -9,7 +9,6 @@ namespace {
 // What belongs to one end (a cleaning up, a second exception because of the first, a summary of a logger) stands
 // closer to it than this.
 constexpr uint64_t kOtherAttempt = 40, kLongAfter = 100, kVeryLongAfter = 300, kManyErrors = 10;
-constexpr int kStrong = 4, kDecisive = 8;
 
 bool Quiet(const LogFinding& finding) { return finding.level == Level::kWarning || finding.level == Level::kDebug; }
 bool IsStrong(const LogFinding& finding) {

@@ -14,6 +14,8 @@
 
 namespace lockstep::diagnose {
 
+inline constexpr int kStrong = 4, kDecisive = 8;  // weights of findings from which on they count as such
+
 struct Frame {
   std::string file, function, source;
   int line = 0;

@@ -17,7 +17,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr int kDecisive = 8, kStrong = 4;
 constexpr size_t kMaxEvidence = 8, kMaxConsequences = 12, kMaxAlternatives = 4;
 
 // A finding as the judge sees it.

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "base/digits.h"
+#include "diagnose/line_text.h"
 #include "record/time_stamp.h"
 
 namespace lockstep::diagnose {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsWord(char c) { return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool IsHost(char c) { return IsWord(c) || c == '-' || c == '.'; }
 
 // A number at `at`, moved behind it.

@@ -7,6 +7,7 @@
 
 #include "base/digits.h"
 #include "base/text.h"
+#include "diagnose/line_text.h"
 #include "record/time_stamp.h"
 
 namespace lockstep::diagnose {
@@ -45,8 +46,6 @@ constexpr SignalRow kSignals[] = {
     {SIGXFSZ, "SIGXFSZ", "File size limit exceeded", "it wrote a larger file than allowed"},
     {SIGSYS, "SIGSYS", "Bad system call", "a sandbox forbids a system call"},
 };
-
-bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 
 re2::StringPiece Piece(std::string_view text) { return {text.data(), text.size()}; }
 

@@ -12,6 +12,7 @@
 #include "base/digits.h"
 #include "base/text.h"
 #include "diagnose/exceptions.h"
+#include "diagnose/line_text.h"
 #include "diagnose/progress_words.h"
 #include "diagnose/xid.h"
 
@@ -32,10 +33,7 @@ const char* const kMarkerPatterns[kMarkers] = {
 };
 
 constexpr size_t kMaxLine = 64 << 10;  // of a longer line, the part around what was found
-constexpr size_t kMaxText = 600;
 constexpr size_t kMaxSpeakers = 4096;
-
-bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 
 std::string Fill(const std::string& pattern, const Match& match) {
   std::string out;

@@ -20,20 +20,20 @@ namespace {
 constexpr size_t kMaxTable = 16u << 20;
 
 template <typename T>
-struct Word {
+struct NamedValue {
   const char* text;
   T value;
 };
 
-constexpr Word<Role> kRoles[] = {
+constexpr NamedValue<Role> kRoles[] = {
     {"R", Role::kRoot}, {"C", Role::kConsequence}, {"T", Role::kTrigger}, {"K", Role::kKernel}, {"I", Role::kAdvice}};
-constexpr Word<Policy> kPolicies[] = {{"", Policy::kNone},        {"-", Policy::kNone},    {"SAME", Policy::kSame},
-                                      {"EXCL", Policy::kExclude}, {"ONCE", Policy::kOnce}, {"WAIT", Policy::kWait},
-                                      {"FIX", Policy::kFix},      {"STOP", Policy::kStop}};
+constexpr NamedValue<Policy> kPolicies[] = {
+    {"", Policy::kNone},     {"-", Policy::kNone},    {"SAME", Policy::kSame}, {"EXCL", Policy::kExclude},
+    {"ONCE", Policy::kOnce}, {"WAIT", Policy::kWait}, {"FIX", Policy::kFix},   {"STOP", Policy::kStop}};
 
 template <typename T, size_t N>
-const T* Find(const Word<T> (&words)[N], std::string_view text) {
-  for (const Word<T>& word : words) {
+const T* Find(const NamedValue<T> (&words)[N], std::string_view text) {
+  for (const NamedValue<T>& word : words) {
     if (text == word.text) return &word.value;
   }
   return nullptr;

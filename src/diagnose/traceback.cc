@@ -2,6 +2,7 @@
 
 #include "base/digits.h"
 #include "base/text.h"
+#include "diagnose/line_text.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -9,10 +10,7 @@ namespace {
 constexpr std::string_view kMarker = "Traceback (most recent call last)";
 constexpr std::string_view kFault = "Fatal Python error: ";
 constexpr int kMaxForeign = 200, kMaxAfter = 12, kMaxLines = 4000;
-constexpr size_t kMaxLinks = 16, kKeepAfter = 8, kMaxText = 600;
-
-bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
-bool IsWord(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+constexpr size_t kMaxLinks = 16, kKeepAfter = 8;
 
 size_t Indent(std::string_view text) {
   size_t at = 0;

@@ -24,7 +24,7 @@ bool After(std::string_view text, std::string_view mark, std::string_view* rest)
 
 int Number(std::string_view text) { return LeadingDigits(Trim(text)).value_or(0); }
 
-std::string Word(std::string_view text) { return std::string(text.substr(0, text.find_first_of(" \t\r"))); }
+std::string FirstWord(std::string_view text) { return std::string(text.substr(0, text.find_first_of(" \t\r"))); }
 
 // " [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.0.0.1<0>": the things behind numbers in brackets.
 std::vector<std::string> Numbered(std::string_view text) {
@@ -43,7 +43,7 @@ std::vector<std::string> Numbered(std::string_view text) {
 // "NET/IB/3/GDRDMA" -> "NET/IB/GDRDMA", "NET/IB/0(1)/GDRDMA/Shared": which NIC it was is not the kind of path.
 std::string Path(std::string_view text) {
   std::vector<std::string> kept;
-  for (const std::string& part : Split(Word(text), '/')) {
+  for (const std::string& part : Split(FirstWord(text), '/')) {
     if (part.empty() || std::isdigit(static_cast<unsigned char>(part[0])) || part == "Shared" || part == "read")
       continue;
     if (kept.empty() || kept.back() != part) kept.push_back(part);
@@ -64,7 +64,7 @@ void TransportReader::Line(std::string_view line) {
   Transport& t = transport_;
   std::string_view text, rest;
   if (After(line, "NCCL version ", &rest)) {
-    t.version = Word(rest);
+    t.version = FirstWord(rest);
     return;
   }
   if (!After(line, "NCCL INFO ", &text)) return;

@@ -18,7 +18,7 @@
 namespace lockstep::hang {
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMostPythonThreads = 512;
 constexpr int kMostFrames = 200;
 constexpr size_t kLongestName = 1024;
 constexpr size_t kLongestTable = 256 << 10;
@@ -377,7 +377,7 @@ Result<std::vector<ThreadStack>> ReadPythonStacks(pid_t pid) {
   const uint64_t main_thread = layout->main_thread != 0 ? memory.Pointer(runtime + layout->main_thread) : 0;
   uint64_t at = memory.Pointer(interpreter + layout->threads_head);
   std::set<uint64_t> seen;
-  for (int i = 0; at != 0 && i < kMostThreads && seen.insert(at).second; ++i) {
+  for (int i = 0; at != 0 && i < kMostPythonThreads && seen.insert(at).second; ++i) {
     ThreadStack thread;
     const uint64_t handle = memory.Pointer(at + layout->ts_thread);
     if (layout->ts_native != 0) thread.tid = static_cast<pid_t>(memory.Pointer(at + layout->ts_native));

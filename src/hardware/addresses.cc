@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-Address Of(const void* bytes, size_t size) {
+Address FromBytes(const void* bytes, size_t size) {
   const auto* from = static_cast<const uint8_t*>(bytes);
   if (size == 16 && std::memcmp(from, kMapped, sizeof kMapped) == 0) return {{from + 12, from + 16}, ""};
   return {{from, from + size}, ""};
@@ -52,16 +52,16 @@ Address ParseAddress(const std::string& text) {
   Address address;
   uint8_t bytes[16];
   if (::inet_pton(AF_INET, number.c_str(), bytes) == 1) {
-    address = Of(bytes, 4);
+    address = FromBytes(bytes, 4);
   } else if (::inet_pton(AF_INET6, number.c_str(), bytes) == 1) {
-    address = Of(bytes, 16);
+    address = FromBytes(bytes, 16);
   }
   if (percent != std::string::npos) address.scope = text.substr(percent + 1);
   return address;
 }
 
 Address FromSockaddr(const sockaddr* address) {
-  if (address->sa_family == AF_INET) return Of(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+  if (address->sa_family == AF_INET) return FromBytes(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
   if (address->sa_family != AF_INET6) return {};
   const uint8_t* bytes = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
   return {{bytes, bytes + 16}, ""};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "hardware/elf_file.h"
 #include "hardware/hardware_parts.h"
@@ -17,11 +18,6 @@ namespace lockstep::hardware {
 namespace {
 
 constexpr char kNccl[] = "libnccl.so.2";
-
-std::string Of(const Environment& env, const char* name) {
-  const auto it = env.find(name);
-  return it == env.end() ? "" : it->second;
-}
 
 std::string Folder(const std::string& path) { return path.substr(0, std::max<size_t>(path.rfind('/'), 1)); }
 std::string Base(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -50,7 +46,7 @@ std::vector<std::string> Expand(const std::vector<std::string>& folders, const s
 
 // LD_LIBRARY_PATH separates by ':' and ';'.
 std::vector<std::string> LibraryPath(const Environment& env) {
-  std::string list = Of(env, "LD_LIBRARY_PATH");
+  std::string list = ValueOf(env, "LD_LIBRARY_PATH");
   std::replace(list.begin(), list.end(), ';', ':');
   std::vector<std::string> folders = Split(list, ':');
   std::erase_if(folders, [](const std::string& folder) { return !folder.starts_with('/'); });
@@ -88,7 +84,7 @@ std::optional<Library> In(const Search& search, const std::vector<std::string>& 
 // comes before LD_LIBRARY_PATH, DT_RUNPATH after.
 std::optional<Library> Resolve(const Search& search, const std::string& name, const std::string& loader,
                                const std::string& program) {
-  std::string preload = Of(search.env, "LD_PRELOAD");
+  std::string preload = ValueOf(search.env, "LD_PRELOAD");
   std::replace(preload.begin(), preload.end(), ' ', ':');
   for (const std::string& path : Split(preload, ':')) {
     if (path.starts_with('/') && IsElf(search.tree, path) &&

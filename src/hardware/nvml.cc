@@ -17,7 +17,7 @@ bool Load(void* library, const char* name, F* out) {
   return *out != nullptr;
 }
 
-const char* Words(NvmlReturn code) {
+const char* ErrorWords(NvmlReturn code) {
   switch (code) {
     case 1:
       return "NVML is not started";
@@ -73,7 +73,7 @@ std::string WhyNotStarted(const std::string& path, NvmlReturn code, const std::s
 
 }  // namespace
 
-std::string NvmlError(NvmlReturn code) { return fmt::format("{} (NVML error {})", Words(code), code); }
+std::string NvmlError(NvmlReturn code) { return fmt::format("{} (NVML error {})", ErrorWords(code), code); }
 
 std::unique_ptr<Nvml> Nvml::Open(const std::string& library, std::string* why) {
   const std::string path = library.empty() ? "libnvidia-ml.so.1" : library;

@@ -6,23 +6,19 @@
 #include <cctype>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "hardware/python_shims.h"
 
 namespace lockstep::hardware {
 namespace {
 
-std::string Of(const Environment& env, const char* name) {
-  const auto it = env.find(name);
-  return it == env.end() ? "" : it->second;
-}
-
 std::string Parent(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string Join(const std::string& folder, const std::string& name) {
+std::string JoinPath(const std::string& folder, const std::string& name) {
   return name.starts_with('/') ? name : (folder == "/" ? "" : folder) + "/" + name;
 }
 
@@ -79,7 +75,7 @@ class Folders {
         const std::string line(Trim(raw));
         if (line.empty() || line.front() == '#' || line.starts_with("import ") || line.starts_with("import\t"))
           continue;
-        Add(Join(folder, line));
+        Add(JoinPath(folder, line));
       }
     }
   }
@@ -106,10 +102,10 @@ void AddPrefix(const std::string& prefix, const std::string& library, Folders* f
 }
 
 void AddUser(const Environment& env, const std::string& library, Folders* folders) {
-  if (!Of(env, "PYTHONNOUSERSITE").empty() || library.empty()) return;
-  const std::string base = !Of(env, "PYTHONUSERBASE").empty() ? Of(env, "PYTHONUSERBASE")
-                           : Of(env, "HOME").empty()          ? ""
-                                                              : Of(env, "HOME") + "/.local";
+  if (!ValueOf(env, "PYTHONNOUSERSITE").empty() || library.empty()) return;
+  const std::string base = !ValueOf(env, "PYTHONUSERBASE").empty() ? ValueOf(env, "PYTHONUSERBASE")
+                           : ValueOf(env, "HOME").empty()          ? ""
+                                                                   : ValueOf(env, "HOME") + "/.local";
   if (!base.empty()) folders->AddSite(base + "/lib/" + library + "/site-packages");
 }
 
@@ -118,16 +114,16 @@ void AddUser(const Environment& env, const std::string& library, Folders* folder
 std::string FindProgram(const SysTree& tree, const Environment& env, const std::string& name) {
   if (name.empty()) return "";
   if (name.find('/') != std::string::npos) return IsProgram(tree, name) ? name : "";
-  for (const std::string& folder : Split(Of(env, "PATH"), ':'))
+  for (const std::string& folder : Split(ValueOf(env, "PATH"), ':'))
     if (!folder.empty() && IsProgram(tree, folder + "/" + name)) return folder + "/" + name;
   return "";
 }
 
 std::vector<std::string> ActiveEnvironments(const Environment& env) {
-  const std::vector<std::string> path = Split(Of(env, "PATH"), ':');
+  const std::vector<std::string> path = Split(ValueOf(env, "PATH"), ':');
   std::vector<std::pair<std::ptrdiff_t, std::string>> active;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string prefix = Of(env, name);
+    const std::string prefix = ValueOf(env, name);
     if (!prefix.empty()) active.emplace_back(std::find(path.begin(), path.end(), prefix + "/bin") - path.begin(), name);
   }
   if (active.size() == 2 && active[1].first < active[0].first) std::swap(active[0], active[1]);
@@ -151,9 +147,9 @@ std::string PythonText(const std::string& file, std::string_view name) {
 }
 
 std::string FindPython(const SysTree& tree, const Environment& env) {
-  if (const std::string named = Of(env, "PYTHON_EXEC"); !named.empty()) return FindProgram(tree, env, named);
+  if (const std::string named = ValueOf(env, "PYTHON_EXEC"); !named.empty()) return FindProgram(tree, env, named);
   for (const std::string& name : ActiveEnvironments(env)) {
-    const std::string python = Of(env, name.c_str()) + "/bin/python";
+    const std::string python = ValueOf(env, name.c_str()) + "/bin/python";
     if (IsProgram(tree, python)) return python;
   }
   for (const char* name : {"python3", "python"})
@@ -163,7 +159,7 @@ std::string FindPython(const SysTree& tree, const Environment& env) {
 
 std::vector<std::string> ImportFolders(const SysTree& tree, const Environment& env, const std::string& interpreter) {
   Folders folders(tree);
-  for (const std::string& folder : Split(Of(env, "PYTHONPATH"), ':'))
+  for (const std::string& folder : Split(ValueOf(env, "PYTHONPATH"), ':'))
     if (folder.starts_with('/')) folders.Add(folder);
   if (!interpreter.starts_with('/')) return folders.list;
   // A virtual environment's python is a link, and its packages lie beside the link; but the name found in PATH may be a
@@ -191,11 +187,11 @@ std::vector<std::string> ImportFolders(const SysTree& tree, const Environment& e
       AddPrefix(real_prefix, library, &folders);
       return folders.list;
     }
-    python = Join(folder, target);
+    python = JoinPath(folder, target);
     // "../../base/bin/python3": the folder part decides the prefix, so it is made plain.
     const std::string plain = tree.Real(Parent(python));
     if (plain.empty()) break;
-    python = Join(plain, python.substr(python.rfind('/') + 1));
+    python = JoinPath(plain, python.substr(python.rfind('/') + 1));
   }
   return folders.list;
 }

@@ -17,8 +17,6 @@
 namespace lockstep::hardware {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 // Numbers inside names compare by value.
 bool NaturalLess(const std::string& a, const std::string& b) {
   size_t i = 0, j = 0;

@@ -3,16 +3,12 @@
 
 #include <algorithm>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "hardware/hardware_parts.h"
 
 namespace lockstep::hardware {
 namespace {
-
-std::string Of(const Environment& env, const char* name) {
-  const auto it = env.find(name);
-  return it == env.end() ? "" : it->second;
-}
 
 std::string Unquote(std::string text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
@@ -25,19 +21,20 @@ std::string ContainerOf(const SysTree& tree, const Environment& env) {
   const std::string cgroup = tree.Text("/proc/self/cgroup");
   const std::string mounts = tree.Text("/proc/self/mountinfo");
   auto in_cgroup = [&](std::string_view word) { return cgroup.find(word) != std::string::npos; };
-  if (!Of(env, "KUBERNETES_SERVICE_HOST").empty() || in_cgroup("kubepods") ||
+  if (!ValueOf(env, "KUBERNETES_SERVICE_HOST").empty() || in_cgroup("kubepods") ||
       tree.Exists("/var/run/secrets/kubernetes.io"))
     return "kubernetes";
-  if (!Of(env, "APPTAINER_CONTAINER").empty() || !Of(env, "SINGULARITY_CONTAINER").empty() ||
+  if (!ValueOf(env, "APPTAINER_CONTAINER").empty() || !ValueOf(env, "SINGULARITY_CONTAINER").empty() ||
       tree.Exists("/.singularity.d"))
     return "apptainer";
-  if (!Of(env, "ENROOT_ROOTFS").empty() || mounts.find("/enroot/") != std::string::npos) return "enroot";
-  if (!Of(env, "CH_RUNNING").empty()) return "charliecloud";
-  if (tree.Exists("/run/.containerenv") || Of(env, "container") == "podman" || in_cgroup("/libpod")) return "podman";
+  if (!ValueOf(env, "ENROOT_ROOTFS").empty() || mounts.find("/enroot/") != std::string::npos) return "enroot";
+  if (!ValueOf(env, "CH_RUNNING").empty()) return "charliecloud";
+  if (tree.Exists("/run/.containerenv") || ValueOf(env, "container") == "podman" || in_cgroup("/libpod"))
+    return "podman";
   if (tree.Exists("/.dockerenv") || in_cgroup("/docker") || in_cgroup("docker-")) return "docker";
-  if (in_cgroup("/lxc") || Of(env, "container") == "lxc") return "lxc";
+  if (in_cgroup("/lxc") || ValueOf(env, "container") == "lxc") return "lxc";
   if (in_cgroup("containerd")) return "containerd";
-  return Of(env, "container");
+  return ValueOf(env, "container");
 }
 
 // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ..." -> the number

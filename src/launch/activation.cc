@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/env_file.h"
+#include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/own_program.h"
@@ -21,11 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Get(const Environment& env, const std::string& name) {
-  const auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
-}
-
 bool IsDirectory(const std::string& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
@@ -33,7 +29,7 @@ bool IsDirectory(const std::string& path) {
 
 std::string Absolute(const std::string& path, const Environment& env) {
   std::string full = path;
-  if (full == "~" || full.starts_with("~/")) full = Get(env, "HOME") + full.substr(1);
+  if (full == "~" || full.starts_with("~/")) full = ValueOf(env, "HOME") + full.substr(1);
   std::error_code error;
   const fs::path absolute = fs::absolute(full, error).lexically_normal();
   std::string out = error ? full : absolute.string();
@@ -116,16 +112,16 @@ std::vector<std::string> CondaRoots(const Environment& env) {
     if (!path.empty() && std::find(roots.begin(), roots.end(), path) == roots.end()) roots.push_back(path);
   };
   for (const char* name : {"CONDA_EXE", "MAMBA_EXE"}) {
-    const std::string exe = Get(env, name);  // <root>/bin/conda
+    const std::string exe = ValueOf(env, name);  // <root>/bin/conda
     if (!exe.empty()) add(fs::path(exe).parent_path().parent_path().string());
   }
-  add(Get(env, "MAMBA_ROOT_PREFIX"));
+  add(ValueOf(env, "MAMBA_ROOT_PREFIX"));
   for (const char* name : {"CONDA_PREFIX", "CONDA_PREFIX_1"}) {
-    const fs::path prefix(Get(env, name));
+    const fs::path prefix(ValueOf(env, name));
     if (prefix.empty()) continue;
     add(prefix.parent_path().filename() == "envs" ? prefix.parent_path().parent_path().string() : prefix.string());
   }
-  const std::string home = Get(env, "HOME");
+  const std::string home = ValueOf(env, "HOME");
   for (const char* name : {"miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda"}) {
     if (!home.empty()) add(home + "/" + name);
   }
@@ -142,7 +138,7 @@ std::vector<std::pair<std::string, std::string>> CondaEnvironments(const Environ
     if (!name.empty() && IsCondaEnvironment(path)) found.emplace_back(name, path);
   };
   std::vector<std::string> folders;
-  for (const std::string& folder : Split(Get(env, "CONDA_ENVS_PATH"), ':')) {
+  for (const std::string& folder : Split(ValueOf(env, "CONDA_ENVS_PATH"), ':')) {
     if (!folder.empty()) folders.push_back(folder);
   }
   for (const std::string& root : CondaRoots(env)) {
@@ -155,7 +151,7 @@ std::vector<std::pair<std::string, std::string>> CondaEnvironments(const Environ
     for (const std::string& name : *names) add(name, fmt::format("{}/{}", folder, name));
   }
   // conda writes every environment it ever made here.
-  const Result<std::string> list = ReadFile(Get(env, "HOME") + "/.conda/environments.txt", 1 << 20);
+  const Result<std::string> list = ReadFile(ValueOf(env, "HOME") + "/.conda/environments.txt", 1 << 20);
   if (list.ok()) {
     for (const std::string& line : Split(*list, '\n')) {
       const std::string path(Trim(line));
@@ -251,9 +247,9 @@ Result<Activation> ActivateVenv(const std::string& path, const Environment& env)
                   "make it with: python3 -m venv " + ShellQuote(path));
   }
   std::set<std::string> dropped;
-  if (const std::string old = Get(env, "VIRTUAL_ENV"); !old.empty()) dropped.insert(old + "/bin");
+  if (const std::string old = ValueOf(env, "VIRTUAL_ENV"); !old.empty()) dropped.insert(old + "/bin");
   out.env["VIRTUAL_ENV"] = out.prefix;
-  out.env["PATH"] = PathWith(Get(env, "PATH"), out.prefix + "/bin", dropped);
+  out.env["PATH"] = PathWith(ValueOf(env, "PATH"), out.prefix + "/bin", dropped);
   if (env.contains("PYTHONHOME")) out.env["PYTHONHOME"] = std::nullopt;
   out.description = fmt::format("virtual environment {}", out.prefix);
   return out;
@@ -271,19 +267,19 @@ Result<Activation> ActivateConda(const std::string& name_or_path, const Environm
   if (name != "base" && path.parent_path().filename() != "envs") name = out.prefix;
 
   std::set<std::string> dropped;
-  const std::string old = Get(env, "CONDA_PREFIX");
-  const std::string level_text = Get(env, "CONDA_SHLVL");
+  const std::string old = ValueOf(env, "CONDA_PREFIX");
+  const std::string level_text = ValueOf(env, "CONDA_SHLVL");
   const int level = !old.empty() && level_text.size() == 1 ? std::clamp(level_text[0] - '0', 0, 8) : 0;
   if (!old.empty() && old != out.prefix) {
     dropped.insert(old + "/bin");
     out.env[fmt::format("CONDA_PREFIX_{}", std::max(1, level))] = old;
   }
-  if (const std::string venv = Get(env, "VIRTUAL_ENV"); !venv.empty()) {
+  if (const std::string venv = ValueOf(env, "VIRTUAL_ENV"); !venv.empty()) {
     dropped.insert(venv + "/bin");
     out.env["VIRTUAL_ENV"] = std::nullopt;
   }
   if (env.contains("PYTHONHOME")) out.env["PYTHONHOME"] = std::nullopt;
-  out.env["PATH"] = PathWith(Get(env, "PATH"), out.prefix + "/bin", dropped);
+  out.env["PATH"] = PathWith(ValueOf(env, "PATH"), out.prefix + "/bin", dropped);
   out.env["CONDA_PREFIX"] = out.prefix;
   out.env["CONDA_DEFAULT_ENV"] = name;
   out.env["CONDA_SHLVL"] = std::to_string(old == out.prefix ? std::max(1, level) : level + 1);
@@ -302,7 +298,7 @@ Result<Activation> ActivateConda(const std::string& name_or_path, const Environm
   if (source.empty()) return out;
   const Environment before = Apply(env, out.env);
   // conda sources them in the user's shell, which is bash nearly everywhere.
-  std::string shell = FindExecutable("bash", Get(before, "PATH"));
+  std::string shell = FindExecutable("bash", ValueOf(before, "PATH"));
   if (shell.empty()) shell = "/bin/sh";
   const Result<ShellRun> run = RunShell({shell, "-c"}, source, before, limit);
   if (!run.ok()) {
@@ -317,7 +313,7 @@ Result<Activation> ActivateConda(const std::string& name_or_path, const Environm
 Result<Activation> LoadModules(const std::vector<std::string>& names, const Environment& env,
                                std::chrono::milliseconds limit) {
   const std::string wanted = Join(names, ", ");
-  const std::string bash = FindExecutable("bash", Get(env, "PATH") + ":/bin:/usr/bin");
+  const std::string bash = FindExecutable("bash", ValueOf(env, "PATH") + ":/bin:/usr/bin");
   if (bash.empty()) {
     return Status(Code::kEnvironment,
                   fmt::format("--module-load {}: environment modules need bash, and there is none", wanted),
@@ -347,7 +343,7 @@ Result<Activation> LoadModules(const std::vector<std::string>& names, const Envi
     return Status(Code::kEnvironment, fmt::format("{}: the load failed: {}", where, run->said), "see: module avail");
   }
   // `module load` prints an error and returns 0 in old versions: what counts is what it says is loaded.
-  const std::vector<std::string> loaded = Split(Get(run->env, "LOADEDMODULES"), ':');
+  const std::vector<std::string> loaded = Split(ValueOf(run->env, "LOADEDMODULES"), ':');
   for (const std::string& name : names) {
     const bool there = std::any_of(loaded.begin(), loaded.end(), [&](const std::string& entry) {
       return entry == name || entry.starts_with(name + "/") || entry.starts_with(name + "-");

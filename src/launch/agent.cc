@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/sockets.h"
 #include "base/units.h"
+#include "launch/connection.h"
 #include "launch/fanout.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
@@ -25,9 +26,8 @@ namespace {
 
 constexpr Millis kHoldSignalEnds{150};
 constexpr Millis kSecondPress{300};     // two SIGINT closer than this are one key press seen twice
-constexpr Millis kUnreachable{2000};    // node 0 silent for so long is not waited for by who wants to stop
 constexpr Millis kFinishMargin{30000};  // beyond the grace, for node 0 to say how the job ended
-constexpr Millis kLook{200};
+constexpr Millis kLookAgain{200};
 constexpr Millis kTuningPatience{5000};
 constexpr size_t kExcerpt = 128 << 10;  // of one rank's log
 constexpr size_t kMetricsEnd = 64 << 10;
@@ -327,7 +327,7 @@ void Agent::FinishAlone() {
 void Agent::AwaitFinish() {
   const bool late = Now() - stop_time_ > plan_.options.grace + kFinishMargin;
   if (!active_ && (late || events_.silence() >= kUnreachable)) return FinishAlone();
-  loop_.After(kLook, [this] { AwaitFinish(); });
+  loop_.After(kLookAgain, [this] { AwaitFinish(); });
 }
 
 void Agent::SayStopping(int signal) {

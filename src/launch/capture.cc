@@ -27,14 +27,14 @@ bool Drain(int fd, std::string* into) {
   return size > 0;
 }
 
-struct Pipe {
+struct CapturePipe {
   UniqueFd read, write;
 };
 
-Result<Pipe> MakePipe() {
+Result<CapturePipe> MakeCapturePipe() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) return Status(Code::kEnvironment, "cannot make a pipe: " + ErrnoText(errno));
-  Pipe pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
+  CapturePipe pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
   (void)::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   return pipe;
 }
@@ -43,9 +43,9 @@ Result<Pipe> MakePipe() {
 
 Result<Captured> Capture(const std::vector<std::string>& argv, const std::vector<std::string>& env,
                          std::chrono::milliseconds limit) {
-  Result<Pipe> out = MakePipe();
+  Result<CapturePipe> out = MakeCapturePipe();
   if (!out.ok()) return out.status();
-  Result<Pipe> err = MakePipe();
+  Result<CapturePipe> err = MakeCapturePipe();
   if (!err.ok()) return err.status();
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
 

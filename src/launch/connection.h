@@ -13,6 +13,11 @@
 
 namespace lockstep::launch {
 
+inline constexpr Millis kTick{1000};              // how often a peer looks at what it heard from the others
+inline constexpr Millis kGoodbye{2000};           // for a last message to reach its reader
+inline constexpr Millis kUnreachable{2000};       // a peer silent for so long is not waited for by who wants to stop
+inline constexpr Millis kPromptRendezvous{2000};  // a rendezvous complete within this time is not worth a line
+
 class Connection {
  public:
   struct Events {

@@ -13,11 +13,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr Millis kTick{1000};
-constexpr Millis kGoodbye{2000};      // for the last message to reach the agents
 constexpr Millis kStopMargin{20000};  // beyond the grace period, for an agent to report that its ranks are gone
-constexpr Millis kPatience{2000};     // a rendezvous complete within this time is not worth a line
-constexpr Millis kUnreachable{2000};  // a node silent for so long is not waited for by who wants to stop
 
 }  // namespace
 
@@ -435,7 +431,7 @@ void Coordinator::Tick() {
       if (!lost_.empty()) outcome.exit_code = kExitNodeLost;
       return Finish(std::move(outcome));
     }
-    if (now - rendezvous_start_ >= kPatience) TellWaiting();
+    if (now - rendezvous_start_ >= kPromptRendezvous) TellWaiting();
   }
   CheckStall();
   CheckInspection();

@@ -16,7 +16,7 @@ namespace {
 
 using diagnose::Diagnosis;
 
-constexpr Millis kPatience{3000};  // for a search that usually takes a tenth of a second
+constexpr Millis kSearchLimit{3000};  // for a search that usually takes a tenth of a second
 
 std::string Folder(int attempt, int node, int rank) {
   return fmt::format("logs/attempt-{}/node-{}/rank-{}.log", attempt, node, rank);
@@ -217,7 +217,7 @@ void Coordinator::Examine(RunOutcome outcome, const std::string& signature, bool
     }
     loop.Post([give, found = std::move(found)] { give(found); });
   }).detach();
-  loop_.After(kPatience, [give] { give(std::nullopt); });
+  loop_.After(kSearchLimit, [give] { give(std::nullopt); });
 }
 
 // Our own engine says in its error file what is wrong: nothing to search for.

@@ -12,9 +12,9 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr Millis kLook{15000};   // what a node may take to collect its stacks
-constexpr Millis kMargin{5000};  // for the answer to arrive
-constexpr Millis kEcho{2000};    // what a rank was asked to write may come a little later
+constexpr Millis kStacksLimit{15000};  // what a node may take to collect its stacks
+constexpr Millis kAnswerMargin{5000};  // for the answer to arrive
+constexpr Millis kEcho{2000};          // what a rank was asked to write may come a little later
 
 // Ranks whose Python stack could not be read although they run Python.
 bool Blind(const std::vector<hang::ProcessStacks>& ranks) {
@@ -59,7 +59,7 @@ void Coordinator::Inspect(bool pause, bool keep, std::function<void(const Json&)
 void Coordinator::BeginInspection(bool pause) {
   inspection_.running = true;
   ++inspection_.id;
-  inspection_.until = Now() + kLook + kMargin;
+  inspection_.until = Now() + kStacksLimit + kAnswerMargin;
   judge_.Asked(Now(), inspection_.until);
   inspection_.found.clear();
   inspection_.collectives.clear();
@@ -68,7 +68,7 @@ void Coordinator::BeginInspection(bool pause) {
   for (auto& [index, slot] : slots_) {
     if (slot.stopped) continue;
     inspection_.missing.insert(index);
-    Send(slot, ToJson(message::StacksQuestion{inspection_.id, pause, kLook}));
+    Send(slot, ToJson(message::StacksQuestion{inspection_.id, pause, kStacksLimit}));
   }
   CheckInspection();
 }
@@ -97,7 +97,7 @@ void Coordinator::CheckInspection() {
 
 void Coordinator::FinishInspection() {
   inspection_.running = false;
-  judge_.Asked(inspection_.until - kLook - kMargin, Now() + kEcho);
+  judge_.Asked(inspection_.until - kStacksLimit - kAnswerMargin, Now() + kEcho);
   const auto replies = std::exchange(inspection_.replies, {});
   const bool for_stall = std::exchange(inspection_.for_stall, false);
   const bool keep = std::exchange(inspection_.keep, false) || for_stall;

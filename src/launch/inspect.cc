@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMostQuestions = 8;
 constexpr size_t kAnswerLimit = 256u << 20;
 
-socklen_t Address(pid_t pid, uint64_t start_time, sockaddr_un* address) {
+socklen_t SocketAddress(pid_t pid, uint64_t start_time, sockaddr_un* address) {
   *address = {};
   address->sun_family = AF_UNIX;
   const std::string name = fmt::format("lockstep/{}/{}", pid, start_time);
@@ -29,7 +29,7 @@ socklen_t Address(pid_t pid, uint64_t start_time, sockaddr_un* address) {
 InspectServer::InspectServer(Loop& loop, std::function<void(const Json&, Reply)> ask)
     : loop_(loop), ask_(std::move(ask)) {
   sockaddr_un address;
-  const socklen_t size = Address(getpid(), ProcessStartTime(getpid()), &address);
+  const socklen_t size = SocketAddress(getpid(), ProcessStartTime(getpid()), &address);
   listener_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       listen(listener_.get(), 8) != 0) {
@@ -73,7 +73,7 @@ Result<Json> AskLauncher(pid_t pid, uint64_t start_time, const Json& question, M
     return Status(Code::kEnvironment, fmt::format("the launcher (pid {}) {}", pid, what));
   };
   sockaddr_un address;
-  const socklen_t size = Address(pid, start_time, &address);
+  const socklen_t size = SocketAddress(pid, start_time, &address);
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     return failed("cannot be asked: " + ErrnoText(errno));

@@ -31,7 +31,6 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr int kDefaultPort = 29500;
 constexpr Millis kLockHeartbeat{10000};
 constexpr int kPortTries = 16;
 

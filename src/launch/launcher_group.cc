@@ -8,6 +8,7 @@
 
 #include "base/sockets.h"
 #include "launch/admission.h"
+#include "launch/connection.h"
 #include "launch/messages.h"
 #include "launch/rendezvous_client.h"
 #include "launch/rendezvous_server.h"
@@ -15,11 +16,8 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr Millis kTick{1000};
-constexpr Millis kPatience{2000};  // a rendezvous complete within this time is not worth a line
 constexpr Millis kTurn{50};
-constexpr Millis kGoodbye{2000};
-constexpr Millis kMargin{5000};  // what a participant grants node 0 beyond the slowest participant
+constexpr Millis kGrantMargin{5000};  // what a participant grants node 0 beyond the slowest participant
 
 std::string AddressOf(const std::string& peer) {
   const auto parsed = ParseHostPort(peer);
@@ -83,7 +81,7 @@ class ServerGroup : public LauncherGroup {
                             "same master address and port");
         return End(status);
       }
-      if (waited < kPatience) continue;
+      if (waited < kPromptRendezvous) continue;
       events_.status(fmt::format("{} of {} {}s joined, {:.0f} s left; missing: {}", slots_.size(), self_.count,
                                  ParticipantWord(self_.level), (options_.join_timeout - waited).count() / 1000.0,
                                  missing));
@@ -318,7 +316,7 @@ class ClientGroup : public LauncherGroup {
   Result<Json> Round(const Json& mine, const AtZero&, Millis patience) override {
     ++round_;
     client_->Send(ToJson(message::Document{round_, mine}));
-    const TimePoint deadline = Now() + 2 * patience + kMargin;
+    const TimePoint deadline = Now() + 2 * patience + kGrantMargin;
     while (ended_.ok() && answered_ < round_) {
       if (Now() >= deadline) {
         ended_ = Status(Code::kRendezvous, "node 0 did not answer in time", "look at the output of node 0");

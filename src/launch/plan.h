@@ -15,6 +15,8 @@
 
 namespace lockstep::launch {
 
+inline constexpr int kDefaultPort = 29500;
+
 struct LaunchPlan {
   LaunchPlan(RunOptions asked, Environment environment) : options(std::move(asked)), env(std::move(environment)) {}
 

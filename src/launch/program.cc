@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/env_file.h"
+#include "base/environment.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/own_program.h"
@@ -27,11 +28,6 @@ namespace fs = std::filesystem;
 // torchrun's run_script_path, in an interpreter of its own: the program sees itself as argv[0] and as __main__.
 constexpr char kRunPath[] =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
-
-std::string Get(const Environment& env, const std::string& name) {
-  const auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
-}
 
 enum class Kind { kMissing, kFolder, kElf, kShebang, kPythonShebang, kOther };
 
@@ -120,7 +116,7 @@ Status CheckReadable(const std::string& path, const RunOptions& options) {
 bool IsModuleHere(const std::string& name, const std::string& workdir, const Environment& env) {
   std::string path = name;
   std::replace(path.begin(), path.end(), '.', '/');
-  std::vector<std::string> folders = Split(Get(env, "PYTHONPATH"), ':');
+  std::vector<std::string> folders = Split(ValueOf(env, "PYTHONPATH"), ':');
   folders.emplace_back();
   return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
     const std::string module = FromWorkdir(folder.empty() ? path : folder + "/" + path, workdir);
@@ -150,7 +146,7 @@ struct Interpreter {
 };
 
 Result<Interpreter> FindInterpreter(const Environment& env, const Activation* activation, Program* program) {
-  const std::string path = Get(env, "PATH");
+  const std::string path = ValueOf(env, "PATH");
   if (activation != nullptr) {
     for (const char* name : {"/bin/python", "/bin/python3"}) {
       const std::string python = FindExecutable(activation->prefix + name, "");
@@ -159,16 +155,16 @@ Result<Interpreter> FindInterpreter(const Environment& env, const Activation* ac
     return Status(Code::kEnvironment, fmt::format("{} has no bin/python", activation->description),
                   "install Python into it, or use --no-python");
   }
-  if (const std::string named = Get(env, "PYTHON_EXEC"); !named.empty()) {
+  if (const std::string named = ValueOf(env, "PYTHON_EXEC"); !named.empty()) {
     const std::string python = FindExecutable(named, path);
     if (!python.empty()) return Interpreter{python, "PYTHON_EXEC"};
     return Status(Code::kEnvironment, fmt::format("PYTHON_EXEC={}: no such executable", Printable(named)),
                   "correct or unset PYTHON_EXEC");
   }
   for (const std::string& name : hardware::ActiveEnvironments(env)) {
-    const std::string python = FindExecutable(Get(env, name) + "/bin/python", "");
+    const std::string python = FindExecutable(ValueOf(env, name) + "/bin/python", "");
     if (!python.empty()) return Interpreter{python, name};
-    program->notes.push_back(fmt::format("{}={} has no bin/python: ignored", name, Printable(Get(env, name))));
+    program->notes.push_back(fmt::format("{}={} has no bin/python: ignored", name, Printable(ValueOf(env, name))));
   }
   for (const char* name : {"python3", "python"}) {
     const std::string python = FindExecutable(name, path);
@@ -223,7 +219,7 @@ Status CheckFirstLine(const std::string& path) {
 
 Status ResolveDirect(const RunOptions& options, const Environment& env, Program* program) {
   const bool named = options.program.find('/') == std::string::npos;
-  const std::string found = named ? FindExecutable(options.program, Get(env, "PATH"))
+  const std::string found = named ? FindExecutable(options.program, ValueOf(env, "PATH"))
                                   : FindExecutable(FromWorkdir(options.program, program->workdir), "");
   if (found.empty()) {
     const std::string path = FromWorkdir(options.program, program->workdir);
@@ -283,7 +279,7 @@ Result<Program> ResolveProgram(const RunOptions& options, const Environment& env
       // Without a slash execve would search PATH.
       direct = file.find('/') == std::string::npos ? "./" + file : file;
     } else if (KindOf(file) == Kind::kMissing && options.program.find('/') == std::string::npos) {
-      const std::string found = FindExecutable(options.program, Get(worker, "PATH"));
+      const std::string found = FindExecutable(options.program, ValueOf(worker, "PATH"));
       if (!found.empty() && RunsDirectly(found)) direct = found;
     }
     if (!direct.empty()) {

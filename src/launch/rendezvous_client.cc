@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "launch/auth.h"
+#include "launch/connection.h"
 #include "launch/messages.h"
 
 namespace lockstep::launch {
@@ -10,7 +11,6 @@ namespace {
 
 constexpr Millis kRetry{200};
 constexpr Millis kConnect{5000};
-constexpr Millis kTick{1000};
 
 }  // namespace
 

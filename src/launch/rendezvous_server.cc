@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "launch/auth.h"
+#include "launch/connection.h"
 #include "launch/messages.h"
 
 namespace lockstep::launch {
@@ -11,7 +12,6 @@ namespace {
 
 constexpr size_t kMaxPending = 8192;
 constexpr Millis kHandshake{10000};  // a peer that has not introduced itself by then is dropped
-constexpr Millis kGoodbye{2000};     // for a refusal to reach its reader
 
 }  // namespace
 

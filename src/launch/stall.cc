@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kIntervals = 512;
 constexpr Millis kAutoFloor{10 * 60 * 1000};
-constexpr int kPatience = 3;  // times the limit: before the first progress, while it prints, while it evaluates
+constexpr int kLimitFactor = 3;  // times the limit: before the first progress, while it prints, while it evaluates
 
 }  // namespace
 
@@ -88,9 +88,9 @@ StallJudge::Verdict StallJudge::Check(TimePoint now) const {
   if (!last_progress_) {
     // What a program prints before its first step need not be progress to be life.
     since = std::max(since, last_output_);
-    verdict.limit = kPatience * base;
+    verdict.limit = kLimitFactor * base;
   } else if (evaluating_ || now - last_output_ < base) {
-    verdict.limit = kPatience * base;
+    verdict.limit = kLimitFactor * base;
   }
   verdict.quiet = std::chrono::duration_cast<Millis>(now - since);
   verdict.stalled = verdict.quiet >= verdict.limit;

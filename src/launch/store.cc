@@ -13,7 +13,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr uint32_t kMagic = 0x3C85F7CE;
+constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 constexpr uint64_t kEntry = 64;       // what an entry of a map costs beside its bytes
 constexpr size_t kSpare = 256 << 10;  // memory a connection may keep for its next request
 
@@ -194,8 +194,8 @@ bool Store::Validated(ClientId id) const {
 // ---- answering ------------------------------------------------------------------------------------------------------
 
 Status Store::Validate(Call& call) {
-  if (static_cast<uint32_t>(call.request.number) != kMagic) {
-    return Refused(fmt::format("expected {:#x}, found {:#x}", kMagic, static_cast<uint32_t>(call.request.number)));
+  if (static_cast<uint32_t>(call.request.number) != kStoreMagic) {
+    return Refused(fmt::format("expected {:#x}, found {:#x}", kStoreMagic, static_cast<uint32_t>(call.request.number)));
   }
   call.client.validated = true;
   return {};

@@ -8,14 +8,14 @@ namespace lockstep::launch {
 namespace {
 
 constexpr size_t kHeader = 8;
-constexpr char kMagic[4] = {'L', 'K', 'S', static_cast<char>(kProtocol)};
+constexpr char kWireMagic[4] = {'L', 'K', 'S', static_cast<char>(kProtocol)};
 
 }  // namespace
 
 std::string EncodeFrame(const Json& message) {
   // Logs may hold any bytes; what is not UTF-8 is replaced, never thrown on.
   const std::string body = message.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string frame(kMagic, 4);
+  std::string frame(kWireMagic, 4);
   const auto size = static_cast<uint32_t>(body.size());
   for (int shift = 24; shift >= 0; shift -= 8) frame.push_back(static_cast<char>((size >> shift) & 0xff));
   return frame + body;
@@ -31,8 +31,8 @@ Result<std::optional<Json>> FrameParser::Next() {
   };
   // A wrong first byte is enough to refuse: a scanner need not be waited for.
   const size_t seen = std::min(buffer_.size(), size_t{3});
-  if (std::memcmp(buffer_.data(), kMagic, seen) != 0) return fail("not a lockstep peer (wrong first bytes)");
-  if (buffer_.size() >= 4 && buffer_[3] != kMagic[3]) {
+  if (std::memcmp(buffer_.data(), kWireMagic, seen) != 0) return fail("not a lockstep peer (wrong first bytes)");
+  if (buffer_.size() >= 4 && buffer_[3] != kWireMagic[3]) {
     return fail(
         fmt::format("peer speaks protocol {}, this launcher speaks {}", static_cast<int>(buffer_[3]), kProtocol));
   }

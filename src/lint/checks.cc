@@ -514,8 +514,8 @@ bool NoProfiler(const Fact&, const Unit& unit, const LintContext&, Words&) {
 
 // --nnodes=$WORLD_SIZE: names the platforms give, in capitals.
 bool FromPlatform(const Fact& fact, const Unit&, const LintContext&, Words&) {
-  static const std::regex* const kNames = new std::regex("\\$\\{?(WORLD_SIZE|RANK)\\b");
-  return std::regex_search(fact.value.substr(0, 2000), *kNames);
+  static const std::regex* const kPlatformNames = new std::regex("\\$\\{?(WORLD_SIZE|RANK)\\b");
+  return std::regex_search(fact.value.substr(0, 2000), *kPlatformNames);
 }
 
 bool NoFallback(const Fact& fact, const Unit&, const LintContext&, Words&) { return !fact.fallback; }

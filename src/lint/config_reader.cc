@@ -10,10 +10,10 @@ namespace lockstep::lint {
 namespace {
 
 constexpr int kMostKeys = 20000;
-constexpr int kDeepest = 64;
+constexpr int kDeepestConfig = 64;
 
 void Walk(const YamlText& yaml, const YAML::Node& node, const std::string& path, int depth, int& budget, Unit& unit) {
-  if (!node.IsDefined() || depth > kDeepest) return;
+  if (!node.IsDefined() || depth > kDeepestConfig) return;
   if (node.IsMap()) {
     for (const auto& pair : node) {
       if (--budget < 0) return;

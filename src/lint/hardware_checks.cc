@@ -290,7 +290,7 @@ bool MoreGpusThanThere(const Fact& fact, const Unit&, const LintContext& context
   return false;
 }
 
-constexpr NamedCheck kChecks[] = {
+constexpr NamedCheck kHardwareChecks[] = {
     {"known", Known},
     {"ib-active", IbActive},
     {"infiniband-only", InfiniBandOnly},
@@ -316,6 +316,6 @@ constexpr NamedCheck kChecks[] = {
 
 }  // namespace
 
-Check FindHardwareCheck(const std::string& name) { return FindIn(kChecks, name); }
+Check FindHardwareCheck(const std::string& name) { return FindIn(kHardwareChecks, name); }
 
 }  // namespace lockstep::lint

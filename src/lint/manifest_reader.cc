@@ -12,7 +12,7 @@ namespace lockstep::lint {
 namespace {
 
 constexpr int kMostNodes = 50000;  // of a tree whose aliases may make it endless
-constexpr int kDeepest = 64;
+constexpr int kDeepestManifest = 64;
 
 // What one pod asks for.
 struct Pod {
@@ -115,7 +115,7 @@ class ManifestReader {
   }
 
   void FindPods(const YAML::Node& node, std::vector<Pod>& pods, int& budget, int depth) {
-    if (!node.IsDefined() || --budget < 0 || depth > kDeepest) return;
+    if (!node.IsDefined() || --budget < 0 || depth > kDeepestManifest) return;
     if (node.IsMap()) {
       const YAML::Node containers = Child(node, "containers");
       if (containers.IsDefined() && containers.IsSequence()) pods.push_back(ReadPod(node, containers));

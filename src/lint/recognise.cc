@@ -49,7 +49,7 @@ struct Lines {
   int all = 0, assignments = 0, exports = 0, fences = 0, headings = 0, instructions = 0, system = 0;
 };
 
-Lines Count(std::string_view text) {
+Lines CountLines(std::string_view text) {
   static constexpr std::string_view kInstructions[] = {"FROM ",    "RUN ",        "ENV ", "COPY ",
                                                        "WORKDIR ", "ENTRYPOINT ", "CMD ", "ARG "};
   Lines lines;
@@ -140,7 +140,7 @@ std::optional<FileType> Recognise(std::string_view text, const std::string& file
   if (!trimmed.empty() && trimmed[0] == '{' && trimmed.back() == '}' && trimmed.find('"') != std::string_view::npos) {
     return FileType::kConfig;
   }
-  const Lines lines = Count(text);
+  const Lines lines = CountLines(text);
   if (lines.fences >= 2) return FileType::kMarkdown;
   if (lines.instructions > 0 && LineStarts(head, "FROM ")) return FileType::kDockerfile;
   if (lines.all > 0 && lines.assignments == lines.all) return FileType::kEnvironment;

@@ -9,7 +9,7 @@
 namespace lockstep::lint {
 namespace {
 
-constexpr const char* kTable =
+constexpr const char* kRuleTable =
 #include "lint/lint_rules.inc"
     ;
 
@@ -114,7 +114,7 @@ Status Take(const std::string& key, const std::string& value, int line, Rule& ru
 
 const std::vector<Rule>& Rules() {
   static const std::vector<Rule>* rules = [] {
-    Result<std::vector<Rule>> parsed = ParseRules(kTable);
+    Result<std::vector<Rule>> parsed = ParseRules(kRuleTable);
     return new std::vector<Rule>(parsed.ok() ? std::move(*parsed) : std::vector<Rule>());  // a test reads it too
   }();
   return *rules;

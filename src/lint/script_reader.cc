@@ -13,7 +13,7 @@
 namespace lockstep::lint {
 namespace {
 
-constexpr int kDeepest = 4;  // of text inside text
+constexpr int kDeepestScript = 4;  // of text inside text
 
 bool ToolVariable(const std::string& name) {
   return Variables::Complete(name) || Variables::Table().Find(name) != nullptr;
@@ -177,7 +177,7 @@ class ScriptReader {
     for (const Invocation& one : line.chain) Program(one, command, launched);
     ++numbers_;
     for (size_t i = before; i < unit_.facts.size(); ++i) unit_.facts[i].command = numbers_;
-    if (depth < kDeepest) {
+    if (depth < kDeepestScript) {
       for (const ShellWord& text : line.scripts) Script(text, depth + 1);
       if ((program == "echo" || program == "printf") && !command.output.empty()) Echo(command, depth);
     }
@@ -188,7 +188,7 @@ class ScriptReader {
     const std::string& text = assignment.value.value;
     const size_t open = assignment.value.text.find_first_not_of('"');
     const std::string_view run = open == std::string::npos ? "" : std::string_view(assignment.value.text).substr(open);
-    if (run.substr(0, 2) == "$(" && run.substr(0, 3) != "$((" && depth < kDeepest) {  // LOG=$(mpirun ...)
+    if (run.substr(0, 2) == "$(" && run.substr(0, 3) != "$((" && depth < kDeepestScript) {  // LOG=$(mpirun ...)
       const std::string_view inside = run.substr(2, run.rfind(')') == run.npos ? run.npos : run.rfind(')') - 2);
       Read(inside, assignment.value.line, assignment.value.column + static_cast<int>(open) + 2, depth + 1);
       return;
@@ -437,7 +437,7 @@ class ScriptReader {
   }
 
   void Documents(const ShellCommand& command, const CommandLine& line, int depth) {
-    if (depth >= kDeepest) return;
+    if (depth >= kDeepestScript) return;
     for (const HereDocument& document : command.documents) {
       const std::string program = line.chain.empty() ? "" : line.chain[0].program;  // that reads it
       const bool run = program == "bash" || program == "sh" || program == "ssh" || program == "sbatch";
@@ -562,7 +562,7 @@ class ScriptReader {
 void ReadScript(std::string_view text, int line, int column, bool fragment, const std::string& dialect, Units& units,
                 int left) {
   static thread_local int depth = 0;  // scripts that write scripts that write scripts
-  if (depth >= kDeepest) return;
+  if (depth >= kDeepestScript) return;
   ++depth;
   Unit unit;
   unit.dialect = dialect;

@@ -27,9 +27,9 @@ bool IsTest(const ShellCommand& command) {
   return program == "[" || program == "[[" || program == "test" || program == "((";
 }
 
-class Shapes {
+class ScriptShapeFinder {
  public:
-  Shapes(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit)
+  ScriptShapeFinder(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit)
       : script_(script), lines_(lines), unit_(unit) {}
 
   void Find() {
@@ -263,7 +263,7 @@ class Shapes {
 }  // namespace
 
 void ScriptShapes(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit) {
-  Shapes(script, lines, unit).Find();
+  ScriptShapeFinder(script, lines, unit).Find();
 }
 
 }  // namespace lockstep::lint

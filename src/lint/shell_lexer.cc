@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kMeta = " \t\r\n;&|<>()";
 constexpr size_t kLongestValue = 16 * 1024;  // A=$A$A grows without end
-constexpr int kDeepest = 8;                  // of ${A:-${B:-...}}
-constexpr size_t kMostWords = 4000;          // of a value that is a list
+constexpr int kDeepestDefault = 8;           // of ${A:-${B:-...}}
+constexpr size_t kMostListWords = 4000;      // of a value that is a list
 
 bool NameStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool NamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -81,7 +81,7 @@ std::vector<ShellWord> ShellValues::Words(const std::string& name, const std::ve
 
 std::vector<ShellWord> ShellValues::Words(const ShellWord& value) {
   std::vector<ShellWord> words;
-  for (size_t end = 0; words.size() < kMostWords;) {
+  for (size_t end = 0; words.size() < kMostListWords;) {
     const size_t start = value.value.find_first_not_of(" \t\r\n", end);
     if (start == std::string::npos) break;
     end = WordEnd(value.value, start);
@@ -335,7 +335,7 @@ void ShellLexer::ExpandBraced(std::string_view inside, std::string_view whole, S
   if (rest.empty()) return Lookup(name, whole, word);
   const bool colon = rest[0] == ':' && rest.size() > 1;
   const char op = colon ? rest[1] : rest[0];
-  if ((op != '-' && op != '=') || depth >= kDeepest) {
+  if ((op != '-' && op != '=') || depth >= kDeepestDefault) {
     PutAll(word, whole, expansion_line_, expansion_column_);
     word.known = false;
     return;

@@ -10,8 +10,8 @@
 namespace lockstep::lint {
 namespace {
 
-constexpr size_t kMostWords = 4000;      // of a command
-constexpr size_t kDeepestNesting = 200;  // deeper text is no script
+constexpr size_t kMostCommandWords = 4000;  // of a command
+constexpr size_t kDeepestNesting = 200;     // deeper text is no script
 
 class Reader {
  public:
@@ -224,7 +224,7 @@ class Reader {
     const std::string list = WholeExpansion(word);
     const std::vector<ShellWord> words =
         list.empty() ? std::vector<ShellWord>() : lexer_.values().Words(list, branches_);
-    if (words.size() > 1 && command_.words.size() + words.size() < kMostWords) {
+    if (words.size() > 1 && command_.words.size() + words.size() < kMostCommandWords) {
       command_.words.insert(command_.words.end(), words.begin(), words.end());
       return;
     }

@@ -46,9 +46,9 @@ std::optional<int> FlagNumber(const Invocation& program, std::initializer_list<c
   return std::nullopt;
 }
 
-class Shapes {
+class SlurmShapeFinder {
  public:
-  Shapes(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit)
+  SlurmShapeFinder(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit)
       : script_(script), lines_(lines), unit_(unit) {}
 
   void Find() {
@@ -220,7 +220,7 @@ class Shapes {
 }  // namespace
 
 void SlurmShapes(const ShellScript& script, const std::vector<CommandLine>& lines, Unit& unit) {
-  Shapes(script, lines, unit).Find();
+  SlurmShapeFinder(script, lines, unit).Find();
 }
 
 }  // namespace lockstep::lint

@@ -13,7 +13,7 @@
 namespace lockstep::lint {
 namespace {
 
-constexpr const char* kTable =
+constexpr const char* kVariableTable =
 #include "lint/variables.inc"
     ;
 
@@ -56,7 +56,7 @@ bool Slip(std::string_view name, std::string_view meant) {
 
 const Variables& Variables::Table() {
   static const Variables* table = [] {
-    Result<Variables> parsed = Parse(kTable);
+    Result<Variables> parsed = Parse(kVariableTable);
     return new Variables(parsed.ok() ? std::move(*parsed) : Variables());  // a test reads the table too
   }();
   return *table;

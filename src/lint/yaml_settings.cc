@@ -11,7 +11,7 @@
 namespace lockstep::lint {
 namespace {
 
-constexpr int kDeepest = 64;
+constexpr int kDeepestSetting = 64;
 
 bool SettingName(const std::string& name) {
   if (name.size() < 4 || name.size() > 80 || name.find('_') == std::string::npos) return false;
@@ -27,7 +27,7 @@ class Walker {
       : yaml_(yaml), containers_(containers), unit_(unit), others_(others) {}
 
   void Walk(const YAML::Node& node, const std::string& key, int depth) {
-    if (!node.IsDefined() || depth > kDeepest || --budget_ < 0) return;
+    if (!node.IsDefined() || depth > kDeepestSetting || --budget_ < 0) return;
     if (node.IsMap()) {
       Map(node, depth);
     } else if (node.IsSequence()) {

@@ -31,7 +31,7 @@ constexpr Millis kStandardStream{40}, kFullStream{250};
 constexpr int kEverybody = 64;        // nodes that all try each other
 constexpr int kStandardMatches = 15;  // rounds of rates: all pairs up to 16 nodes
 constexpr int kClockSamples = 16;
-constexpr size_t kAgain = 8;  // slow pairs that are measured a second time
+constexpr size_t kMeasuredAgain = 8;  // slow pairs that are measured a second time
 
 // ---- who is a node ------------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class NodeZero {
     std::set<std::pair<int, int>> planned;
     for (const SlowPair& slow : SlowPairs(report_.nodes, report_.rates)) {
       const std::pair match{std::min(slow.from, slow.to), std::max(slow.from, slow.to)};
-      if (planned.size() >= kAgain || !planned.insert(match).second) continue;
+      if (planned.size() >= kMeasuredAgain || !planned.insert(match).second) continue;
       const auto free = [&](const std::vector<std::pair<int, int>>& round) {
         return std::none_of(round.begin(), round.end(), [&](const auto& other) {
           return other.first == match.first || other.first == match.second || other.second == match.first ||

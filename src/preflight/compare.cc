@@ -54,10 +54,6 @@ std::vector<int> Minority(const std::vector<Group>& groups) {
   return nodes;
 }
 
-void Add(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
-  outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
-}
-
 CheckResult SameMachine(const std::vector<NodeFacts>& all) {
   CheckOutcome outcome;
   std::map<std::string, std::set<int>> cards, machines;
@@ -73,14 +69,14 @@ CheckResult SameMachine(const std::vector<NodeFacts>& all) {
   for (const auto& [uuid, nodes] : cards) {
     if (nodes.size() < 2 || !told.insert(nodes).second) continue;
     const std::vector<int> list(nodes.begin(), nodes.end());
-    Add(&outcome, State::kFail, fmt::format("{} all have {}", NodeNames(list, all), uuid),
-        "the same machine was started more than once: give each node its own --node-rank, once", list);
+    AddProblem(&outcome, State::kFail, fmt::format("{} all have {}", NodeNames(list, all), uuid),
+               "the same machine was started more than once: give each node its own --node-rank, once", list);
   }
   for (const auto& [machine, nodes] : machines) {
     if (nodes.size() < 2 || !told.insert(nodes).second) continue;
     const std::vector<int> list(nodes.begin(), nodes.end());
-    Add(&outcome, State::kFail, fmt::format("{} are the same machine", NodeNames(list, all)),
-        "start the command once on each node", list);
+    AddProblem(&outcome, State::kFail, fmt::format("{} are the same machine", NodeNames(list, all)),
+               "start the command once on each node", list);
   }
   outcome.note =
       Count(static_cast<int64_t>(machines.size()), "machine") + ", " + Count(static_cast<int64_t>(cards.size()), "GPU");
@@ -91,7 +87,8 @@ CheckResult SameGpus(const std::vector<NodeFacts>& all) {
   CheckOutcome outcome;
   const auto counts = GroupBy(all, [](const NodeFacts& facts) { return std::to_string(facts.gpus.size()); });
   if (counts.size() > 1) {
-    Add(&outcome, State::kFail, Difference("number of GPUs", counts, all),
+    AddProblem(
+        &outcome, State::kFail, Difference("number of GPUs", counts, all),
         "look for a GPU that was lost there (nvidia-smi, dmesg | grep Xid), or choose the same number with --gpus",
         Minority(counts));
   }
@@ -101,12 +98,13 @@ CheckResult SameGpus(const std::vector<NodeFacts>& all) {
     return fmt::format("{}", fmt::join(names, " + "));
   });
   if (models.size() > 1 && counts.size() == 1) {
-    Add(&outcome, State::kWarn, Difference("GPU model", models, all), "the slowest decides the pace", Minority(models));
+    AddProblem(&outcome, State::kWarn, Difference("GPU model", models, all), "the slowest decides the pace",
+               Minority(models));
   }
   const auto fabrics = GroupBy(all, [](const NodeFacts& facts) { return facts.fabric; });
   if (fabrics.size() > 1) {
-    Add(&outcome, State::kWarn, Difference("NVLink domain", fabrics, all),
-        "ranks in different domains speak over the network; place them by domain", Minority(fabrics));
+    AddProblem(&outcome, State::kWarn, Difference("NVLink domain", fabrics, all),
+               "ranks in different domains speak over the network; place them by domain", Minority(fabrics));
   }
   if (counts.size() == 1 && counts[0].value == "0" && outcome.problems.empty()) {
     return {"same-gpus", CheckOutcome::Skip("no GPUs")};
@@ -135,7 +133,8 @@ CheckResult SameSoftware(const std::vector<NodeFacts>& all) {
     }
     // Of these a difference is worth knowing and usually harmless.
     const bool soft = name == "driver" || name == "kernel" || name == "interpreter" || name == "CUDA of the driver";
-    Add(&outcome, soft ? State::kWarn : State::kFail, Difference(name, groups, all),
+    AddProblem(
+        &outcome, soft ? State::kWarn : State::kFail, Difference(name, groups, all),
         soft ? "make the nodes alike when convenient"
              : "install the same on every node, or start all of them in one environment (--venv, --conda, one image)",
         Minority(groups));
@@ -178,7 +177,8 @@ CheckResult SameEnv(const std::vector<NodeFacts>& all) {
     if (groups.size() == 1) continue;
     // Names of devices differ between machines that are otherwise alike.
     const bool local = name.ends_with("_IFNAME") || name == "NCCL_IB_HCA" || name == "NCCL_IB_GID_INDEX";
-    Add(&outcome, must.contains(name) ? State::kFail : State::kWarn, Difference(name, groups, all),
+    AddProblem(
+        &outcome, must.contains(name) ? State::kFail : State::kWarn, Difference(name, groups, all),
         local
             ? "right if the machines name their devices differently; else set it alike, or leave it to `lockstep tune`"
             : "set it alike on every node, or on none",
@@ -214,7 +214,8 @@ CheckResult SameTrees(const char* id, const std::string& kind, const std::vector
     const Tree& first = tree(all[static_cast<size_t>(groups[0].nodes[0])], name);
     if (groups.size() == 1) {
       if (!first.trouble.empty()) {
-        Add(&outcome, State::kWarn, fmt::format("{} could not be compared: {}", first.path, first.trouble), remedy, {});
+        AddProblem(&outcome, State::kWarn, fmt::format("{} could not be compared: {}", first.path, first.trouble),
+                   remedy, {});
       } else {
         outcome.note += fmt::format("{}{} file{} of {}{}", outcome.note.empty() ? "" : "; ", first.files,
                                     first.files == 1 ? "" : "s", first.path, first.cut ? " (the first ones)" : "");
@@ -232,13 +233,17 @@ CheckResult SameTrees(const char* id, const std::string& kind, const std::vector
         group.value += fmt::format(" ({})", found.digest.substr(found.digest.find(':') + 1, 8));
       }
     }
-    Add(&outcome, State::kFail, Difference(first.path.empty() ? name : first.path, shown, all), remedy,
-        Minority(groups));
+    AddProblem(&outcome, State::kFail, Difference(first.path.empty() ? name : first.path, shown, all), remedy,
+               Minority(groups));
   }
   return {id, outcome};
 }
 
 }  // namespace
+
+void AddProblem(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
+  outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
+}
 
 std::string NodeNames(const std::vector<int>& nodes, const std::vector<NodeFacts>& all) {
   if (nodes.size() == all.size() && nodes.size() > 2) return "all nodes";

@@ -13,6 +13,8 @@ namespace lockstep::preflight {
 // "node 1 (gpu-7)"; "nodes 1, 3 (a, c)", "nodes 1-7" where they are many.
 std::string NodeNames(const std::vector<int>& nodes, const std::vector<NodeFacts>& all);
 
+void AddProblem(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes);
+
 // From the facts alone.
 std::vector<CheckResult> CompareFacts(const std::vector<NodeFacts>& all);
 // The trees whose digests differ, whose entries are worth asking for.

@@ -14,13 +14,9 @@ namespace {
 constexpr double kSkewWarn = 0.5, kSkewFail = 5;  // seconds
 constexpr double kSlowPair = 0.33;                // of the median of all pairs
 constexpr double kSlowLink = 0.3;                 // of what the interface says it is, as one stream sees it
-constexpr double kStreamLimit = 10e9;             // what one TCP stream can be expected to carry
+constexpr double kStreamRate = 10e9;              // what one TCP stream can be expected to carry
 constexpr double kNoCluster = 0.5e9;              // less than this is no network for training, whatever the card says
 constexpr size_t kShown = 8;                      // problems of one kind; the rest is counted
-
-void Add(CheckOutcome* outcome, State state, std::string text, std::string remedy, std::vector<int> nodes) {
-  outcome->problems.push_back({state, std::move(text), std::move(remedy), std::move(nodes)});
-}
 
 std::string One(int node, const std::vector<NodeFacts>& all) { return NodeNames({node}, all); }
 
@@ -45,20 +41,20 @@ void AddEdges(CheckOutcome* outcome, State state, const std::vector<Edge>& edges
   if (const auto hub = Hub(edges)) {
     std::set<int> others;
     for (const Edge& edge : edges) others.insert(edge.from == *hub ? edge.to : edge.from);
-    Add(outcome, state,
-        fmt::format("{} and {}: {}{}{}", One(*hub, all), NodeNames({others.begin(), others.end()}, all), verb,
-                    edges[0].text.empty() ? "" : " ", edges[0].text),
-        remedy, {*hub});
+    AddProblem(outcome, state,
+               fmt::format("{} and {}: {}{}{}", One(*hub, all), NodeNames({others.begin(), others.end()}, all), verb,
+                           edges[0].text.empty() ? "" : " ", edges[0].text),
+               remedy, {*hub});
     return;
   }
   for (size_t i = 0; i < edges.size() && i < kShown; ++i) {
-    Add(outcome, state,
-        fmt::format("{} to {}: {}{}{}", One(edges[i].from, all), One(edges[i].to, all), verb,
-                    edges[i].text.empty() ? "" : " ", edges[i].text),
-        remedy, {edges[i].from, edges[i].to});
+    AddProblem(outcome, state,
+               fmt::format("{} to {}: {}{}{}", One(edges[i].from, all), One(edges[i].to, all), verb,
+                           edges[i].text.empty() ? "" : " ", edges[i].text),
+               remedy, {edges[i].from, edges[i].to});
   }
   if (edges.size() > kShown) {
-    Add(outcome, state, fmt::format("and {} more pairs", edges.size() - kShown), remedy, {});
+    AddProblem(outcome, state, fmt::format("and {} more pairs", edges.size() - kShown), remedy, {});
   }
 }
 
@@ -90,13 +86,13 @@ CheckResult CompareClocks(const std::vector<NodeFacts>& all, const std::vector<l
     const auto node = static_cast<int>(i);
     // Of two nodes nobody can say whose clock is right.
     const bool pair = clocks.size() == 2;
-    Add(&outcome, std::abs(skew) > kSkewFail ? State::kFail : State::kWarn,
-        pair ? fmt::format("the clocks of {} differ by {:.2f} s", NodeNames({0, 1}, all), std::abs(skew))
-             : fmt::format("the clock of {} is {:.2f} s {} the others", One(node, all), std::abs(skew),
-                           skew > 0 ? "ahead of" : "behind"),
-        "synchronise it (chronyc makestep, or timedatectl set-ntp true): logs of ranks cannot be ordered, and "
-        "certificates and locks may fail",
-        pair ? std::vector<int>{0, 1} : std::vector<int>{node});
+    AddProblem(&outcome, std::abs(skew) > kSkewFail ? State::kFail : State::kWarn,
+               pair ? fmt::format("the clocks of {} differ by {:.2f} s", NodeNames({0, 1}, all), std::abs(skew))
+                    : fmt::format("the clock of {} is {:.2f} s {} the others", One(node, all), std::abs(skew),
+                                  skew > 0 ? "ahead of" : "behind"),
+               "synchronise it (chronyc makestep, or timedatectl set-ntp true): logs of ranks cannot be ordered, and "
+               "certificates and locks may fail",
+               pair ? std::vector<int>{0, 1} : std::vector<int>{node});
   }
   outcome.note = fmt::format("within {:.1f} ms", (spread + error) * 1000);
   return {"clock-skew", outcome};
@@ -117,15 +113,16 @@ CheckResult CompareNames(const std::vector<NodeFacts>& all, const std::vector<Fi
     size_t shown = 0;
     for (const auto& [what, by] : told) {
       if (++shown > kShown) {
-        Add(&outcome, state, fmt::format("and {} more names", told.size() - kShown), "correct DNS or /etc/hosts", {});
+        AddProblem(&outcome, state, fmt::format("and {} more names", told.size() - kShown), "correct DNS or /etc/hosts",
+                   {});
         break;
       }
-      Add(&outcome, state, fmt::format("on {}: {}", NodeNames(by, all), what.second),
-          state == State::kFail
-              ? "correct /etc/hosts or DNS there"
-              : "nothing in PyTorch needs it when --master-addr is known; ssh and MPI do: add the name "
-                "to DNS or /etc/hosts",
-          by);
+      AddProblem(&outcome, state, fmt::format("on {}: {}", NodeNames(by, all), what.second),
+                 state == State::kFail
+                     ? "correct /etc/hosts or DNS there"
+                     : "nothing in PyTorch needs it when --master-addr is known; ssh and MPI do: add the name "
+                       "to DNS or /etc/hosts",
+                 by);
     }
   }
   outcome.note = fmt::format("{} names{}", tried, Sampled(sampled));
@@ -224,8 +221,8 @@ CheckResult CompareMtu(const std::vector<NodeFacts>& all, const std::vector<Find
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].net.mtu == low) nodes.push_back(static_cast<int>(i));
     }
-    Add(&outcome, State::kWarn, fmt::format("{}: MTU {}, others {}", NodeNames(nodes, all), low, high),
-        "set the same on every node", nodes);
+    AddProblem(&outcome, State::kWarn, fmt::format("{}: MTU {}, others {}", NodeNames(nodes, all), low, high),
+               "set the same on every node", nodes);
   }
   return {"mtu", outcome};
 }
@@ -246,7 +243,7 @@ std::vector<SlowPair> SlowPairs(const std::vector<NodeFacts>& all, const std::ve
     if (rate.bits <= 0) {
       slow.push_back(
           {rate.from, rate.to, fmt::format("no rate: {}", rate.trouble.empty() ? "the stream broke" : rate.trouble)});
-    } else if (link > 0 && rate.bits < kSlowLink * std::min(link, kStreamLimit)) {
+    } else if (link > 0 && rate.bits < kSlowLink * std::min(link, kStreamRate)) {
       slow.push_back(
           {rate.from, rate.to, fmt::format("{:.2f} Gbit/s over links of {:g} Gbit/s", rate.bits / 1e9, link / 1e9)});
     } else if (good.size() > 4 && rate.bits < kSlowPair * median) {

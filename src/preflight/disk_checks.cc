@@ -19,8 +19,6 @@
 namespace lockstep::preflight {
 namespace {
 
-constexpr uint64_t kMiB = 1ull << 20;
-constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kInodesWanted = 10000, kInodesNeeded = 100;
 constexpr double kSlowSync = 1.0;  // seconds
 

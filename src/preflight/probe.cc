@@ -18,7 +18,7 @@ namespace lockstep::preflight {
 namespace {
 
 constexpr int kEchoes = 10;
-constexpr Millis kAgain{80};  // packets are sent again after this
+constexpr Millis kResendAfter{80};  // packets are sent again after this
 // Sizes of packets that networks are built for: jumbo frames, tunnels through them, IPoIB, Ethernet, tunnels, IPv6's
 // least, IPv4's.
 constexpr int kLadder[] = {9000, 8942, 4092, 2044, 1500, 1450, 1420, 1400, 1280, 576};
@@ -148,7 +148,7 @@ void TryPackets(const std::vector<Target>& targets, int mtu, TimePoint deadline,
     }
     if (open.empty()) break;
     for (Packets* packets : open) SendPackets(*packets, targets[packets->target].secret);
-    const TimePoint until = std::min(deadline, Now() + kAgain);
+    const TimePoint until = std::min(deadline, Now() + kResendAfter);
     while (true) {
       std::vector<pollfd> watched;
       std::vector<Packets*> left;

@@ -19,7 +19,7 @@ namespace lockstep::preflight {
 namespace {
 
 constexpr size_t kMaxClients = 4096;
-constexpr Millis kStreamLimit{4000};  // of one stream there and back
+constexpr Millis kStreamTime{4000};  // of one stream there and back
 
 struct Client {
   UniqueFd fd;
@@ -56,7 +56,7 @@ void AnswerPackets(int fd, const std::string& secret) {
 
 // Counts what comes, tells it, and streams back. Holds up the others: rates are measured one pair at a time.
 void ServeStream(const Client& client) {
-  const TimePoint deadline = Now() + kStreamLimit;
+  const TimePoint deadline = Now() + kStreamTime;
   const Millis time(LeadingDigits(std::string_view(client.header).substr(33)).value_or(0));
   const double bits = CountStream(client.fd.get(), deadline);
   const std::string told = StreamResult(bits);

@@ -12,8 +12,6 @@
 namespace lockstep::preflight {
 namespace {
 
-constexpr uint64_t kMiB = 1ull << 20;
-constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kShmWanted = kGiB, kShmNeeded = 128 * kMiB;      // per rank
 constexpr uint64_t kMemoryWanted = 4 * kGiB, kMemoryNeeded = kGiB;  // per rank
 constexpr uint64_t kMemlockNeeded = kGiB;

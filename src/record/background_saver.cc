@@ -21,8 +21,6 @@
 namespace lockstep::record {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 double ThreadCpuSeconds() {
   timespec now{};
   (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -19,7 +19,7 @@ std::string TemporarySuffix() {
   return fmt::format("{}-{:x}-{}", ::getpid(), now, counter.fetch_add(1));
 }
 
-bool Exists(const std::string& path) {
+bool EntryExists(const std::string& path) {
   struct stat info{};
   return ::lstat(path.c_str(), &info) == 0;
 }
@@ -141,7 +141,7 @@ Status PublishCheckpoint(const std::string& folder, const std::string& temporary
   Status status =
       WriteText(from + "/" + kManifestName, WriteManifest(Describe(head, tensors, plan, checksums)), storage);
   if (status.ok()) status = storage.SyncDir(from);
-  const bool again = status.ok() && Exists(target);
+  const bool again = status.ok() && EntryExists(target);
   if (again) status = storage.Rename(target, replaced);
   if (status.ok()) {
     status = storage.Rename(from, target);

@@ -14,7 +14,6 @@ constexpr size_t kLookAt = 2048;
 constexpr size_t kLongestLabel = 120;
 constexpr std::string_view kCursorUp = "\x1b[A";
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return c >= 'a' && c <= 'z'; }
 
 // Lower case and without terminal colours (torchtitan colours every field), so that one spelling has to be matched.

@@ -14,7 +14,6 @@
 namespace lockstep::record {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2u << 20;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }

@@ -12,6 +12,8 @@
 
 namespace lockstep::record {
 
+inline constexpr size_t kPage = 4096;
+
 // Memory that is there before it is needed: a page fault during the copy costs six times the copy.
 class Staging {
  public:

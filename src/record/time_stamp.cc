@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
+#include "base/digits.h"
+
 namespace lockstep::record {
 namespace {
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Reads pieces of a stamp off the front of a text; once one is missing, it stays failed.
 class Cursor {

@@ -60,6 +60,9 @@ inline constexpr Colour kBlue = Colour::Hex(0x0072b2), kOrange = Colour::Hex(0xd
 
 enum class Align { kLeft, kCentre, kRight };
 
+// What all pictures have: pixels around them, and sizes of their letters.
+inline constexpr double kMargin = 24, kTitle = 20, kText = 13, kSmall = 12;
+
 struct TextStyle {
   double size = 13;
   Colour colour = kInk;

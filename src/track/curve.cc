@@ -11,8 +11,7 @@
 namespace lockstep::track {
 namespace {
 
-constexpr double kMargin = 24, kTitle = 20, kSmall = 12, kText = 13;  // pixels; sizes of letters
-constexpr double kHeader = 74, kLegend = 26, kGap = 16, kFooter = 56;
+constexpr double kCurveHeader = 74, kLegend = 26, kGap = 16, kFooter = 56;
 constexpr size_t kSmoothedFrom = 60;   // points
 constexpr double kMarkLabelRoom = 70;  // pixels between two labels of marks
 constexpr double kPixelsPerTickX = 90, kPixelsPerTickY = 36;
@@ -84,7 +83,7 @@ class Plot {
     }
     const double left = kMargin + kText + 10 + numbers + 8, right = width_ - kMargin;
     Title(right);
-    double y = kHeader;
+    double y = kCurveHeader;
     for (size_t i = 0; i < panels_.size(); ++i) {
       Legend(i, left, right, y + kLegend - 10);
       y += kLegend;
@@ -99,7 +98,7 @@ class Plot {
 
  private:
   static int Height(const Curve& curve) {
-    double height = kHeader + kFooter - kGap;
+    double height = kCurveHeader + kFooter - kGap;
     for (const CurvePanel& panel : curve.panels) height += kLegend + panel.height + kGap;
     return static_cast<int>(height);
   }

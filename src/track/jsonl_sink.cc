@@ -13,7 +13,7 @@
 namespace lockstep::track {
 namespace {
 
-constexpr size_t kKeepAtMost = 4u << 20;  // while a disk is full
+constexpr size_t kMostRowBytes = 4u << 20;  // while a disk is full
 
 class JsonlSink final : public Sink {
  public:
@@ -21,7 +21,7 @@ class JsonlSink final : public Sink {
       : path_(std::move(path)), fd_(std::move(fd)), mid_line_(mid_line) {}
 
   void Scalars(const record::MetricLine& line) override {
-    if (buffer_.size() > kKeepAtMost) {
+    if (buffer_.size() > kMostRowBytes) {
       ++lost_;
       return;
     }

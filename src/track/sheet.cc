@@ -13,8 +13,7 @@
 namespace lockstep::track {
 namespace {
 
-constexpr double kMargin = 24, kTitle = 20, kText = 13, kSmall = 12;  // pixels; sizes of letters
-constexpr double kHeader = 76, kHeadings = 26, kRowText = 24, kRowGap = 14;
+constexpr double kSheetHeader = 76, kHeadings = 26, kRowText = 24, kRowGap = 14;
 constexpr double kTileGap = 4, kColumnGap = 20;
 constexpr double kBar = 12, kBarFooter = 76;  // height of the colour scale, and of the footer around it
 constexpr double kWidth = 1200;               // wanted of a sheet of small tiles
@@ -86,7 +85,7 @@ class Layout {
     }
     const double room = (kWidth - 2 * kMargin - gaps) / std::max(across, 1.0);
     double widest = 0;
-    height = kHeader + kHeadings;
+    height = kSheetHeader + kHeadings;
     for (const SheetRow& row : sheet.rows) {
       const Size size = Shown(TileSize(row), room);
       if (height + kRowText + size.height + kRowGap + kBarFooter > kHighest && !shown.empty()) break;
@@ -127,10 +126,10 @@ class Drawing {
     canvas_.Text({kMargin, 60}, canvas_.Fit(sheet_.subtitle, kText, right - kMargin),
                  {.size = kText, .colour = kFaint});
     for (size_t c = 0; c < sheet_.columns.size(); ++c) {
-      canvas_.Text({layout_.column_x[c], kHeader + 18}, canvas_.Fit(sheet_.columns[c], kText, layout_.column_width[c]),
-                   {.size = kText});
+      canvas_.Text({layout_.column_x[c], kSheetHeader + 18},
+                   canvas_.Fit(sheet_.columns[c], kText, layout_.column_width[c]), {.size = kText});
     }
-    double y = kHeader + kHeadings;
+    double y = kSheetHeader + kHeadings;
     for (size_t r = 0; r < layout_.shown.size(); ++r) {
       RowText(sheet_.rows[r], right, y);
       y += kRowText;

@@ -19,8 +19,8 @@
 namespace lockstep::track {
 namespace {
 
-constexpr size_t kWriteAt = 1u << 20;      // bytes collected before a write that nobody asked for
-constexpr size_t kKeepAtMost = 64u << 20;  // while a disk is full; pictures are large
+constexpr size_t kWriteAt = 1u << 20;          // bytes collected before a write that nobody asked for
+constexpr size_t kMostEventBytes = 64u << 20;  // while a disk is full; pictures are large
 
 // Values of the messages' enumerations.
 constexpr uint64_t kFloat = 1, kString = 7;                         // DataType
@@ -180,7 +180,7 @@ class TensorBoardSink final : public Sink {
   }
 
   void Put(const std::string& record) {
-    if (buffer_.size() + record.size() > kKeepAtMost) {
+    if (buffer_.size() + record.size() > kMostEventBytes) {
       ++lost_;
       return;
     }

@@ -14,7 +14,7 @@
 namespace lockstep::watch {
 namespace {
 
-constexpr size_t kMostRanks = 32;  // rows without a limit by the terminal
+constexpr size_t kMostRows = 32;  // rows without a limit by the terminal
 constexpr char kDash[] = "-";
 
 enum Column { kRank, kStep, kSeconds, kRate, kEta, kLoss, kHost, kDevice, kSign, kColumns };
@@ -205,7 +205,7 @@ std::vector<std::string> Render(const RunView& view, double now, const TableStyl
     if (!plot.empty()) plot.insert(plot.begin(), "loss");
   }
   // The table comes first; what does not fit beside it is left out, the plot before any rank.
-  size_t most = kMostRanks;
+  size_t most = kMostRows;
   if (style.rows > 0) {
     const size_t fixed = 2 + notes.size();
     const size_t free = style.rows > fixed ? style.rows - fixed : 1;
