@@ -63,7 +63,7 @@ Film ReadAll(const std::string& path) {
 }
 
 // A soft pattern that moves; smooth, so that half-size chroma costs little.
-std::vector<uint8_t> Pattern(int width, int height, int number) {
+std::vector<uint8_t> FramePattern(int width, int height, int number) {
   std::vector<uint8_t> rgb(static_cast<size_t>(width) * height * 3);
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
@@ -89,7 +89,7 @@ class VideoStreamTest : public testing::Test {
     auto writer = VideoWriter::Create(dir_ / name, options);
     if (!writer.ok()) return writer.status();
     for (int i = 0; i < frames; ++i) {
-      const auto rgb = Pattern(options.width, options.height, i);
+      const auto rgb = FramePattern(options.width, options.height, i);
       const auto at = seconds.empty() ? std::nullopt : std::optional<double>(seconds[i]);
       LOCKSTEP_RETURN_IF_ERROR((*writer)->Write(rgb.data(), static_cast<size_t>(options.width) * 3, at));
     }
@@ -121,10 +121,10 @@ TEST_F(VideoStreamTest, WhatIsWrittenIsReadBackInEveryContainer) {
     EXPECT_NEAR(film.info.rate.value(), 30000.0 / 1001, 0.01) << name;
     EXPECT_THAT(film.notes, IsEmpty()) << name;
     for (int i = 0; i < 12; ++i) {
-      EXPECT_GT(PsnrOf(film.frames[i], Pattern(96, 64, i)), 36) << name << " frame " << i;
+      EXPECT_GT(PsnrOf(film.frames[i], FramePattern(96, 64, i)), 36) << name << " frame " << i;
       EXPECT_NEAR(film.seconds[i], i * 1001 / 30000.0, 0.001) << name;
     }
-    EXPECT_LT(PsnrOf(film.frames[0], Pattern(96, 64, 11)), 25) << "the frames do differ";
+    EXPECT_LT(PsnrOf(film.frames[0], FramePattern(96, 64, 11)), 25) << "the frames do differ";
   }
 }
 
@@ -143,7 +143,7 @@ TEST_F(VideoStreamTest, LosslessIsLossless) {
   ASSERT_TRUE(written.ok()) << written.message();
   const Film film = ReadAll(dir_ / "l.mkv");
   ASSERT_EQ(film.frames.size(), 4);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(film.frames[i], Pattern(33, 17, i));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(film.frames[i], FramePattern(33, 17, i));
 }
 
 TEST_F(VideoStreamTest, OddSizesGetTheirLastRowAndColumnTwiceUnlessTheChromaIsWhole) {
@@ -346,7 +346,7 @@ TEST_F(VideoStreamTest, AWriterThatDoesNotFinishLeavesNothing) {
   {
     auto writer = VideoWriter::Create(dir_ / "x.mp4", {.width = 32, .height = 32});
     ASSERT_TRUE(writer.ok());
-    const auto rgb = Pattern(32, 32, 0);
+    const auto rgb = FramePattern(32, 32, 0);
     ASSERT_TRUE((*writer)->Write(rgb.data(), 96).ok());
     EXPECT_FALSE(std::filesystem::exists(dir_ / "x.mp4"));
     EXPECT_EQ(Names().size(), 1) << "a temporary name while it is written";

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Diagnosis Of(const std::vector<LogText>& logs, std::vector<KnownExit> exits) {
+Diagnosis DiagnoseEnds(const std::vector<LogText>& logs, std::vector<KnownExit> exits) {
   DiagnoseOptions options;
   options.exits = std::move(exits);
   Result<Diagnosis> found = DiagnoseText(logs, options);
@@ -28,21 +28,21 @@ const char kClosed[] =
 TEST(Ends, ARankThatSomebodyEndedIsNamedNotThoseThatNoticed) {
   const std::vector<LogText> logs = {{.name = "a", .rank = 0, .text = Trace(kClosed)},
                                      {.name = "b", .rank = 1, .text = "hello\n"}};
-  const Diagnosis d = Of(logs, {{.rank = 1, .signal = 15, .time = 10}, {.rank = 0, .code = 1, .time = 11}});
+  const Diagnosis d = DiagnoseEnds(logs, {{.rank = 1, .signal = 15, .time = 10}, {.rank = 0, .code = 1, .time = 11}});
   EXPECT_EQ(d.signature, "exit-sigterm");
   EXPECT_EQ(d.rank, 1);
   // One that the launcher ended itself is no cause.
-  const Diagnosis told =
-      Of(logs, {{.rank = 0, .code = 1, .time = 10}, {.rank = 1, .signal = 15, .after_stop = true, .time = 11}});
+  const Diagnosis told = DiagnoseEnds(
+      logs, {{.rank = 0, .code = 1, .time = 10}, {.rank = 1, .signal = 15, .after_stop = true, .time = 11}});
   EXPECT_NE(told.signature, "exit-sigterm");
 }
 
 TEST(Ends, AFailedCommandIsNamedWhenNothingElseIs) {
-  const Diagnosis d =
-      Of({{.name = "b",
-           .rank = 1,
-           .text = Trace("subprocess.CalledProcessError: Command '['ffmpeg']' returned non-zero exit status 4.")}},
-         {{.rank = 1, .code = 1, .time = 10}});
+  const Diagnosis d = DiagnoseEnds(
+      {{.name = "b",
+        .rank = 1,
+        .text = Trace("subprocess.CalledProcessError: Command '['ffmpeg']' returned non-zero exit status 4.")}},
+      {{.rank = 1, .code = 1, .time = 10}});
   EXPECT_EQ(d.signature, "py-called-process-error");
   EXPECT_EQ(d.rank, 1);
   EXPECT_THAT(d.cause, HasSubstr("ffmpeg"));
@@ -51,11 +51,11 @@ TEST(Ends, AFailedCommandIsNamedWhenNothingElseIs) {
 TEST(Ends, ARankThatHadFinishedExplainsAClosedConnection) {
   const std::vector<LogText> logs = {{.name = "a", .rank = 0, .text = "done with my part\n"},
                                      {.name = "b", .rank = 1, .text = Trace(kClosed)}};
-  const Diagnosis d = Of(logs, {{.rank = 0, .code = 0, .time = 9}, {.rank = 1, .code = 1, .time = 10}});
+  const Diagnosis d = DiagnoseEnds(logs, {{.rank = 0, .code = 0, .time = 9}, {.rank = 1, .code = 1, .time = 10}});
   EXPECT_EQ(d.rank, 0);
   EXPECT_THAT(d.cause, HasSubstr("rank 0 had come to its end (exit code 0) while rank 1 still needed it"));
   EXPECT_THAT(d.remedy, HasSubstr("same number of steps"));
-  const Diagnosis alone = Of(logs, {{.rank = 1, .code = 1, .time = 10}});
+  const Diagnosis alone = DiagnoseEnds(logs, {{.rank = 1, .code = 1, .time = 10}});
   EXPECT_EQ(alone.rank, 1);
 }
 

@@ -9,13 +9,13 @@ namespace {
 using testing::HasSubstr;
 
 // A default of 2,000 steps of warm-up, as TAEHV's, in a run of 100,000.
-struct Read {
+struct ConfigRead {
   Config config;
   std::string error, effective;
 };
 
-Read ReadConfig(const std::string& file, const std::vector<std::string>& overrides = {}) {
-  Read read;
+ConfigRead ReadConfig(const std::string& file, const std::vector<std::string>& overrides = {}) {
+  ConfigRead read;
   read.config.train.steps = 100000;
   read.config.train.schedule.warmup = 2000;
   ConfigTree tree = *ConfigTree::Parse(file, "c.yaml", ConfigTree::Format::kYaml);
@@ -43,7 +43,7 @@ TEST(Config, AWarmUpNotChosenForThisRunIsAtMostATenthOfIt) {
       {"train: {steps: 200}", {"train.schedule.warmup=7"}, 7},
   };
   for (const auto& row : rows) {
-    const Read read = ReadConfig(row.file, row.overrides);
+    const ConfigRead read = ReadConfig(row.file, row.overrides);
     EXPECT_EQ(read.error, "") << row.file;
     EXPECT_EQ(read.config.train.schedule.warmup, row.warmup) << row.file;
     EXPECT_THAT(read.effective, HasSubstr("warmup: " + std::to_string(row.warmup) + "\n")) << row.file;
@@ -51,9 +51,9 @@ TEST(Config, AWarmUpNotChosenForThisRunIsAtMostATenthOfIt) {
 }
 
 TEST(Config, AWarmUpChosenForThisRunThatDoesNotFitIsAMistake) {
-  for (const Read& read : {ReadConfig("train: {steps: 200, schedule: {warmup: 201}}"),
-                           ReadConfig("train: {steps: 200}", {"train.schedule.warmup=201"}),
-                           ReadConfig("{}", {"train.steps=200", "train.schedule.warmup=201"})}) {
+  for (const ConfigRead& read : {ReadConfig("train: {steps: 200, schedule: {warmup: 201}}"),
+                                 ReadConfig("train: {steps: 200}", {"train.schedule.warmup=201"}),
+                                 ReadConfig("{}", {"train.steps=200", "train.schedule.warmup=201"})}) {
     EXPECT_THAT(read.error, HasSubstr("train.schedule.warmup: the warm-up alone has 201 steps, but train.steps is 200; "
                                       "set it to 20, for instance"));
   }

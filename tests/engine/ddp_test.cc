@@ -11,8 +11,8 @@
 namespace lockstep::engine {
 namespace {
 
-struct Net : torch::nn::Module {
-  Net() {
+struct DdpNet : torch::nn::Module {
+  DdpNet() {
     for (const char* name : {"a", "b", "c"}) layers.push_back(register_module(name, torch::nn::Linear(8, 8)));
     const at::NoGradGuard no_grad;
     for (auto& parameter : parameters())
@@ -34,7 +34,7 @@ struct Replica {
             net, [&](int64_t n) { return ranks.tensors().AllocateFlat(n, at::kFloat, at::kCPU); },
             StorageFor(config, ranks))),
         ddp(config, &flat, &ranks) {}
-  Net net;
+  DdpNet net;
   FlatParameters flat;
   Ddp ddp;
   // One step whose loss is computed by `loss`.
@@ -49,7 +49,7 @@ struct Replica {
 
 // The sum over ranks by a plain loop in one process.
 at::Tensor Expected(int world, bool all = true) {
-  Net net;
+  DdpNet net;
   FlatParameters flat = *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
   for (int rank = 0; rank < world; ++rank) net.forward(Input(rank), all).pow(2).sum().backward();
   return flat.gradients();
@@ -156,7 +156,7 @@ TEST(Ddp, WorksWithRecomputedSegments) {
 }
 
 // The weights of two recomputed segments: their gradient comes in two parts.
-at::Tensor Twice(Net& net, int rank) {
+at::Tensor Twice(DdpNet& net, int rank) {
   const auto segment = [&](const at::Tensor& x) { return net.forward(x); };
   return Recompute(segment, Recompute(segment, Input(rank))).pow(2).sum();
 }
@@ -168,7 +168,7 @@ TEST(Ddp, AGradientInPartsIsAnErrorOrLearntByStaticGraph) {
     EXPECT_NE(status.message().find("came in several parts"), std::string::npos) << status.message();
     ASSERT_TRUE(ranks.Barrier().ok());
 
-    Net reference;
+    DdpNet reference;
     FlatParameters expected = *FlatParameters::Create(reference, [](int64_t n) { return at::zeros({n}); });
     for (int rank = 0; rank < 2; ++rank) reference.forward(reference.forward(Input(rank))).pow(2).sum().backward();
     StrategyConfig config = Small();

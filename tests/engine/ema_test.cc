@@ -6,17 +6,17 @@
 namespace lockstep::engine {
 namespace {
 
-struct Net : torch::nn::Module {
-  Net() { weight = register_parameter("weight", at::full({70000}, 1.0F)); }
+struct EmaNet : torch::nn::Module {
+  EmaNet() { weight = register_parameter("weight", at::full({70000}, 1.0F)); }
   at::Tensor weight;
 };
 
-FlatParameters Flatten(Net& net) {
+FlatParameters Flatten(EmaNet& net) {
   return *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
 }
 
 TEST(Ema, FollowsTheFormula) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({.decay = 0.9, .warmup = EmaConfig::Warmup::kNone}, flat.owned());
   double expected = 1;
@@ -30,7 +30,7 @@ TEST(Ema, FollowsTheFormula) {
 }
 
 TEST(Ema, WarmsUpFromASmallDecay) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({.decay = 0.999}, flat.owned());
   flat.values().fill_(11);
@@ -39,7 +39,7 @@ TEST(Ema, WarmsUpFromASmallDecay) {
 }
 
 TEST(Ema, IsUpdatedEverySoManySteps) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({.decay = 0.5, .warmup = EmaConfig::Warmup::kNone, .every = 3}, flat.owned());
   for (uint64_t step = 1; step <= 7; ++step) {
@@ -49,7 +49,7 @@ TEST(Ema, IsUpdatedEverySoManySteps) {
 }
 
 TEST(Ema, SwapsForAValidationAndBack) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({.decay = 0.5}, flat.owned());
   flat.values().fill_(5);
@@ -61,7 +61,7 @@ TEST(Ema, SwapsForAValidationAndBack) {
 }
 
 TEST(Ema, BeginsWithCopiesWhereTheWarmUpIsLinear) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({.decay = 0.15, .warmup = EmaConfig::Warmup::kLinear}, flat.owned());
   double expected = 0;
@@ -76,7 +76,7 @@ TEST(Ema, BeginsWithCopiesWhereTheWarmUpIsLinear) {
 
 TEST(Ema, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
   for (const auto warmup : {EmaConfig::Warmup::kNone, EmaConfig::Warmup::kInverse, EmaConfig::Warmup::kLinear}) {
-    Net net;
+    EmaNet net;
     FlatParameters flat = Flatten(net);
     Ema now({.decay = 0.9, .warmup = warmup}, flat.owned());
     Ema queued({.decay = 0.9, .warmup = warmup}, flat.owned());
@@ -93,7 +93,7 @@ TEST(Ema, QueuedIsTheSameAndLeavesOutWhatWasNotFinite) {
 }
 
 TEST(Ema, OffCostsNothing) {
-  Net net;
+  EmaNet net;
   FlatParameters flat = Flatten(net);
   Ema average({}, flat.owned());
   EXPECT_FALSE(average.Due(1));

@@ -7,20 +7,20 @@
 namespace lockstep::engine {
 namespace {
 
-struct Net : torch::nn::Module {
-  Net() {
+struct GroupedNet : torch::nn::Module {
+  GroupedNet() {
     encoder = register_module("encoder", torch::nn::Linear(2, 3));
     decoder = register_module("decoder", torch::nn::Linear(3, 2));
   }
   torch::nn::Linear encoder{nullptr}, decoder{nullptr};
 };
 
-FlatParameters Flatten(Net& net) {
+FlatParameters Flatten(GroupedNet& net) {
   return *FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
 }
 
 TEST(Groups, FirstMatchingRuleDecides) {
-  Net net;
+  GroupedNet net;
   FlatParameters flat = Flatten(net);
   const std::vector<GroupRule> rules = {{.match = "*.bias", .weight_decay = 0.0},
                                         {.match = "encoder.*", .lr_scale = 0.1}};
@@ -34,20 +34,20 @@ TEST(Groups, FirstMatchingRuleDecides) {
 }
 
 TEST(Groups, APatternThatMatchesNothingIsAnError) {
-  Net net;
+  GroupedNet net;
   const Status status = FreezeForGood({{.match = "encoder.wieght", .freeze = true}}, net);
   EXPECT_EQ(status.code(), Code::kUsage);
   EXPECT_NE(status.message().find("did you mean 'encoder.weight'"), std::string::npos) << status.message();
 }
 
 TEST(Groups, FrozenForGoodIsNotInTheFlatBuffer) {
-  Net net;
+  GroupedNet net;
   ASSERT_TRUE(FreezeForGood({{.match = "encoder.*", .freeze = true}}, net).ok());
   EXPECT_EQ(Flatten(net).count(), 3 * 2 + 2);
 }
 
 TEST(Groups, FreezeUntilEndsAtItsStep) {
-  Net net;
+  GroupedNet net;
   FlatParameters flat = Flatten(net);
   const std::vector<GroupRule> rules = {{.match = "decoder.*", .freeze_until = 5}};
   EXPECT_TRUE(ApplyFreeze(rules, 0, flat));
@@ -59,7 +59,7 @@ TEST(Groups, FreezeUntilEndsAtItsStep) {
 }
 
 TEST(Flat, ParametersBecomeViewsInReverseOrder) {
-  Net net;
+  GroupedNet net;
   const at::Tensor weight = net.decoder->weight.detach().clone();
   FlatParameters flat = Flatten(net);
   EXPECT_EQ(flat.parameters().front().name, "decoder.bias");
@@ -74,7 +74,7 @@ TEST(Flat, ParametersBecomeViewsInReverseOrder) {
 }
 
 TEST(Flat, RefusesHalfPrecisionWeights) {
-  Net net;
+  GroupedNet net;
   net.to(at::kHalf);
   const auto flat = FlatParameters::Create(net, [](int64_t n) { return at::zeros({n}); });
   ASSERT_FALSE(flat.ok());

@@ -9,17 +9,17 @@
 namespace lockstep::engine {
 namespace {
 
-constexpr int kSteps = 5;
+constexpr int kOwnedSteps = 5;
 
-struct Net : torch::nn::Module {
-  Net() {
+struct OwnedNet : torch::nn::Module {
+  OwnedNet() {
     for (const int64_t size : {3, 40, 1, 17}) {
       register_parameter("p" + std::to_string(size), at::linspace(-1, 1, size * 7).view({size, 7}));
     }
   }
 };
 
-FlatParameters Flatten(Net& net, const FlatParameters::Options& options) {
+FlatParameters Flatten(OwnedNet& net, const FlatParameters::Options& options) {
   return *FlatParameters::Create(net, [&](int64_t n) { return at::zeros({n}, options.parameters); }, options);
 }
 
@@ -58,7 +58,7 @@ void Collect(const FlatParameters& flat, const at::Tensor& own, std::map<std::st
 Trained Train(int shares, OptimizerConfig::Kind kind) {
   Trained trained;
   for (int share = 0; share < shares; ++share) {
-    Net net;
+    OwnedNet net;
     FlatParameters flat = Flatten(net, Shares(shares, share));
     OptimizerConfig config;
     config.kind = kind;
@@ -67,7 +67,7 @@ Trained Train(int shares, OptimizerConfig::Kind kind) {
     // Two groups, one parameter that sits out every second step.
     Optimizer optimizer(config, flat.owned(), {{1, 0.01}, {0.5, 0}}, {0, 1, 0, 1});
     Ema ema({.decay = 0.9}, flat.owned());
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kOwnedSteps; ++step) {
       FillGradients(flat, step);
       optimizer.Step(1, 0.7, {true, true, step % 2 == 0, true});
       ema.Update();
@@ -94,7 +94,7 @@ TEST(OwnedParameters, SharesOfAllRanksHaveTheBitsOfTheWhole) {
 }
 
 TEST(OwnedParameters, KeepAShareOfTheState) {
-  Net net;
+  OwnedNet net;
   FlatParameters flat = Flatten(net, Shares(4, 1));
   EXPECT_EQ(flat.owned().numel() * 4, flat.numel());
   Optimizer optimizer({}, flat.owned(), {{1, 0}}, {0, 0, 0, 0});
@@ -102,14 +102,14 @@ TEST(OwnedParameters, KeepAShareOfTheState) {
 }
 
 TEST(OwnedParameters, AreTheBuffersThemselvesWhereNothingIsShared) {
-  Net net;
+  OwnedNet net;
   FlatParameters flat = Flatten(net, Shares(1, 0));
   EXPECT_EQ(flat.owned().values.data_ptr(), flat.values().data_ptr());
   EXPECT_EQ(flat.owned().gradients.data_ptr(), flat.gradients().data_ptr());
 }
 
 TEST(OwnedParameters, InBf16FollowAFloat32Master) {
-  Net net, reference;
+  OwnedNet net, reference;
   FlatParameters::Options options = Shares(1, 0);
   FlatParameters exact = Flatten(reference, options);
   options.parameters = at::kBFloat16;
@@ -117,7 +117,7 @@ TEST(OwnedParameters, InBf16FollowAFloat32Master) {
   Optimizer ours({.lr = 1e-4}, flat.owned(), {{1, 0}}, {0, 0, 0, 0});
   Optimizer theirs({.lr = 1e-4}, exact.owned(), {{1, 0}}, {0, 0, 0, 0});
   for (const auto& parameter : net.parameters()) EXPECT_EQ(parameter.scalar_type(), at::kBFloat16);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kOwnedSteps; ++step) {
     FillGradients(flat, step);
     FillGradients(exact, step);
     exact.gradients().copy_(exact.gradients().to(at::kBFloat16));  // what the other was given

@@ -11,7 +11,7 @@ namespace lockstep::engine {
 namespace {
 
 // The fused kernels of torch and ours round differently; twelve steps at lr 1e-2.
-constexpr double kTolerance = 1e-5;
+constexpr double kQueuedTolerance = 1e-5;
 
 Job Queued(Job job) {
   job.options.queued = true;
@@ -28,7 +28,7 @@ TEST(Queued, GivesWhatImmediateUpdatesGive) {
     for (const int world : {1, 2, 4}) {
       for (const Outcome& queued : TrainOn(world, Queued(job))) {
         ASSERT_TRUE(queued.status.ok()) << queued.status.ToString();
-        EXPECT_LT(Difference(queued.weights, now.weights), kTolerance) << world << " ranks";
+        EXPECT_LT(Difference(queued.weights, now.weights), kQueuedTolerance) << world << " ranks";
         EXPECT_NEAR(queued.loss, now.loss, 1e-5);
       }
     }
@@ -47,12 +47,12 @@ TEST(Queued, SkipsAStepWhoseGradientIsNotFiniteOnOneRank) {
   const Outcome now = TrainOn(2, job)[0];
   for (const Outcome& queued : TrainOn(2, Queued(job))) {
     ASSERT_TRUE(queued.status.ok()) << queued.status.ToString();
-    EXPECT_LT(Difference(queued.weights, now.weights), kTolerance);
+    EXPECT_LT(Difference(queued.weights, now.weights), kQueuedTolerance);
     EXPECT_EQ(queued.position.bad_steps, 0u);
   }
   // The control: without the bad step the weights are others.
   job.prepare = nullptr;
-  EXPECT_GT(Difference(TrainOn(2, job)[0].weights, now.weights), 100 * kTolerance);
+  EXPECT_GT(Difference(TrainOn(2, job)[0].weights, now.weights), 100 * kQueuedTolerance);
 }
 
 TEST(Queued, EndsTheRunOnAllRanksWhenNoGradientIsFinite) {

@@ -8,11 +8,11 @@
 namespace lockstep::engine {
 namespace {
 
-struct Gradients {
+struct RecomputeGradients {
   at::Tensor output, input, weight;
 };
 
-Gradients RunSegment(bool recompute, bool autocast, int64_t* forwards) {
+RecomputeGradients RunSegment(bool recompute, bool autocast, int64_t* forwards) {
   torch::manual_seed(3);
   const at::Tensor weight = at::randn({16, 16}).requires_grad_(true);
   const at::Tensor input = at::randn({8, 16}).requires_grad_(true);
@@ -31,8 +31,8 @@ Gradients RunSegment(bool recompute, bool autocast, int64_t* forwards) {
 TEST(Recompute, GivesTheSameBitsWithDropoutInside) {
   int64_t once = 0;
   int64_t twice = 0;
-  const Gradients plain = RunSegment(false, false, &once);
-  const Gradients again = RunSegment(true, false, &twice);
+  const RecomputeGradients plain = RunSegment(false, false, &once);
+  const RecomputeGradients again = RunSegment(true, false, &twice);
   EXPECT_TRUE(at::equal(plain.output, again.output));
   EXPECT_TRUE(at::equal(plain.input, again.input));
   EXPECT_TRUE(at::equal(plain.weight, again.weight));
@@ -42,8 +42,8 @@ TEST(Recompute, GivesTheSameBitsWithDropoutInside) {
 
 TEST(Recompute, RestoresAutocastDuringBackward) {
   int64_t count = 0;
-  const Gradients plain = RunSegment(false, true, &count);
-  const Gradients again = RunSegment(true, true, &count);
+  const RecomputeGradients plain = RunSegment(false, true, &count);
+  const RecomputeGradients again = RunSegment(true, true, &count);
   EXPECT_EQ(plain.output.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::equal(plain.weight, again.weight));
 }

@@ -13,7 +13,7 @@
 namespace lockstep::engine {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kOracleSteps = 3;
 
 struct Perceptron : torch::nn::Module {
   explicit Perceptron(uint64_t seed) {
@@ -46,7 +46,7 @@ struct Both {
   Gradients ours, theirs;
 };
 
-// The gradients of step `kSteps` on one rank, by both.
+// The gradients of step `kOracleSteps` on one rank, by both.
 Both Compare(Ranks& ranks, const std::shared_ptr<comm::TensorCommunicator>& tensors, bool bucket_view, bool reduce) {
   Both both;
   constexpr int64_t kBucket = 4 << 10;  // several buckets: a layer has 2.4 kB
@@ -61,7 +61,7 @@ Both Compare(Ranks& ranks, const std::shared_ptr<comm::TensorCommunicator>& tens
   Perceptron other(7);
   auto group = comm::MakeProcessGroup(tensors);
   auto reducer = MakeReducer(other.parameters(), group, bucket_view, kBucket, kBucket);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kOracleSteps; ++step) {
     const at::Tensor x = Inputs(ranks.rank(), step);
     ddp.BeginStep();
     ddp.BeginBackward(true);

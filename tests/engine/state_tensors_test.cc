@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kBuffers[] = {"model/", "optimizer/exp_avg.", "ema/"};
 
-struct Net : torch::nn::Module {
-  Net() {
+struct StateNet : torch::nn::Module {
+  StateNet() {
     for (const int64_t size : {3, 40, 1, 17}) register_parameter(fmt::format("p{}", size), at::zeros({size, 7}));
   }
 };
@@ -31,7 +31,7 @@ struct Part {
     counter = at::full({5}, -1, at::kLong);
     tensors.push_back({"recipe/counter", {5}, counter, {}, /*of_main=*/true});
   }
-  static FlatParameters Make(Net& net, int rank, int world, bool sharded) {
+  static FlatParameters Make(StateNet& net, int rank, int world, bool sharded) {
     FlatParameters::Options options;
     options.layout = {.bucket_bytes = 400, .first_bucket_bytes = 100, .shares = sharded ? world : 1};
     options.stage = sharded ? Stage::kOptimizer : Stage::kReplicated;
@@ -52,7 +52,7 @@ struct Part {
     }
   }
 
-  Net net;
+  StateNet net;
   FlatParameters flat;
   std::vector<at::Tensor> own;
   at::Tensor counter;
@@ -100,7 +100,7 @@ void Write(const std::string& folder, Ranks& ranks) {
   }
 }
 
-void Read(const std::string& folder, Ranks& ranks, bool sharded) {
+void ReadState(const std::string& folder, Ranks& ranks, bool sharded) {
   for (uint64_t step = 1; step <= std::size(kHow); ++step) {
     // The last of several ranks does not see the files.
     const bool blind = ranks.size() > 1 && ranks.rank() == ranks.size() - 1;
@@ -131,7 +131,7 @@ TEST(StateTensors, OfSeveralSharesAreWrittenByAnyNumberOfRanksAndReadByAnyOther)
       EXPECT_EQ(reader->manifest().files.size() > 4, world > 2 && kHow[step - 1].split_bytes == 1);
     }
     for (const int readers : {1, 2, 3, 4}) {
-      OnRanks(readers, [&](Ranks& ranks) { Read(folder, ranks, /*sharded=*/readers != world); });
+      OnRanks(readers, [&](Ranks& ranks) { ReadState(folder, ranks, /*sharded=*/readers != world); });
     }
   }
 }

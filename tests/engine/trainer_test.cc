@@ -16,7 +16,7 @@ namespace lockstep::engine {
 namespace {
 
 // Sums of 8 float32 gradients in another order: a few units in the last place, over 12 steps.
-constexpr double kTolerance = 2e-6;
+constexpr double kTrainerTolerance = 2e-6;
 
 TEST(Trainer, LossFalls) {
   Job job;
@@ -33,7 +33,7 @@ TEST(Trainer, SeveralRanksTrainAsOneDoes) {
   for (const int world : {2, 3, 4}) {
     for (const Outcome& outcome : TrainOn(world, {})) {
       ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
-      EXPECT_LT(Difference(outcome.weights, one), kTolerance) << world << " ranks";
+      EXPECT_LT(Difference(outcome.weights, one), kTrainerTolerance) << world << " ranks";
     }
   }
 }
@@ -42,7 +42,7 @@ TEST(Trainer, SeveralNodesTrainAsOneDoes) {
   Job job;
   job.nodes = {"a", "a", "b", "b"};
   const at::Tensor one = TrainOn(1, {})[0].weights;
-  EXPECT_LT(Difference(TrainOn(4, job)[3].weights, one), kTolerance);
+  EXPECT_LT(Difference(TrainOn(4, job)[3].weights, one), kTrainerTolerance);
 }
 
 TEST(Trainer, ManySmallPassesEqualOneLarge) {
@@ -50,8 +50,8 @@ TEST(Trainer, ManySmallPassesEqualOneLarge) {
   for (const uint64_t micro : {1, 3, 4}) {  // 3: passes of unequal size
     Job job;
     job.config.train.micro_batch = micro;
-    EXPECT_LT(Difference(TrainOn(1, job)[0].weights, one), kTolerance) << "micro-batch " << micro;
-    EXPECT_LT(Difference(TrainOn(2, job)[1].weights, one), kTolerance) << "micro-batch " << micro << ", 2 ranks";
+    EXPECT_LT(Difference(TrainOn(1, job)[0].weights, one), kTrainerTolerance) << "micro-batch " << micro;
+    EXPECT_LT(Difference(TrainOn(2, job)[1].weights, one), kTrainerTolerance) << "micro-batch " << micro << ", 2 ranks";
   }
 }
 
@@ -62,7 +62,8 @@ TEST(Trainer, AKeptSmallLastBatchIsTrainedOnByAllRanksTogether) {
   job.config.train.steps = job.config.train.schedule.steps = 18;
   const Outcome one = TrainOn(1, job)[0];
   EXPECT_EQ(one.position.samples, 61u + 61u + 2 * 8u);
-  for (const int world : {2, 4, 8}) EXPECT_LT(Difference(TrainOn(world, job)[0].weights, one.weights), kTolerance);
+  for (const int world : {2, 4, 8})
+    EXPECT_LT(Difference(TrainOn(world, job)[0].weights, one.weights), kTrainerTolerance);
 }
 
 TEST(Trainer, BucketsOfAnySizeGiveTheSameResult) {
@@ -305,7 +306,7 @@ TEST(Agreement, UnreadableSamplesAreLeftOutUpToTheBudget) {
     for (const Outcome& outcome : TrainOn(world, job)) {
       ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
       EXPECT_EQ(outcome.position.bad_samples, 2u) << "also where two ranks met it";
-      EXPECT_LT(Difference(outcome.weights, one.weights), kTolerance);
+      EXPECT_LT(Difference(outcome.weights, one.weights), kTrainerTolerance);
     }
   }
   job.config.data.bad_samples = 1;

@@ -55,12 +55,12 @@ class OnlyInside : public Replicated {
   std::vector<bool> used_;
 };
 
-struct Gradients {
+struct UnitGradients {
   std::vector<at::Tensor> all;
   std::vector<std::string> calls;
 };
 
-Gradients GradientsOf(bool wrapped, bool recompute) {
+UnitGradients GradientsOf(bool wrapped, bool recompute) {
   torch::manual_seed(3);
   std::vector<torch::nn::Linear> units;
   for (int i = 0; i < 3; ++i) units.emplace_back(4, 4);
@@ -72,7 +72,7 @@ Gradients GradientsOf(bool wrapped, bool recompute) {
     x = run(i, [&, i](const at::Tensor& y) { return units[i]->forward(y).tanh(); }, x);
   }
   x.sum().backward();
-  Gradients found{{}, strategy.calls};
+  UnitGradients found{{}, strategy.calls};
   for (const auto& unit : units) {
     for (const at::Tensor& p : unit->parameters()) found.all.push_back(p.grad());
   }
@@ -80,9 +80,9 @@ Gradients GradientsOf(bool wrapped, bool recompute) {
 }
 
 TEST(UnitRunner, ParametersAreNeededBetweenTheCallsOnly) {
-  const Gradients plain = GradientsOf(false, false);
+  const UnitGradients plain = GradientsOf(false, false);
   for (const bool recompute : {false, true}) {
-    const Gradients wrapped = GradientsOf(true, recompute);
+    const UnitGradients wrapped = GradientsOf(true, recompute);
     // The input of the first unit needs no gradient: its end is the end of backward.
     EXPECT_THAT(wrapped.calls,
                 ElementsAre("forward 0", "end forward 0", "forward 1", "end forward 1", "forward 2", "end forward 2",

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Participant Node(int index, int count) {
+Participant GroupMember(int index, int count) {
   Participant participant;
   participant.index = index;
   participant.count = count;
@@ -58,7 +58,7 @@ TEST_F(GatheringTest, EveryDocumentReachesNodeZeroAndItsAnswerEverybody) {
   std::vector<std::thread> nodes;
   for (int i = 0; i < 4; ++i) {
     nodes.emplace_back([&, i] {
-      auto group = Come(Node(i, 4));
+      auto group = Come(GroupMember(i, 4));
       ASSERT_TRUE(group.ok()) << group.status().ToString();
       EXPECT_EQ((*group)->index(), i);
       for (int round = 0; round < 3; ++round) {
@@ -81,11 +81,11 @@ TEST_F(GatheringTest, EveryDocumentReachesNodeZeroAndItsAnswerEverybody) {
 
 TEST_F(GatheringTest, AMemberWithoutARankIsGivenOne) {
   std::thread host([&] {
-    auto group = Come(Node(0, 2));
+    auto group = Come(GroupMember(0, 2));
     ASSERT_TRUE(group.ok());
     EXPECT_EQ((*group)->participants()[1].host, "host--1");
   });
-  auto client = Come(Node(-1, 2));
+  auto client = Come(GroupMember(-1, 2));
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->index(), 1);
   client->reset();
@@ -99,9 +99,9 @@ TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
   std::thread other([&] {
     LauncherGroupOptions patient = options_;
     patient.join_timeout = Millis(20000);
-    client = Come(Node(2, 3), patient).status();
+    client = Come(GroupMember(2, 3), patient).status();
   });
-  const Status host = Come(Node(0, 3)).status();
+  const Status host = Come(GroupMember(0, 3)).status();
   other.join();
   for (const Status& status : {host, client}) {
     EXPECT_EQ(status.code(), Code::kRendezvous);
@@ -113,18 +113,18 @@ TEST_F(GatheringTest, WhoIsMissingIsNamedOnEveryNode) {
 TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOnce) {
   options_.token = "secret";
   std::thread host([&] {
-    auto group = Come(Node(0, 2));
+    auto group = Come(GroupMember(0, 2));
     EXPECT_TRUE(group.ok());
   });
   LauncherGroupOptions wrong = options_;
   wrong.token = "guess";
-  EXPECT_THAT(Come(Node(1, 2), wrong).status().message(), HasSubstr("token"));
-  Participant job = Node(1, 2);
+  EXPECT_THAT(Come(GroupMember(1, 2), wrong).status().message(), HasSubstr("token"));
+  Participant job = GroupMember(1, 2);
   job.job = "training";
   EXPECT_THAT(Come(job).status().message(), HasSubstr("another job"));
-  Participant stranger = Node(7, 2);
+  Participant stranger = GroupMember(7, 2);
   EXPECT_THAT(Come(stranger).status().message(), HasSubstr("does not exist"));
-  auto client = Come(Node(1, 2));
+  auto client = Come(GroupMember(1, 2));
   EXPECT_TRUE(client.ok()) << client.status().ToString();
   if (client.ok()) client->reset();
   host.join();
@@ -134,17 +134,17 @@ TEST_F(GatheringTest, AnotherTokenAnotherJobAndASeatThatIsNotThereAreRefusedAtOn
 TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
   Status host_status, guest_status;
   std::thread host([&] {
-    auto group = Come(Node(0, 3));
+    auto group = Come(GroupMember(0, 3));
     ASSERT_TRUE(group.ok());
     host_status = (*group)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(20000)).status();
   });
   std::thread client([&] {
-    auto group = Come(Node(1, 3));
+    auto group = Come(GroupMember(1, 3));
     // It may hear of the end with the same breath as of the beginning.
     guest_status = group.ok() ? (*group)->Round(Json(), nullptr, Millis(20000)).status() : group.status();
   });
   {
-    auto leaver = Come(Node(2, 3));
+    auto leaver = Come(GroupMember(2, 3));
     ASSERT_TRUE(leaver.ok());
   }
   host.join();
@@ -158,11 +158,11 @@ TEST_F(GatheringTest, AMemberThatLeavesEndsItForAllAndIsNamed) {
 TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
   Status host_status;
   std::thread host([&] {
-    auto group = Come(Node(0, 2));
+    auto group = Come(GroupMember(0, 2));
     ASSERT_TRUE(group.ok());
     host_status = (*group)->Round(Json(), [](const std::vector<Json>&) { return Json(); }, Millis(50)).status();
   });
-  auto silent = Come(Node(1, 2));
+  auto silent = Come(GroupMember(1, 2));
   ASSERT_TRUE(silent.ok());
   auto over = [&] { return (*silent)->Round(Json(), nullptr, Millis(0)).status(); };
   host.join();
@@ -172,11 +172,11 @@ TEST_F(GatheringTest, AMemberThatNeverAnswersIsNamedWhenPatienceEnds) {
 
 TEST_F(GatheringTest, ClocksOfOneMachineAgreeWithinTheirOwnError) {
   std::thread client([&] {
-    auto group = Come(Node(1, 2));
+    auto group = Come(GroupMember(1, 2));
     ASSERT_TRUE(group.ok());
     (void)(*group)->Round(Json(), nullptr, Millis(20000));
   });
-  auto group = Come(Node(0, 2));
+  auto group = Come(GroupMember(0, 2));
   ASSERT_TRUE(group.ok());
   std::vector<ClockReading> clocks;
   auto answer = (*group)->Round(

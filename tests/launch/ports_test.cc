@@ -22,7 +22,7 @@ struct Listener {
   int port = 0;
 };
 
-Listener Listen(int family, bool loopback) {
+Listener ListenOn(int family, bool loopback) {
   Listener out{UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -69,7 +69,7 @@ TEST(Ports, WithoutARangeThePortIsOutsideTheEphemeralOneWherePossible) {
 
 TEST(Ports, ARangeIsKeptAndAPortInUseOrAvoidedIsPassedOver) {
   // A listener somewhere in the middle of the range.
-  Listener busy = Listen(AF_INET, false);
+  Listener busy = ListenOn(AF_INET, false);
   ASSERT_GT(busy.port, 1);
   PortPicker picker(std::make_pair(busy.port - 1, busy.port));
   std::set<int> ports;
@@ -88,7 +88,7 @@ TEST(Ports, ARangeIsKeptAndAPortInUseOrAvoidedIsPassedOver) {
 TEST(Ports, AListenerOnAnyInterfaceOrFamilyBlocksThePort) {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const bool loopback : {false, true}) {
-      const Listener busy = Listen(family, loopback);
+      const Listener busy = ListenOn(family, loopback);
       if (!busy.fd.valid()) continue;  // no IPv6 here
       EXPECT_THAT(ProbePort(busy.port).message(), HasSubstr("is in use by pid")) << family << loopback;
     }
@@ -96,7 +96,7 @@ TEST(Ports, AListenerOnAnyInterfaceOrFamilyBlocksThePort) {
 }
 
 TEST(Ports, TheOwnerIsNamedByPidAndCommand) {
-  const Listener busy = Listen(AF_INET, true);
+  const Listener busy = ListenOn(AF_INET, true);
   ASSERT_GT(busy.port, 0);
   const std::string owner = PortOwner(busy.port);
   EXPECT_THAT(owner, HasSubstr("pid " + std::to_string(::getpid()) + " ("));
@@ -104,7 +104,7 @@ TEST(Ports, TheOwnerIsNamedByPidAndCommand) {
 }
 
 TEST(Ports, APortWithoutAListenerHasNoOwner) {
-  Listener gone = Listen(AF_INET, true);
+  Listener gone = ListenOn(AF_INET, true);
   gone.fd.reset();
   EXPECT_EQ(PortOwner(gone.port), "");
 }

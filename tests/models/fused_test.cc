@@ -18,7 +18,7 @@
 namespace lockstep::models {
 namespace {
 
-at::Tensor Noise(at::IntArrayRef sizes, at::ScalarType type = at::kDouble, uint64_t seed = 1) {
+at::Tensor TypedNoise(at::IntArrayRef sizes, at::ScalarType type = at::kDouble, uint64_t seed = 1) {
   return at::rand(sizes, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(type));
 }
 
@@ -47,7 +47,7 @@ Outcome Train(Taehv& model, const at::Tensor& frames, Execution execution) {
   Outcome out;
   out.latents = model.Encode(frames);
   out.frames = model.Decode(out.latents, false);
-  at::Tensor weights = Noise(out.frames.sizes(), at::kDouble, 3).to(out.frames.device(), out.frames.scalar_type());
+  at::Tensor weights = TypedNoise(out.frames.sizes(), at::kDouble, 3).to(out.frames.device(), out.frames.scalar_type());
   ((out.frames * weights).sum() + (out.latents * out.latents).sum()).backward();
   for (const auto& item : model.named_parameters()) {
     if (item.value().grad().defined()) out.gradients[item.key()] = item.value().grad().clone();
@@ -80,7 +80,7 @@ TEST(Fused, EveryVariantGivesTheReferencesNumbersAndGradients) {
       model.to(at::kDouble);
       int64_t side = narrow.SpaceDown() * 2;
       at::Tensor frames =
-          Noise({1, narrow.chunk > 0 ? narrow.chunk + 2 : 2 * narrow.TimeDown() + 1, 3, side, side / 2});
+          TypedNoise({1, narrow.chunk > 0 ? narrow.chunk + 2 : 2 * narrow.TimeDown() + 1, 3, side, side / 2});
       ExpectSame(Train(model, frames, Execution::kFast), Train(model, frames, Execution::kReference), 1e-11);
     }
   }
@@ -92,28 +92,28 @@ TEST(Fused, ClipsOfAnyLengthAndSeveralAtOnce) {
   model.to(at::kDouble);
   for (int64_t length : {1, 3, 4, 7, 12}) {
     SCOPED_TRACE(length);
-    at::Tensor frames = Noise({3, length, 3, 16, 24});
+    at::Tensor frames = TypedNoise({3, length, 3, 16, 24});
     ExpectSame(Train(model, frames, Execution::kFast), Train(model, frames, Execution::kReference), 1e-11);
   }
 }
 
 TEST(Fused, InFloatTheDifferenceIsRounding) {
   Taehv model(Narrow("taehv"), 7);
-  at::Tensor frames = Noise({2, 8, 3, 16, 16}, at::kFloat);
+  at::Tensor frames = TypedNoise({2, 8, 3, 16, 16}, at::kFloat);
   ExpectSame(Train(model, frames, Execution::kFast), Train(model, frames, Execution::kReference), 2e-5);
 }
 
 TEST(Fused, WithoutGradientsTheBitsAreTheSameAsWith) {
   Taehv model(Narrow("taehv"), 7);
   model.SetExecution(Execution::kFast);
-  at::Tensor frames = Noise({2, 8, 3, 16, 16}, at::kFloat), with = model.Decode(model.Encode(frames));
+  at::Tensor frames = TypedNoise({2, 8, 3, 16, 16}, at::kFloat), with = model.Decode(model.Encode(frames));
   torch::NoGradGuard no_grad;
   EXPECT_TRUE(at::equal(model.Decode(model.Encode(frames)), with));
 }
 
 TEST(Fused, AutocastDecidesTheComputeType) {
   Taehv model(Narrow("taehv"), 7);
-  at::Tensor frames = Noise({1, 4, 3, 16, 16}, at::kFloat), exact = model.Decode(model.Encode(frames), false);
+  at::Tensor frames = TypedNoise({1, 4, 3, 16, 16}, at::kFloat), exact = model.Decode(model.Encode(frames), false);
   model.SetExecution(Execution::kFast);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
@@ -136,7 +136,7 @@ TEST(Fused, AFrozenHalfGetsNoGradientsAndTheOtherHalfTheSame) {
     for (auto& item : model.named_parameters()) {
       if (item.key().starts_with(frozen)) item.value().set_requires_grad(false);
     }
-    at::Tensor frames = Noise({1, 8, 3, 16, 16});
+    at::Tensor frames = TypedNoise({1, 8, 3, 16, 16});
     Outcome fast = Train(model, frames, Execution::kFast);
     ExpectSame(fast, Train(model, frames, Execution::kReference), 1e-11);
     for (const auto& [name, gradient] : fast.gradients) EXPECT_FALSE(name.starts_with(frozen)) << name;
@@ -146,7 +146,7 @@ TEST(Fused, AFrozenHalfGetsNoGradientsAndTheOtherHalfTheSame) {
 TEST(Fused, FramesThatNeedGradientsGetThem) {
   Taehv model(Narrow("taehv"), 7);
   model.to(at::kDouble);
-  at::Tensor frames = Noise({1, 8, 3, 16, 16}).requires_grad_();
+  at::Tensor frames = TypedNoise({1, 8, 3, 16, 16}).requires_grad_();
   at::Tensor expected = torch::autograd::grad({model.Decode(model.Encode(frames), false).square().sum()}, {frames})[0];
   model.SetExecution(Execution::kFast);
   at::Tensor found = torch::autograd::grad({model.Decode(model.Encode(frames), false).square().sum()}, {frames})[0];
@@ -161,7 +161,7 @@ TEST(Fused, StreamsGiveWhatTheWholeClipGives) {
     model.to(at::kDouble);
     torch::NoGradGuard no_grad;
     int64_t side = config.SpaceDown() * 2;
-    at::Tensor frames = Noise({2, 19, 3, side, side}), latents = model.Encode(frames);
+    at::Tensor frames = TypedNoise({2, 19, 3, side, side}), latents = model.Encode(frames);
     at::Tensor decoded = model.Decode(latents);
     model.SetExecution(Execution::kFast);
     for (int64_t piece : {1, 2, 3, 4, 7, 8, 19}) {
@@ -188,7 +188,7 @@ TEST(Fused, StagesMayRunTwice) {
     EXPECT_TRUE(at::equal(first, second));
     return second;
   });
-  at::Tensor frames = Noise({1, 8, 3, 16, 16});
+  at::Tensor frames = TypedNoise({1, 8, 3, 16, 16});
   ExpectSame(Train(model, frames, Execution::kFast), Train(model, frames, Execution::kReference), 1e-11);
   EXPECT_EQ(stages, 12);
 }
@@ -196,14 +196,14 @@ TEST(Fused, StagesMayRunTwice) {
 TEST(Fused, SecondDerivativesAreRefused) {
   Taehv model(Narrow("taehv"), 7);
   model.SetExecution(Execution::kFast);
-  at::Tensor loss = model.Encode(Noise({1, 4, 3, 16, 16}, at::kFloat)).square().sum();
+  at::Tensor loss = model.Encode(TypedNoise({1, 4, 3, 16, 16}, at::kFloat)).square().sum();
   EXPECT_THROW(torch::autograd::grad({loss}, {model.parameters()[0]}, {}, true, true), c10::Error);
 }
 
 // One convolution for enlarging, growing and convolving; one wrong tap is seen.
 TEST(Fused, MergedWeightsAreTheLayersOneAfterAnother) {
-  at::Tensor grow = Noise({3 * 5, 4, 1, 1}) - 0.5, conv = Noise({6, 5, 3, 3}, at::kDouble, 2) - 0.5,
-             x = Noise({2, 4, 5, 7});
+  at::Tensor grow = TypedNoise({3 * 5, 4, 1, 1}) - 0.5, conv = TypedNoise({6, 5, 3, 3}, at::kDouble, 2) - 0.5,
+             x = TypedNoise({2, 4, 5, 7});
   fused::Shape shape{.clips = 2, .frames = 3, .channels = 6, .height = 10, .width = 14};
   at::Tensor large = at::conv2d(at::upsample_nearest2d(x, {10, 14}), grow).reshape({6, 5, 10, 14});
   at::Tensor expected = at::conv2d(large, conv, {}, 1, 1);
@@ -217,14 +217,14 @@ TEST(Fused, MergedWeightsAreTheLayersOneAfterAnother) {
   wrong[0][0][0][0] += 1e-6;
   EXPECT_GT(Difference(run(fused::MergeGrow(grow, wrong, 2, at::kDouble)), expected), 1e-9);
 
-  at::Tensor pool = Noise({5, 2 * 4, 1, 1}) - 0.5, pairs = Noise({2, 8, 6, 9});
+  at::Tensor pool = TypedNoise({5, 2 * 4, 1, 1}) - 0.5, pairs = TypedNoise({2, 8, 6, 9});
   EXPECT_LT(Difference(at::conv2d(pairs, fused::MergePool(pool, conv, at::kDouble), {}, 2, 1),
                        at::conv2d(at::conv2d(pairs, pool), conv, {}, 2, 1)),
             1e-14);
 
   at::Tensor phases = at::conv2d(x, weight, {}, 1, 1).contiguous(at::MemoryFormat::ChannelsLast);
   fused::ClearEdges(phases, 6);
-  at::Tensor last = Noise({3, 6, 3, 3});
+  at::Tensor last = TypedNoise({3, 6, 3, 3});
   at::Tensor found =
       at::conv2d(phases, fused::ForGroup(fused::PhasesOf(last), 3, 72, 40, at::kDouble)).narrow(1, 0, 36);
   found = found.unflatten(1, {3, 2, 2, 3}).permute({0, 1, 4, 5, 2, 6, 3}).reshape({6, 3, 10, 14});
@@ -232,17 +232,17 @@ TEST(Fused, MergedWeightsAreTheLayersOneAfterAnother) {
 }
 
 TEST(Fused, AThinConvolutionMayReadNeighboursAsChannels) {
-  at::Tensor x = Noise({2, 5, 6, 4}), conv = Noise({3, 5, 3, 3}, at::kDouble, 2);
+  at::Tensor x = TypedNoise({2, 5, 6, 4}), conv = TypedNoise({3, 5, 3, 3}, at::kDouble, 2);
   at::Tensor found = at::conv2d(fused::Columns(x, 16, at::kDouble), fused::ColumnsOf(conv, 16), {}, {1, 1}, {1, 0});
   EXPECT_LT(Difference(found, at::conv2d(x, conv, {}, 1, 1)), 1e-14);
 }
 
 TEST(Fused, GradientsOfMergedWeightsAreNumerically) {
-  at::Tensor grow = (Noise({2 * 3, 2, 1, 1}) - 0.5).requires_grad_();
-  at::Tensor conv = (Noise({2, 3, 3, 3}, at::kDouble, 2) - 0.5).requires_grad_(),
-             pool = (Noise({3, 4, 1, 1})).requires_grad_();
+  at::Tensor grow = (TypedNoise({2 * 3, 2, 1, 1}) - 0.5).requires_grad_();
+  at::Tensor conv = (TypedNoise({2, 3, 3, 3}, at::kDouble, 2) - 0.5).requires_grad_(),
+             pool = (TypedNoise({3, 4, 1, 1})).requires_grad_();
   for (int64_t factor : {1, 2}) {
-    at::Tensor weights = Noise(fused::MergeGrow(grow, conv, factor, at::kDouble).sizes(), at::kDouble, 4);
+    at::Tensor weights = TypedNoise(fused::MergeGrow(grow, conv, factor, at::kDouble).sizes(), at::kDouble, 4);
     auto loss = [&] { return (fused::MergeGrow(grow, conv, factor, at::kDouble) * weights).sum(); };
     auto gradients = torch::autograd::grad({loss()}, {grow, conv});
     for (auto [p, gradient] : {std::pair(grow, gradients[0]), std::pair(conv, gradients[1])}) {
@@ -264,12 +264,12 @@ TEST(Fused, GradientsOfLayoutsAreTheirTransposes) {
   for (fused::Layout layout :
        {fused::Layout{}, fused::Layout{.group = 2}, fused::Layout{true, 1}, fused::Layout{true, 2}}) {
     SCOPED_TRACE(layout.phases);
-    at::Tensor z = layout.phases ? Noise({8 / layout.group, layout.group * 12, 3, 4})
-                                 : Noise({8 / layout.group, layout.group * 3, 4, 6});
-    at::Tensor y = Noise({8, 6, 4, 6}, at::kDouble, 2), back = fused::Collect({.both = y}, shape, layout);
+    at::Tensor z = layout.phases ? TypedNoise({8 / layout.group, layout.group * 12, 3, 4})
+                                 : TypedNoise({8 / layout.group, layout.group * 3, 4, 6});
+    at::Tensor y = TypedNoise({8, 6, 4, 6}, at::kDouble, 2), back = fused::Collect({.both = y}, shape, layout);
     EXPECT_NEAR((fused::WithPast(z, layout, shape, {}) * y).sum().item<double>(), (z * back).sum().item<double>(),
                 1e-10);
-    at::Tensor g = Noise({4, 6, 4, 6}, at::kDouble, 2),
+    at::Tensor g = TypedNoise({4, 6, 4, 6}, at::kDouble, 2),
                direct = fused::Collect({.direct = g, .direct_group = 2}, shape, layout);
     EXPECT_NEAR((fused::Regroup(z, layout, shape, {}, 2) * g).sum().item<double>(), (z * direct).sum().item<double>(),
                 1e-10);
@@ -289,7 +289,7 @@ TEST(Fused, OnAGpuTheKernelsGiveTheSameNumbers) {
     TaehvConfig config = Narrow(name);
     Taehv model(config, 7);
     int64_t side = config.SpaceDown() * 2;
-    at::Tensor frames = Noise({2, 9, 3, side, side}, at::kFloat);
+    at::Tensor frames = TypedNoise({2, 9, 3, side, side}, at::kFloat);
     Outcome expected = Train(model, frames, Execution::kReference);
     model.to(at::kCUDA);
     ExpectSame(Train(model, frames.cuda(), Execution::kFast), expected, 1e-3);  // a relu may flip

@@ -12,6 +12,7 @@
 #include "base/safetensors.h"
 #include "base/weights.h"
 #include "golden/golden.h"
+#include "models/state_copy.h"
 #include "paths.h"
 
 namespace lockstep::models {
@@ -24,12 +25,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-
-NamedTensors Copy(const torch::nn::Module& module) {
-  NamedTensors copy = StateDict(module);
-  for (auto& [name, tensor] : copy) tensor = tensor.detach().clone();
-  return copy;
-}
 
 // Drawn once: eleven million numbers take a moment.
 const NamedTensors& WeightsOf(const std::string& variant) {
@@ -153,7 +148,7 @@ TEST(Recognize, ShapesOfNoVariantGiveAModelThatTakesThem) {
   for (bool super : {false, true}) {
     config.super = super;
     config.decoder_space = super ? std::array<int, 3>{2, 1, 2} : std::array<int, 3>{2, 2, 2};
-    NamedTensors weights = Copy(Taehv(config, 1));
+    NamedTensors weights = CopyOf(Taehv(config, 1));
     auto found = RecognizeTaehv(weights, "model.pth", {}, &note);
     ASSERT_TRUE(found.ok());
     EXPECT_THAT(note, HasSubstr("no variant is like this file"));
@@ -177,7 +172,7 @@ TEST(Recognize, AFileOfAnotherModelIsRefused) {
 TEST(StartFrom, TheSameVariantTakesEverything) {
   Taehv from(*FindTaehv("taehv-small"), 1), to(*FindTaehv("taehv-small"), 2);
   ConversionReport report;
-  ASSERT_TRUE(StartFrom(to, Copy(from), &report).ok());
+  ASSERT_TRUE(StartFrom(to, CopyOf(from), &report).ok());
   EXPECT_EQ(report.taken.size(), StateDict(from).size());
   EXPECT_THAT(report.drawn, IsEmpty());
   for (const auto& item : to.named_parameters()) {
@@ -187,7 +182,7 @@ TEST(StartFrom, TheSameVariantTakesEverything) {
 
 TEST(StartFrom, AnotherVariantKeepsItsOwnFirstAndLastLayersAndSaysSo) {
   Taehv to(*FindTaehv("taehv1_5"), 2);
-  NamedTensors before = Copy(to), weights = WeightsOf("taehv");
+  NamedTensors before = CopyOf(to), weights = WeightsOf("taehv");
   ConversionReport report;
   ASSERT_TRUE(StartFrom(to, weights, &report).ok());
   EXPECT_THAT(report.drawn, ElementsAre(StartsWith("encoder.0.weight (file [64, 3, 3, 3], model [64, 12, 3, 3])"),
@@ -224,7 +219,7 @@ TEST(StartFrom, TheWideDecoderTakesNothingFromThePlainOne) {
 
 TEST(StartFrom, TooLittleIsAnErrorThatListsAndChangesNothing) {
   Taehv model(*FindTaehv("taehv-small"), 2);
-  NamedTensors before = Copy(model);
+  NamedTensors before = CopyOf(model);
   Status wide = StartFrom(model, WeightsOf("taehv"));
   EXPECT_THAT(wide.message(),
               AllOf(HasSubstr("too little of the file fits"), HasSubstr("encoder.0.weight"), HasSubstr("and")));
@@ -235,8 +230,8 @@ TEST(StartFrom, TooLittleIsAnErrorThatListsAndChangesNothing) {
   for (size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(at::equal(after[i].second, before[i].second));
 }
 
-// Thin nets named after their variant; the exchange goes through the metadata, not the name.
-TaehvConfig Thin(const std::string& variant) {
+// ThinNamed nets named after their variant; the exchange goes through the metadata, not the name.
+TaehvConfig ThinNamed(const std::string& variant) {
   TaehvConfig config = *FindTaehv(variant);
   config.encoder_width = {4, 6, 4, 4};
   config.decoder_width = {8, 6, 4, 4};
@@ -251,7 +246,7 @@ TEST(Export, IsReadByPythonAndPythonsFilesAreReadHere) {
   std::vector<std::string> variants = {"taecvx", "taeh3", "taeltx_2", "taew2_2_super"};
   std::map<std::string, std::shared_ptr<Taehv>> models;
   for (const std::string& variant : variants) {
-    models[variant] = std::make_shared<Taehv>(Thin(variant), 1);
+    models[variant] = std::make_shared<Taehv>(ThinNamed(variant), 1);
     models[variant]->StartNearIdentity();
     Status exported = ExportTaehv(*models[variant], *dir / (variant + ".safetensors"));
     ASSERT_TRUE(exported.ok()) << exported.ToString();
@@ -286,7 +281,7 @@ TEST(Export, IsReadByPythonAndPythonsFilesAreReadHere) {
 TEST(Export, InHalfPrecisionKeepsNamesAndRoundsOnce) {
   auto dir = TempDir::Create("lockstep-export");
   ASSERT_TRUE(dir.ok());
-  Taehv model(Thin("taew2_2"), 1);
+  Taehv model(ThinNamed("taew2_2"), 1);
   for (auto [dtype, type] : {std::pair(Dtype::kF16, at::kHalf), std::pair(Dtype::kBF16, at::kBFloat16)}) {
     ASSERT_TRUE(ExportTaehv(model, *dir / "half.safetensors", dtype).ok());
     File file = Read(*dir / "half.safetensors");
@@ -302,7 +297,7 @@ TEST(Export, RefusesBrokenWeightsAndUnwritablePlaces) {
   auto dir = TempDir::Create("lockstep-export");
   ASSERT_TRUE(dir.ok());
   torch::NoGradGuard no_grad;
-  Taehv model(Thin("taehv"), 1);
+  Taehv model(ThinNamed("taehv"), 1);
   EXPECT_FALSE(ExportTaehv(model, *dir / "missing/folder/x.safetensors").ok());
   EXPECT_THAT(ExportTaehv(model, *dir / "x.safetensors", Dtype::kI8).message(), HasSubstr("cannot be exported as I8"));
   model.named_parameters()["decoder.1.bias"].fill_(1e6);

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 
 constexpr double kSums = 1e-5;  // the same sums in another order, through forty layers
 
-// Thin nets with the structure of a variant, near identity so that every layer matters.
-Taehv Thin(const std::string& variant) {
+// ThinNearIdentity nets with the structure of a variant, near identity so that every layer matters.
+Taehv ThinNearIdentity(const std::string& variant) {
   at::set_num_threads(1);
   TaehvConfig config = *FindTaehv(variant);
   config.encoder_width = {4, 4, 4, 4};
@@ -24,10 +24,10 @@ Taehv Thin(const std::string& variant) {
   return model;
 }
 
-at::Tensor Noise(at::IntArrayRef sizes) { return at::rand(sizes, at::detail::createCPUGenerator(1)); }
+at::Tensor StreamNoise(at::IntArrayRef sizes) { return at::rand(sizes, at::detail::createCPUGenerator(1)); }
 
 at::Tensor Clip(const Taehv& model, int64_t frames, int64_t clips = 2) {
-  return Noise({clips, frames, 3, model.config().SpaceDown(), 2 * model.config().SpaceDown()});
+  return StreamNoise({clips, frames, 3, model.config().SpaceDown(), 2 * model.config().SpaceDown()});
 }
 
 // Pushes pieces of the given lengths in turn and joins what comes out.
@@ -50,7 +50,7 @@ class TaehvPieces : public testing::TestWithParam<const char*> {};
 
 TEST_P(TaehvPieces, OfAnyLengthGiveTheWholeClip) {
   torch::NoGradGuard no_grad;
-  Taehv model = Thin(GetParam());
+  Taehv model = ThinNearIdentity(GetParam());
   EncoderStream encoder(&model);
   for (int64_t frames : {1, 3, 5, 17, 18, 34}) {
     at::Tensor clip = Clip(model, frames), latents = model.Encode(clip), decoded = model.Decode(latents);
@@ -70,7 +70,7 @@ TEST_P(TaehvPieces, OfAnyLengthGiveTheWholeClip) {
 
 TEST_P(TaehvPieces, ThatAreTheWholeClipGiveTheSameBits) {
   torch::NoGradGuard no_grad;
-  Taehv model = Thin(GetParam());
+  Taehv model = ThinNearIdentity(GetParam());
   for (int64_t frames : {1, 5, 17, 19}) {
     at::Tensor clip = Clip(model, frames), latents = model.Encode(clip);
     // Chunks run one after the other here and side by side there: other shapes.
@@ -84,7 +84,7 @@ TEST_P(TaehvPieces, ThatAreTheWholeClipGiveTheSameBits) {
 
 TEST_P(TaehvPieces, WithAForgottenMemoryGiveSomethingElse) {
   torch::NoGradGuard no_grad;
-  Taehv model = Thin(GetParam());
+  Taehv model = ThinNearIdentity(GetParam());
   at::Tensor clip = Clip(model, 34), latents = model.Encode(clip);
   if (model.config().chunk == 0) {  // chunks know nothing of each other anyway
     EncoderStream stream(&model);
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, TaehvPieces,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(EncoderStream, GivesALatentWithItsLastFrameAndNotEarlier) {
-  Taehv model = Thin("taehv");
+  Taehv model = ThinNearIdentity("taehv");
   EncoderStream stream(&model);
   at::Tensor clip = Clip(model, 8);
   for (int64_t frame = 0; frame < 8; ++frame) {
@@ -121,7 +121,7 @@ TEST(EncoderStream, GivesALatentWithItsLastFrameAndNotEarlier) {
 }
 
 TEST(EncoderStream, HoldsBackWhatH3DropsUntilItKnowsTheEnd) {
-  Taehv model = Thin("taeh3");
+  Taehv model = ThinNearIdentity("taeh3");
   EncoderStream stream(&model);
   at::Tensor clip = Clip(model, 18, 1);
   EXPECT_EQ(stream.Push(clip.narrow(1, 0, 17)).size(1), 2);  // five are done, three may be dropped
@@ -131,7 +131,7 @@ TEST(EncoderStream, HoldsBackWhatH3DropsUntilItKnowsTheEnd) {
 }
 
 TEST(DecoderStream, SuppressesStartUpFramesAndThenGivesAllOfALatent) {
-  Taehv model = Thin("taehv");
+  Taehv model = ThinNearIdentity("taehv");
   DecoderStream stream(&model);
   at::Tensor latents = model.Encode(Clip(model, 9));
   EXPECT_EQ(stream.Push(latents.narrow(1, 0, 1)).size(1), 1);
@@ -141,7 +141,7 @@ TEST(DecoderStream, SuppressesStartUpFramesAndThenGivesAllOfALatent) {
 }
 
 TEST(DecoderStream, OfCogVideoXTrimsByTheNumberOfLatentsAndNotAtAllWhenItIsUnknown) {
-  Taehv model = Thin("taecvx");
+  Taehv model = ThinNearIdentity("taecvx");
   at::Tensor latents = model.Encode(Clip(model, 12));
   DecoderStream odd(&model, 3), even(&model, 2), unknown(&model);
   EXPECT_EQ(InPieces(odd, latents, {1}).size(1), 9);
@@ -153,16 +153,16 @@ TEST(DecoderStream, OfCogVideoXTrimsByTheNumberOfLatentsAndNotAtAllWhenItIsUnkno
 
 TEST(DecoderStream, OfH3GivesTheBlackFramesOfAClipThatNoEncoderMade) {
   torch::NoGradGuard no_grad;
-  Taehv model = Thin("taeh3");
+  Taehv model = ThinNearIdentity("taeh3");
   for (int64_t count : {1, 3, 4, 5, 6, 9, 10}) {
-    at::Tensor latents = Noise({1, count, 24, 1, 2}), whole = model.Decode(latents);
+    at::Tensor latents = StreamNoise({1, count, 24, 1, 2}), whole = model.Decode(latents);
     DecoderStream stream(&model);
     EXPECT_LT(golden::Distance(InPieces(stream, latents, {2}), whole), kSums) << count;
   }
 }
 
 TEST(EncoderStream, RefusesAnotherPictureSizeWithinAClip) {
-  Taehv model = Thin("taehv");
+  Taehv model = ThinNearIdentity("taehv");
   EncoderStream stream(&model);
   stream.Push(at::zeros({1, 1, 3, 16, 16}));
   try {
@@ -178,7 +178,7 @@ TEST(EncoderStream, RefusesAnotherPictureSizeWithinAClip) {
 
 // What a stream keeps does not depend on how much went through it.
 TEST(EncoderStream, KeepsNoMoreAfterManyFrames) {
-  Taehv model = Thin("taehv");
+  Taehv model = ThinNearIdentity("taehv");
   taehv::StackMemory memory;
   auto bytes = [&] {
     size_t sum = 0;
@@ -197,10 +197,10 @@ TEST(EncoderStream, KeepsNoMoreAfterManyFrames) {
 }
 
 TEST(Streams, MakeNoGraph) {
-  Taehv model = Thin("taehv");
+  Taehv model = ThinNearIdentity("taehv");
   EncoderStream stream(&model);
   EXPECT_FALSE(stream.Push(Clip(model, 4)).requires_grad());
-  EXPECT_FALSE(model.DecodeSequential(Noise({1, 2, 16, 1, 1}), 1).requires_grad());
+  EXPECT_FALSE(model.DecodeSequential(StreamNoise({1, 2, 16, 1, 1}), 1).requires_grad());
 }
 
 TEST(Preview, WithoutUpscalingGivesFewerAndSmallerFrames) {
@@ -212,7 +212,7 @@ TEST(Preview, WithoutUpscalingGivesFewerAndSmallerFrames) {
     config.decoder_time = {1, 2, 1};
     config.decoder_space = {2, 1, 1};
     Taehv model(config, 1);
-    EXPECT_EQ(model.Decode(Noise({1, 3, 16, 2, 2})).sizes(), at::IntArrayRef({1, 5, 3, 4, 4}));
+    EXPECT_EQ(model.Decode(StreamNoise({1, 3, 16, 2, 2})).sizes(), at::IntArrayRef({1, 5, 3, 4, 4}));
     EXPECT_THAT(config.Check(12, 64, 64).message(), HasSubstr("preview"));
   }
 }

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/types.h>
 
+#include "models/state_copy.h"
 #include "models/taehv.h"
 #include "models/taehv_file.h"
 
@@ -25,12 +26,6 @@ TaehvConfig Thin(const std::string& variant) {
   return config;
 }
 
-NamedTensors Copy(const torch::nn::Module& module) {
-  NamedTensors copy = StateDict(module);
-  for (auto& [name, tensor] : copy) tensor = tensor.detach().clone();
-  return copy;
-}
-
 bool Equal(const torch::nn::Module& module, const NamedTensors& weights) {
   NamedTensors own = StateDict(module);
   for (size_t i = 0; i < own.size(); ++i) {
@@ -41,7 +36,7 @@ bool Equal(const torch::nn::Module& module, const NamedTensors& weights) {
 
 TEST(Weights, AFittingFileReplacesEveryTensor) {
   Taehv from(Thin("taehv"), 1), to(Thin("taehv"), 2);
-  NamedTensors weights = Copy(from);
+  NamedTensors weights = CopyOf(from);
   EXPECT_FALSE(Equal(to, weights));
   ASSERT_TRUE(to.Load(weights).ok());
   EXPECT_TRUE(Equal(to, weights));
@@ -50,7 +45,7 @@ TEST(Weights, AFittingFileReplacesEveryTensor) {
 
 TEST(Weights, HalfPrecisionIsWidenedIntegersAreRefused) {
   Taehv from(Thin("taehv"), 1), to(Thin("taehv"), 2);
-  NamedTensors weights = Copy(from);
+  NamedTensors weights = CopyOf(from);
   for (auto& [name, tensor] : weights) tensor = tensor.to(at::kHalf);
   ASSERT_TRUE(to.Load(weights).ok());
   EXPECT_EQ(StateDict(to)[0].second.scalar_type(), at::kFloat);
@@ -60,7 +55,7 @@ TEST(Weights, HalfPrecisionIsWidenedIntegersAreRefused) {
 
 TEST(Weights, WhatDoesNotFitIsNamedAndNothingIsLoaded) {
   Taehv model(Thin("taehv"), 1);
-  NamedTensors before = Copy(model), weights = Copy(Taehv(Thin("taehv"), 2));
+  NamedTensors before = CopyOf(model), weights = CopyOf(Taehv(Thin("taehv"), 2));
   weights[0].first = "encoder.0.wait";
   weights[3].second = at::zeros({1, 2});
   weights.push_back(weights[5]);
@@ -76,7 +71,7 @@ TEST(Weights, WhatDoesNotFitIsNamedAndNothingIsLoaded) {
 
 TEST(Weights, ManyProblemsAreCountedAndEightAreShown) {
   Taehv model(Thin("taehv"), 1);
-  NamedTensors weights = Copy(model);
+  NamedTensors weights = CopyOf(model);
   size_t all = weights.size();
   weights.resize(2);
   EXPECT_THAT(model.Load(weights).message(), AllOf(HasSubstr(fmt::format("{} missing: ", all - 2)),
@@ -86,13 +81,13 @@ TEST(Weights, ManyProblemsAreCountedAndEightAreShown) {
 TEST(Weights, AFileOfAnotherVariantNamesTheVariantThatFits) {
   Taehv model(*FindTaehv("taehv"), 1);
   EXPECT_THAT(
-      model.Load(Copy(Taehv(*FindTaehv("taehv1_5"), 1))).ToString(),
+      model.Load(CopyOf(Taehv(*FindTaehv("taehv1_5"), 1))).ToString(),
       AllOf(HasSubstr("decoder.22.weight is [12, 64, 3, 3], expected [3, 64, 3, 3]"),
             HasSubstr("patch 2, 32 latent channels"), HasSubstr("variant (recipe.model, --variant) is taehv1_5")));
-  Status small = model.Load(Copy(Taehv(*FindTaehv("taehv-small"), 1)));
+  Status small = model.Load(CopyOf(Taehv(*FindTaehv("taehv-small"), 1)));
   EXPECT_THAT(small.hint(), HasSubstr("variant (recipe.model, --variant) is taehv-small"));
   // Several variants share shapes; the file cannot tell which it is.
-  Status ambiguous = Taehv(*FindTaehv("taew2_2"), 1).Load(Copy(model));
+  Status ambiguous = Taehv(*FindTaehv("taew2_2"), 1).Load(CopyOf(model));
   EXPECT_THAT(ambiguous.hint(), HasSubstr("is taehv or taew2_1 or taeos1_3 or taecvx"));
 }
 
@@ -100,21 +95,21 @@ TEST(Weights, AFileOfAnotherModelIsNotGivenAVariant) {
   Taehv model(Thin("taehv"), 1);
   EXPECT_THAT(model.Load({{"fc.weight", at::zeros({3, 3})}}).hint(),
               AllOf(HasSubstr("not a TAEHV weight file"), Not(HasSubstr("recipe.model"))));
-  Status wide = Taehv(*FindTaehv("taew2_2"), 1).Load(Copy(Taehv(*FindTaehv("taew2_2_super"), 1)));
+  Status wide = Taehv(*FindTaehv("taew2_2"), 1).Load(CopyOf(Taehv(*FindTaehv("taew2_2_super"), 1)));
   EXPECT_THAT(wide.hint(), AllOf(HasSubstr("_super decoder width 512"),
                                  HasSubstr("variant (recipe.model, --variant) is taew2_2_super")));
 }
 
 TEST(Weights, AnIncompleteFileOfTheRightVariantIsNotSentToAnother) {
   Taehv model(Thin("taehv"), 1);
-  NamedTensors weights = Copy(model);
+  NamedTensors weights = CopyOf(model);
   weights.pop_back();
   EXPECT_THAT(model.Load(weights).hint(), AllOf(HasSubstr("not complete"), Not(HasSubstr("--variant"))));
 }
 
 TEST(Weights, ValuesThatAreNoNumbersAreRefusedByName) {
   Taehv model(Thin("taehv"), 1);
-  NamedTensors weights = Copy(model);
+  NamedTensors weights = CopyOf(model);
   weights[3].second.view(-1)[0] = std::nan("");
   EXPECT_THAT(model.Load(weights).message(), HasSubstr(weights[3].first + " has values that are not finite"));
   EXPECT_THAT(StartFrom(model, weights).message(), HasSubstr(weights[3].first + " has values that are not finite"));
@@ -124,7 +119,7 @@ TEST(Weights, ValuesThatAreNoNumbersAreRefusedByName) {
 TEST(Weights, AFileWithWeightsAndTheirAverageIsAskedWhichIsMeant) {
   Taehv model(Thin("taehv"), 1);
   NamedTensors both;
-  for (const auto& [name, tensor] : Copy(model)) {
+  for (const auto& [name, tensor] : CopyOf(model)) {
     both.emplace_back("model." + name, tensor);
     both.emplace_back("ema.module." + name, tensor);
   }
@@ -136,17 +131,17 @@ TEST(Weights, AShorterTGrowKeepsTheLastRows) {
   TaehvConfig preview = Thin("taehv");
   preview.decoder_time = {1, 2, 1};
   Taehv full(Thin("taehv"), 1), shorter(preview, 2);
-  ASSERT_TRUE(shorter.Load(Copy(full)).ok());
+  ASSERT_TRUE(shorter.Load(CopyOf(full)).ok());
   at::Tensor rows = full.named_parameters()["decoder.19.conv.weight"];
   ASSERT_EQ(rows.size(0), 8);
   EXPECT_TRUE(at::equal(shorter.named_parameters()["decoder.19.conv.weight"], rows.narrow(0, 4, 4)));
-  EXPECT_FALSE(full.Load(Copy(shorter)).ok());  // rows cannot be invented
+  EXPECT_FALSE(full.Load(CopyOf(shorter)).ok());  // rows cannot be invented
 }
 
 TEST(Weights, BuffersAreLoadedToo) {
   torch::nn::BatchNorm2d from(3), to(3);
   from->running_mean.fill_(2);
-  ASSERT_TRUE(LoadWeights(*to, Copy(*from)).ok());
+  ASSERT_TRUE(LoadWeights(*to, CopyOf(*from)).ok());
   EXPECT_EQ(to->running_mean[0].item<float>(), 2);
 }
 

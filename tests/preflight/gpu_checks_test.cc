@@ -10,14 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The row fails (or warns), its text holds the words, and it says what to do.
-void ExpectProblem(const CheckOutcome& outcome, State state, const std::string& words) {
-  EXPECT_EQ(outcome.state(), state);
-  ASSERT_FALSE(outcome.problems.empty());
-  EXPECT_THAT(outcome.problems[0].text, HasSubstr(words));
-  EXPECT_FALSE(outcome.problems[0].remedy.empty());
-}
-
 TEST(GpuChecks, AHealthyNodeHasNothingToComplainAbout) {
   const CheckInput input = HealthyNode();
   for (auto* check : {CheckGpuCount, CheckGpuUnique, CheckGpuMemory, CheckGpuRecovery, CheckGpuXid, CheckGpuThrottle,

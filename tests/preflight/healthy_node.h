@@ -2,6 +2,8 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "preflight/check.h"
 #include "preflight/rows.h"
@@ -76,6 +78,14 @@ inline CheckInput HealthyNode(int gpus = 8) {
   input.python = {"/venv/bin/python", "", "3.11.2", "/venv/lib/torch/__init__.py", "2.5.1", "12.4"};
   here.nccl = hardware::Library{"/venv/lib/libnccl.so.2", "2.21.5", "rpath of libtorch_cuda.so", "12.4"};
   return input;
+}
+
+// The row fails (or warns), its text holds the words, and it says what to do.
+inline void ExpectProblem(const CheckOutcome& outcome, State state, const std::string& words) {
+  EXPECT_EQ(outcome.state(), state) << outcome.ToJson();
+  ASSERT_FALSE(outcome.problems.empty());
+  EXPECT_THAT(outcome.problems[0].text, ::testing::HasSubstr(words));
+  EXPECT_FALSE(outcome.problems[0].remedy.empty());
 }
 
 }  // namespace lockstep::preflight

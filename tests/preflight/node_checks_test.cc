@@ -16,13 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-void ExpectProblem(const CheckOutcome& outcome, State state, const std::string& words) {
-  EXPECT_EQ(outcome.state(), state) << outcome.ToJson();
-  ASSERT_FALSE(outcome.problems.empty());
-  EXPECT_THAT(outcome.problems[0].text, HasSubstr(words));
-  EXPECT_FALSE(outcome.problems[0].remedy.empty());
-}
-
 TEST(SystemChecks, AHealthyNodePasses) {
   const CheckInput input = HealthyNode();
   for (auto* check : {CheckMemlock, CheckNofile, CheckPids, CheckMemory, CheckShm, CheckClock, CheckIbPorts}) {

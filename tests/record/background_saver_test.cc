@@ -20,9 +20,9 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 // A disk whose first file waits until it may go on.
-class HeldStorage : public FaultyStorage {
+class WaitingStorage : public FaultyStorage {
  public:
-  explicit HeldStorage(std::shared_future<void> go) : go_(std::move(go)) {}
+  explicit WaitingStorage(std::shared_future<void> go) : go_(std::move(go)) {}
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     go_.wait();
     return FaultyStorage::Create(path);
@@ -85,7 +85,7 @@ TEST_F(BackgroundSaverTest, WritesTheSameFilesAsTheDirectWriter) {
 
 TEST_F(BackgroundSaverTest, OneSaveAtATime) {
   std::promise<void> go;
-  auto saver = Make({.storage = std::make_unique<HeldStorage>(go.get_future().share())});
+  auto saver = Make({.storage = std::make_unique<WaitingStorage>(go.get_future().share())});
   SmallState first(1), second(2);
   ASSERT_TRUE(*saver->Begin(first.content));
   ASSERT_TRUE(saver->WaitCopied().ok());

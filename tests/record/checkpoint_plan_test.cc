@@ -13,22 +13,22 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-enum class Owners { kAll, kShares, kOverlapping, kMain };
+enum class PlanOwners { kAll, kShares, kOverlapping, kMain };
 constexpr const char* kOwnerNames[] = {"all", "shares", "overlapping", "main"};
 
-std::vector<std::vector<ElementRange>> RangesOf(Owners owners, int64_t numel, int world) {
+std::vector<std::vector<ElementRange>> RangesOf(PlanOwners owners, int64_t numel, int world) {
   std::vector<std::vector<ElementRange>> ranges(static_cast<size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     const auto cut = [&](int at) { return numel * at / world; };
     auto& mine = ranges[static_cast<size_t>(rank)];
-    if (owners == Owners::kShares) mine = {{cut(rank), cut(rank + 1)}};
-    if (owners == Owners::kOverlapping) mine = {{cut(rank), cut(std::min(world, rank + 2))}};
-    if (owners == Owners::kMain && rank == 0) mine = {{0, numel}};
+    if (owners == PlanOwners::kShares) mine = {{cut(rank), cut(rank + 1)}};
+    if (owners == PlanOwners::kOverlapping) mine = {{cut(rank), cut(std::min(world, rank + 2))}};
+    if (owners == PlanOwners::kMain && rank == 0) mine = {{0, numel}};
   }
-  return owners == Owners::kAll ? std::vector<std::vector<ElementRange>>() : ranges;
+  return owners == PlanOwners::kAll ? std::vector<std::vector<ElementRange>>() : ranges;
 }
 
-std::vector<CheckpointTensor> State(Owners owners, int world) {
+std::vector<CheckpointTensor> State(PlanOwners owners, int world) {
   std::vector<CheckpointTensor> tensors;
   const auto add = [&](const std::string& name, Dtype dtype, std::vector<int64_t> shape) {
     const uint64_t bytes = *TensorBytes(dtype, shape);
@@ -54,7 +54,8 @@ bool Has(const CheckpointTensor& tensor, int rank, ElementRange elements) {
 TEST(CheckpointPlan, EveryCombinationKeepsTheRules) {
   int plans = 0;
   for (const int world : {1, 2, 3, 4}) {
-    for (const Owners owners : {Owners::kAll, Owners::kShares, Owners::kOverlapping, Owners::kMain}) {
+    for (const PlanOwners owners :
+         {PlanOwners::kAll, PlanOwners::kShares, PlanOwners::kOverlapping, PlanOwners::kMain}) {
       const std::vector<CheckpointTensor> tensors = State(owners, world);
       for (int seeing = 1; seeing <= world; ++seeing) {
         for (const bool large : {false, true}) {
@@ -99,14 +100,15 @@ TEST(CheckpointPlan, EveryCombinationKeepsTheRules) {
             EXPECT_EQ(static_cast<uint64_t>(at) * element, tensors[i].bytes) << tensors[i].name;
             EXPECT_TRUE(large || stored[i].size() == 1) << "a small state has whole tensors";
           }
-          if (large && owners == Owners::kAll) {  // balanced up to one tensor, and headers
+          if (large && owners == PlanOwners::kAll) {  // balanced up to one tensor, and headers
             const auto [least, most] = std::minmax_element(load.begin(), load.begin() + seeing);
             EXPECT_LE(*most - *least, 1200u + 800u);
           }
-          if (large && owners != Owners::kMain) {
+          if (large && owners != PlanOwners::kMain) {
             for (int rank = 0; rank < seeing; ++rank) EXPECT_EQ(travelled[static_cast<size_t>(rank)], 0u);
           }
-          if (owners == Owners::kAll) EXPECT_EQ(std::accumulate(travelled.begin(), travelled.end(), uint64_t{0}), 0u);
+          if (owners == PlanOwners::kAll)
+            EXPECT_EQ(std::accumulate(travelled.begin(), travelled.end(), uint64_t{0}), 0u);
         }
       }
     }

@@ -26,7 +26,7 @@ Settings For(const hardware::Hardware& here, const std::string& peer) {
   return Derive(here, job, {});
 }
 
-std::string Value(const Settings& settings, const std::string& name) {
+std::string ValueAndConfidence(const Settings& settings, const std::string& name) {
   for (const Setting& s : settings.set) {
     if (s.name == name) return s.applies() ? s.value : s.value + " (" + Name(s.confidence) + ")";
   }
@@ -41,10 +41,10 @@ std::string Warnings(const Settings& settings) {
 
 TEST(TuneTrees, EightRailsOfAnH800WithAStoragePort) {
   const Settings settings = For(Scan("h800-8ib"), "10.20.0.7");
-  EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_5,mlx5_6,mlx5_7,mlx5_8");
-  EXPECT_EQ(Value(settings, "NCCL_SOCKET_IFNAME"), "eno1") << "not ib4, which leads to the storage";
-  EXPECT_EQ(Value(settings, "GLOO_SOCKET_IFNAME"), "eno1");
-  EXPECT_EQ(Value(settings, "NCCL_IB_GID_INDEX"), "(none)");
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_5,mlx5_6,mlx5_7,mlx5_8");
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_SOCKET_IFNAME"), "eno1") << "not ib4, which leads to the storage";
+  EXPECT_EQ(ValueAndConfidence(settings, "GLOO_SOCKET_IFNAME"), "eno1");
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_IB_GID_INDEX"), "(none)");
   EXPECT_EQ(Warnings(settings), "");
 }
 
@@ -54,7 +54,7 @@ TEST(TuneTrees, PortsThatAreDownOrWaitForTheSubnetManager) {
   EXPECT_NE(warnings.find("mlx5_2 (DOWN"), std::string::npos) << warnings;
   EXPECT_NE(warnings.find("mlx5_7 (INIT"), std::string::npos) << warnings;
   EXPECT_NE(warnings.find("subnet manager"), std::string::npos) << warnings;
-  EXPECT_EQ(Value(settings, "NCCL_IB_HCA").find("mlx5_2"), std::string::npos);
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_IB_HCA").find("mlx5_2"), std::string::npos);
 }
 
 TEST(TuneTrees, TheStoragePortOfAnH800WithPortsDownIsKnownByItsPlace) {
@@ -66,23 +66,24 @@ TEST(TuneTrees, TheStoragePortOfAnH800WithPortsDownIsKnownByItsPlace) {
     hardware::GpuState& gpu = here.gpus.emplace_back();
     gpu.pci_path = port.pci_path.substr(0, port.pci_path.rfind('/')) + "/0000:ff:00.0";
   }
-  const std::string hcas = Value(For(here, "10.20.0.7"), "NCCL_IB_HCA");
+  const std::string hcas = ValueAndConfidence(For(here, "10.20.0.7"), "NCCL_IB_HCA");
   EXPECT_EQ(hcas, "=mlx5_0,mlx5_1,mlx5_5,mlx5_6,mlx5_8");
   for (hardware::GpuState& gpu : here.gpus) gpu.pci_path.clear();
-  EXPECT_EQ(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA"), hcas) << "and by its model";
+  EXPECT_EQ(ValueAndConfidence(For(here, "10.20.0.7"), "NCCL_IB_HCA"), hcas) << "and by its model";
   for (hardware::IbPort& port : here.ib) port.model = "MT4129";
-  EXPECT_NE(Value(For(here, "10.20.0.7"), "NCCL_IB_HCA").find("(likely)"), std::string::npos) << "without both";
+  EXPECT_NE(ValueAndConfidence(For(here, "10.20.0.7"), "NCCL_IB_HCA").find("(likely)"), std::string::npos)
+      << "without both";
 }
 
 TEST(TuneTrees, RoceWithMixedGids) {
   hardware::Hardware here = Scan("roce-mixed-gids", 4);
   Settings settings = For(here, "10.1.0.9");
-  EXPECT_EQ(Value(settings, "NCCL_IB_GID_INDEX"), "(none)") << "NCCL 2.27 finds it itself";
-  EXPECT_EQ(Value(settings, "NCCL_SOCKET_IFNAME"), "ens1np0");
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_IB_GID_INDEX"), "(none)") << "NCCL 2.27 finds it itself";
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_SOCKET_IFNAME"), "ens1np0");
   here.nccl->version = "2.19.3";
   settings = For(here, "10.1.0.9");
   // Whatever the table of this machine says: an index is set only when it is RoCE v2 over IPv4 on every port.
-  const std::string value = Value(settings, "NCCL_IB_GID_INDEX");
+  const std::string value = ValueAndConfidence(settings, "NCCL_IB_GID_INDEX");
   bool everywhere = value != "(none)";
   for (const hardware::IbPort& port : here.ib) {
     bool good = false;
@@ -97,19 +98,19 @@ TEST(TuneTrees, RoceWithMixedGids) {
 TEST(TuneTrees, EthernetOnly) {
   const Settings settings = For(Scan("ethernet-only"), "192.168.1.20");
   for (const Setting& s : settings.set) EXPECT_FALSE(s.name.starts_with("NCCL_IB")) << s.name;
-  EXPECT_EQ(Value(settings, "GLOO_SOCKET_IFNAME"), "enp5s0f0");
+  EXPECT_EQ(ValueAndConfidence(settings, "GLOO_SOCKET_IFNAME"), "enp5s0f0");
 }
 
 TEST(TuneTrees, ABondWithVlans) {
   const Settings settings = For(Scan("bonded"), "33.5.8.20");
-  EXPECT_EQ(Value(settings, "GLOO_SOCKET_IFNAME"), "bond0.100");
+  EXPECT_EQ(ValueAndConfidence(settings, "GLOO_SOCKET_IFNAME"), "bond0.100");
   for (const Setting& s : settings.set) EXPECT_NE(s.name, "NCCL_IB_HCA");
 }
 
 TEST(TuneTrees, APodThatSeesRdmaPortsItCannotOpen) {
   const hardware::Hardware here = Scan("pod-without-rdma");
   const Settings settings = For(here, "10.244.3.8");
-  EXPECT_EQ(Value(settings, "NCCL_IB_HCA"), "(none)");
+  EXPECT_EQ(ValueAndConfidence(settings, "NCCL_IB_HCA"), "(none)");
   if (!here.ib.empty()) EXPECT_NE(Warnings(settings).find("/dev/infiniband"), std::string::npos) << Warnings(settings);
 }
 
