@@ -26,5 +26,6 @@ asm(R"(
 )");
 ]] @ONLY)
   target_sources(${target} PRIVATE ${out} ${file})  # the file may be made by a rule of its own
-  set_source_files_properties(${out} TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON OBJECT_DEPENDS ${file})
+  set_source_files_properties(${out} TARGET_DIRECTORY ${target} PROPERTIES OBJECT_DEPENDS ${file}
+    SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

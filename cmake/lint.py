@@ -14,6 +14,8 @@ import re
 import subprocess
 import sys
 
+import compile_commands
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STAMPS = ROOT / "build" / "lint"
 DATABASE = ROOT / "build" / "release" / "compile_commands.json"
@@ -114,7 +116,7 @@ def tidy(entry):
     stamp = STAMPS / digest(entry)
     if stamp.exists():
         return None
-    done = subprocess.run(["clang-tidy-19", "--quiet", "-p", str(DATABASE.parent), entry["file"]], capture_output=True, text=True)
+    done = subprocess.run(["clang-tidy-19", "--quiet", "-p", str(STAMPS), entry["file"]], capture_output=True, text=True)
     findings = [line for line in done.stdout.splitlines() if line.strip()]
     if done.returncode == 0:
         stamp.touch()
@@ -125,10 +127,11 @@ def tidy(entry):
 def check_tidy(files):
     wanted = {str(f) for f in files}
     entries = {}
-    for entry in json.loads(DATABASE.read_text()):
+    for entry in compile_commands.alone(DATABASE):  # each file alone, so that one that lacks an include is found
         if entry["file"] in wanted and "/elf/" not in entry["file"]:
             entries.setdefault(entry["file"], entry)
     STAMPS.mkdir(parents=True, exist_ok=True)
+    (STAMPS / "compile_commands.json").write_text(json.dumps(list(entries.values())))
     only = sys.argv[1:]
     chosen = [e for e in entries.values() if not only or any(word in e["file"] for word in only)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

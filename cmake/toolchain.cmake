@@ -43,6 +43,23 @@ if(LOCKSTEP_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Files of a target are compiled in batches of at most this many, one translation unit each: the headers and templates they
+# share are compiled once per batch, half of the time of a build from nothing. OFF: each file alone, for many small edits.
+option(LOCKSTEP_UNITY "Compile the files of a target in batches (unity build)" ON)
+set(LOCKSTEP_UNITY_FILES 8)
+if(LOCKSTEP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options(-Wno-subobject-linkage)  # takes a .cc file of a batch for a header
+endif()
+# lockstep_unity(target): after its sources are known. Batches of one size: nine files are five and four. CMake compiles files
+# with compile options of their own alone.
+function(lockstep_unity target)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  math(EXPR batches "(${count} + ${LOCKSTEP_UNITY_FILES} - 1) / ${LOCKSTEP_UNITY_FILES}")
+  math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+endfunction()
+
 # Unused parts of the static libraries stay out of the programs.
 add_compile_options(-ffunction-sections -fdata-sections)
 

@@ -42,6 +42,6 @@ add_custom_target(lockstep_commit BYPRODUCTS ${LOCKSTEP_COMMIT_SOURCE}
 function(lockstep_commit program)
   target_sources(${program} PRIVATE ${LOCKSTEP_COMMIT_SOURCE})
   set_source_files_properties(${LOCKSTEP_COMMIT_SOURCE} TARGET_DIRECTORY ${program} PROPERTIES
-    GENERATED TRUE SKIP_PRECOMPILE_HEADERS ON)
+    GENERATED TRUE SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
   add_dependencies(${program} lockstep_commit)
 endfunction()

@@ -1,13 +1,16 @@
 """The table "The house" of docs/architecture.md, as the compiler sees it: a folder sees the headers of its row and no
 others, and its row names only what its code includes."""
 
-import json
 import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 import harness
+
+sys.path.insert(0, str(harness.ROOT / "cmake"))
+import compile_commands  # noqa: E402
 
 SRC = harness.ROOT / "src"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -41,10 +44,14 @@ def reached(files):
     return seen
 
 
+def entries():
+    return compile_commands.alone(harness.BIN.parent / "compile_commands.json")
+
+
 def commands():
     """folder -> the include flags and the compiler of one of its files, from the build."""
     found = {}
-    for entry in json.loads((harness.BIN.parent / "compile_commands.json").read_text()):
+    for entry in entries():
         file = pathlib.Path(entry["file"])
         if SRC in file.parents and file.parent.parent == SRC:
             words = shlex.split(entry["command"])
@@ -69,6 +76,11 @@ class House(harness.Case):
             done = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-", *roots], input=source, capture_output=True,
                                   text=True, check=True)
             self.assertEqual(set(re.findall(r"SEES (\w+)", done.stdout)), allowed | {folder}, folder)
+
+    def test_every_file_has_a_command_of_its_own(self):
+        seen = {entry["file"] for entry in entries() if entry["command"].endswith(f"-c {entry['file']}")}
+        missing = [str(p) for p in SRC.rglob("*.cc") if str(p) not in seen]
+        self.assertEqual(missing, [])
 
     def test_a_forbidden_include_does_not_compile(self):
         compiler, roots = commands()["record"]
