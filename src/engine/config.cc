@@ -102,6 +102,15 @@ void DeclareZero(ConfigReader& r, TrainConfig* t) {
   });
 }
 
+void DeclareOffload(ConfigReader& r, OffloadConfig* o) {
+  r.Field("optimizer", &o->optimizer,
+          {.help = "the float32 master and the optimizer's state lie in host memory, and are updated there"});
+  r.When(o->optimizer, "only an offloaded optimizer moves gradients", [&] {
+    r.Enum("gradients", &o->gradients, {{"exact", at::kFloat}, {"bf16", at::kBFloat16}},
+           {.help = "how they travel to the host: as they were added up, or rounded to bf16 (other bits)"});
+  });
+}
+
 void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Field("steps", &t->steps, {.min = 1, .help = "optimizer steps of the whole run"});
   r.Field("batch", &t->batch, {.min = 1, .help = "samples per optimizer step, over all ranks"});
@@ -145,6 +154,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     });
   });
   DeclareZero(r, t);
+  r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload); });
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
   r.When(t->reproducible, "only with reproducible: true", [&] {

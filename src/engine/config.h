@@ -28,6 +28,11 @@ struct RunConfig {
   std::optional<std::chrono::milliseconds> max_time;
 };
 
+struct OffloadConfig {
+  bool optimizer = false;
+  at::ScalarType gradients = at::kFloat;  // what they travel in; bf16 ones that were never added up stay so
+};
+
 struct TrainConfig {
   uint64_t steps = 1000;
   uint64_t batch = 16;       // global
@@ -43,6 +48,7 @@ struct TrainConfig {
   ScalerConfig scaler;
   bool recompute = false;
   ZeroConfig zero;
+  OffloadConfig offload;
   at::ScalarType parameters = at::kFloat;  // what the model computes with; the master is float32
   bool find_unused = false, static_graph = false, broadcast_buffers = true;
   uint64_t bucket = 25u << 20, first_bucket = 1u << 20;

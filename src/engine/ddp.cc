@@ -54,7 +54,7 @@ void Ddp::TrainableChanged() {
 }
 
 void Ddp::BeginStep() {
-  flat_->ResetGradients();
+  if (!config_.late_reset) flat_->ResetGradients();
   touched_.assign(trainable_.size(), false);
   exposed_seconds_ = 0;
   if (tree_) tree_->Begin();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/host_memory.h"
+
 namespace lockstep::engine {
 namespace {
 
@@ -43,6 +45,8 @@ std::map<std::string, int> GroupsOf(const std::vector<Unit>& units) {
 }
 
 }  // namespace
+
+at::Tensor OwnedParameters::NewState() const { return on_host ? HostMemory(numel()) : at::zeros_like(values); }
 
 Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, const Allocate& gradients,
                                               const Options& options) {
@@ -95,7 +99,12 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   own.ranges = flat.layout_.Kept(options.stage, Buffer::kOptimizer, options.share);
   own.segments = SegmentsOf(flat.layout_, own.ranges);
   const bool all = !IsSharded(options.stage, Buffer::kOptimizer);
-  if (all) {
+  if (options.host_master) {
+    own.on_host = true;
+    own.values = HostMemory(TotalSize(own.ranges));
+    CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
+    if (!all) flat.fingerprint_ = Fingerprint(drawn);
+  } else if (all) {
     own.values = drawn;
   } else {
     own.values = at::empty({TotalSize(own.ranges)}, whole);
@@ -103,7 +112,7 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
     flat.fingerprint_ = Fingerprint(drawn);
   }
   if (shards) {
-    flat.shards_ = own.values.to(options.parameters);  // the same memory where it is float32
+    flat.shards_ = own.values.to(flat.device_, options.parameters);  // the same memory where it is float32
     flat.nowhere_ = at::empty({0}, whole.dtype(options.parameters));
     // Shapes without memory, for the gradient accumulators that a strategy makes.
     const at::Tensor one = at::zeros({1}, flat.nowhere_.options());
@@ -116,11 +125,15 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
       flat.values_ = drawn.to(options.parameters);  // likewise
     }
     for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(View(flat.values_, parameter));
+    if (options.host_master) {
+      flat.working_ = all ? flat.values_ : own.values.to(flat.device_, options.parameters);
+    }
   }
   if (options.whole_gradients) flat.gradients_ = gradients(flat.layout_.numel());
   flat.views_ = options.whole_gradients && flat.gradients_.scalar_type() == options.parameters;
-  const bool same = all && options.whole_gradients && flat.gradients_.scalar_type() == at::kFloat;
-  own.gradients = same ? flat.gradients_ : at::zeros_like(own.values);
+  const bool same = all && options.whole_gradients &&
+                    (options.host_master || flat.gradients_.scalar_type() == at::kFloat);
+  own.gradients = same ? flat.gradients_ : at::zeros({own.numel()}, whole);
   flat.ResetGradients();
   return flat;
 }
@@ -155,7 +168,12 @@ void FlatParameters::ReadOwnedValues() {
 
 void FlatParameters::WriteOwnedValues() {
   const at::NoGradGuard no_grad;
-  if (shards_.defined()) {
+  if (options_.host_master) {
+    const at::Tensor working = OwnedWorking();
+    if (!written_) working.copy_(owned_.values);
+    written_ = false;
+    if (!shards_.defined() && !working.is_same(values_)) CopyRanges(owned_.ranges, values_, working, true);
+  } else if (shards_.defined()) {
     if (!shards_.is_same(owned_.values)) shards_.copy_(owned_.values);
   } else if (owned_.values.const_data_ptr() != values_.const_data_ptr()) {
     CopyRanges(owned_.ranges, values_, owned_.values, true);

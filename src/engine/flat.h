@@ -39,7 +39,9 @@ struct OwnedParameters {
   std::vector<FlatRange> ranges;  // of the flat buffer
   std::vector<Segment> segments;
   at::Tensor values, gradients;  // float32; may be the flat buffers themselves
+  bool on_host = false;          // values in host memory, gradients elsewhere
   int64_t numel() const { return values.numel(); }
+  at::Tensor NewState() const;  // zeros beside the values
 };
 
 class FlatParameters {
@@ -59,6 +61,9 @@ class FlatParameters {
     int64_t persistent = 0;
     // The buffer of whole parameters (shared memory where peers write into it); none: plain memory.
     std::function<at::Tensor(int64_t numel)> values;
+    // The own values and the optimizer's state lie in host memory while the model is on a device; the own gradients stay
+    // there, in the type they were exchanged in.
+    bool host_master = false;
   };
 
   // Every parameter of `module` that requires a gradient now. All must be float32 on one device. `gradients` allocates
@@ -100,6 +105,11 @@ class FlatParameters {
   // The flat values follow the own part, after an update. Parts of other ranks are left as they are.
   void WriteOwnedValues();
 
+  // With a master on the host: what its update writes (the own part in the model's type, on its device), and that it has,
+  // so that the next WriteOwnedValues need not.
+  at::Tensor OwnedWorking() const { return shards_.defined() ? shards_ : working_; }
+  void OwnedValuesAreWritten() { written_ = true; }
+
   // With sharded parameters. A bucket's own shard, in the type that the model computes with; what is not gathered with
   // a unit belongs to group kAlways.
   static constexpr int kAlways = -1;
@@ -118,6 +128,8 @@ class FlatParameters {
   at::Tensor values_, gradients_;
   at::Tensor shards_;  // own part in the model's type, where parameters are sharded
   at::Tensor nowhere_;
+  at::Tensor working_;  // with a master on the host: the own part in the model's type, where it is not a buffer itself
+  bool written_ = false;
   OwnedParameters owned_;
   at::Device device_ = at::kCPU;
   int64_t fingerprint_ = 0;

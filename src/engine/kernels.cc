@@ -1,5 +1,6 @@
 #include "engine/kernels.h"
 
+#include <bit>
 #include <cmath>
 
 // One copy of each loop per instruction set, bound by the loader. Elsewhere the compiler's own target is all there is.
@@ -10,19 +11,51 @@
 #endif
 
 namespace lockstep::engine::kernels {
+namespace {
 
-LOCKSTEP_CLONES void Adam(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
-                          size_t n, const AdamStep& step) {
+#define LOCKSTEP_INLINE __attribute__((always_inline)) inline
+
+LOCKSTEP_INLINE float Read(float x) { return x; }
+LOCKSTEP_INLINE float Read(uint16_t bf16) { return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16); }
+
+LOCKSTEP_INLINE uint16_t ToBf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t even = (bits >> 16) & 1;
+  return static_cast<uint16_t>(x == x ? (bits + 0x7fff + even) >> 16 : (bits >> 16) | 0x40);
+}
+
+template <bool kWritesBf16, typename Gradient>
+LOCKSTEP_INLINE void AdamLoop(float* __restrict p, const Gradient* __restrict g, float* __restrict m,
+                              float* __restrict v, uint16_t* __restrict bf16, size_t n, const AdamStep& step) {
   const AdamStep s = step;
   const float rate = s.lr / s.correction1;
   for (size_t i = 0; i < n; ++i) {
-    const float gradient = g[i] * s.gradient + s.l2 * p[i];
+    const float gradient = Read(g[i]) * s.gradient + s.l2 * p[i];
     const float first = m[i] + (1 - s.beta1) * (gradient - m[i]);
     const float second = v[i] * s.beta2 + (1 - s.beta2) * gradient * gradient;
     m[i] = first;
     v[i] = second;
-    p[i] = p[i] * s.decay - rate * first / (std::sqrt(second) / s.correction2 + s.epsilon);
+    const float moved = p[i] * s.decay - rate * first / (std::sqrt(second) / s.correction2 + s.epsilon);
+    p[i] = moved;
+    if constexpr (kWritesBf16) bf16[i] = ToBf16(moved);
   }
+}
+
+}  // namespace
+
+LOCKSTEP_CLONES void Adam(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
+                          size_t n, const AdamStep& step) {
+  AdamLoop<false>(p, g, m, v, nullptr, n, step);
+}
+
+LOCKSTEP_CLONES void AdamToBf16(float* __restrict p, const float* __restrict g, float* __restrict m,
+                                float* __restrict v, uint16_t* __restrict bf16, size_t n, const AdamStep& step) {
+  AdamLoop<true>(p, g, m, v, bf16, n, step);
+}
+
+LOCKSTEP_CLONES void AdamFromBf16(float* __restrict p, const uint16_t* __restrict g, float* __restrict m,
+                                  float* __restrict v, uint16_t* __restrict bf16, size_t n, const AdamStep& step) {
+  AdamLoop<true>(p, g, m, v, bf16, n, step);
 }
 
 LOCKSTEP_CLONES void Sgd(float* __restrict p, const float* __restrict g, float* __restrict momentum, size_t n,

@@ -32,6 +32,8 @@ class Learner {
     std::vector<GroupRule> groups;
     StrategyConfig strategy;
     bool queued = false;  // updates are queued on the device
+    bool offload = false;      // the optimizer's state lies in host memory
+    bool single_pass = false;  // a step has one backward
     size_t parts = 0;     // further losses to add up beside the main one
   };
   static Result<std::unique_ptr<Learner>> Create(const torch::nn::Module& module, const Settings& settings,
@@ -59,6 +61,14 @@ class Learner {
   void Arm(double lr_factor, double weight) { updater_->Arm(lr_factor, weight); }
   // One optimizer step, and one of the EMA when `ema` says so.
   Status Apply(bool ema);
+  bool update_is_captured() const { return updater_->captured(); }
+  // After the own values changed: every rank computes with them. An offloaded update may still be under way; then
+  // `BeforeUnit` and `BeforePass` wait for what they need.
+  Status Publish();
+  void Finish() { updater_->Finish(); }
+  void BeforePass();
+  void BeforeUnit(size_t unit);
+  bool waits_for_units() const { return late_; }
 
   // What came of a step: sums of loss x weight over this rank's passes; norm, loss scale, whether it was applied (the
   // same on every rank).
@@ -79,12 +89,17 @@ class Learner {
 
  private:
   Learner() = default;
+  void FindUnits();
 
   Settings settings_;
   FlatParameters flat_;
   std::unique_ptr<ParallelStrategy> strategy_;
   std::unique_ptr<Updater> updater_;
   at::Tensor numbers_;  // double; on the device
+  // An offloaded update goes on during the next forward.
+  bool late_ = false, reset_ = false;
+  std::vector<int64_t> unit_begin_;  // the lowest element of each unit's parameters
+  int64_t rest_begin_ = 0;           // of those in no unit
 };
 
 }  // namespace lockstep::engine

@@ -25,10 +25,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, const OwnedParameters& own, 
       group_of_(std::move(group_of)),
       steps_(group_of_.size(), 0) {
   if (config_.kind == OptimizerConfig::Kind::kSgd) {
-    if (config_.momentum != 0) slots_.push_back({"momentum_buffer", at::zeros_like(own.values)});
+    if (config_.momentum != 0) slots_.push_back({"momentum_buffer", own.NewState()});
   } else {
-    slots_.push_back({"exp_avg", at::zeros_like(own.values)});
-    slots_.push_back({"exp_avg_sq", at::zeros_like(own.values)});
+    slots_.push_back({"exp_avg", own.NewState()});
+    slots_.push_back({"exp_avg_sq", own.NewState()});
   }
 }
 
@@ -55,14 +55,42 @@ std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) con
 void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector<bool>& active) {
   const at::NoGradGuard no_grad;
   for (const Run& run : Runs(active)) {
-    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor);
+    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor,
+            own_.gradients, 0, {});
   }
+  EndChunks(active);
+}
+
+void Optimizer::EndChunks(const std::vector<bool>& active) {
   for (size_t i = 0; i < active.size(); ++i) steps_[i] += active[i] ? 1 : 0;
 }
 
-void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
+void Optimizer::StepChunk(const FlatRange& range, double lr_factor, double gradient_factor,
+                          const std::vector<bool>& active, const at::Tensor& gradients, const at::Tensor& out) {
+  const at::NoGradGuard no_grad;
+  const bool fused = out.scalar_type() == at::kBFloat16 && config_.kind != OptimizerConfig::Kind::kSgd;
+  bool all = fused;  // whether every element was written
+  int64_t end = range.begin;
+  for (Run run : Runs(active)) {
+    run.begin = std::max(run.begin, range.begin);
+    run.end = std::min(run.end, range.end);
+    if (run.begin >= run.end) continue;
+    all = all && run.begin == end;
+    end = run.end;
+    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor, gradients,
+            range.begin, fused ? out : at::Tensor());
+  }
+  if (all && end == range.end) return;
+  out.narrow(0, 0, range.size()).copy_(own_.values.narrow(0, range.begin, range.size()));
+}
+
+// `gradients` and `out` begin at element `base` of the own part.
+void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor, const at::Tensor& gradients, int64_t base,
+                        const at::Tensor& out) {
   auto* p = own_.values.mutable_data_ptr<float>();
-  const auto* g = static_cast<const float*>(own_.gradients.const_data_ptr());
+  const bool bf16 = gradients.scalar_type() == at::kBFloat16;
+  const at::Tensor widened = bf16 && !out.defined() ? gradients.to(at::kFloat) : gradients;
+  const auto* g = bf16 && out.defined() ? nullptr : static_cast<const float*>(widened.const_data_ptr()) - base;
   const double decay = groups_[static_cast<size_t>(run.group)].weight_decay;
   const auto t = static_cast<double>(run.step);
   if (config_.kind == OptimizerConfig::Kind::kSgd) {
@@ -93,8 +121,17 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor) {
   step.gradient = static_cast<float>(gradient_factor);
   auto* m = slots_[0].own.mutable_data_ptr<float>();
   auto* v = slots_[1].own.mutable_data_ptr<float>();
+  auto* to = out.defined() ? static_cast<uint16_t*>(out.data_ptr()) - base : nullptr;
+  const auto* from = bf16 ? static_cast<const uint16_t*>(gradients.const_data_ptr()) - base : nullptr;
   ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
-    kernels::Adam(p + begin, g + begin, m + begin, v + begin, static_cast<size_t>(end - begin), step);
+    const auto n = static_cast<size_t>(end - begin);
+    if (to == nullptr) {
+      kernels::Adam(p + begin, g + begin, m + begin, v + begin, n, step);
+    } else if (from == nullptr) {
+      kernels::AdamToBf16(p + begin, g + begin, m + begin, v + begin, to + begin, n, step);
+    } else {
+      kernels::AdamFromBf16(p + begin, from + begin, m + begin, v + begin, to + begin, n, step);
+    }
   });
 }
 

@@ -43,6 +43,12 @@ class Optimizer {
   // gradient.
   void Step(double lr_factor, double gradient_factor, const std::vector<bool>& active);
 
+  // The same for a part of the own part, with the gradients given and the updated values also written into `out` (from
+  // its beginning; float32, or bf16 with Adam). EndChunks after the last of a step.
+  void StepChunk(const FlatRange& range, double lr_factor, double gradient_factor, const std::vector<bool>& active,
+                 const at::Tensor& gradients, const at::Tensor& out);
+  void EndChunks(const std::vector<bool>& active);
+
   // On a GPU a step is queued without waiting and can be captured in a CUDA graph. It has no effect if found_inf is 1.
   // The device keeps its own step counts. `Activate` copies the active parameters and the host's counts to the device,
   // so all earlier steps must be settled; `Settle` updates the host's counts, step by step.
@@ -70,7 +76,8 @@ class Optimizer {
     int64_t step = 0;  // this will be their step number
   };
   std::vector<Run> Runs(const std::vector<bool>& active) const;
-  void StepCpu(const Run& run, double lr, double gradient_factor);
+  void StepCpu(const Run& run, double lr, double gradient_factor, const at::Tensor& gradients, int64_t base,
+               const at::Tensor& out);
 
   OptimizerConfig config_;
   OwnedParameters own_;

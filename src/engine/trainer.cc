@@ -46,6 +46,7 @@ Result<RunEnd> Trainer::Loop() {
 // All ranks come here together, so that what lies on several of them can be gathered.
 Status Trainer::Save(bool now) {
   LOCKSTEP_RETURN_IF_ERROR(SettleAll());
+  learner_->Finish();
   if (!options_.run_dir.empty()) LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(recipe_->Gather()));
   return saving_.Save(state_, now, report_.get());
 }
@@ -67,6 +68,7 @@ std::pair<std::string, bool> Trainer::BestScore() const {
 
 Status Trainer::Validate() {
   LOCKSTEP_RETURN_IF_ERROR(SettleAll());
+  learner_->Finish();
   Position& at = state_.position;
   ValidationPlan plan;
   plan.source = sources_.validation;

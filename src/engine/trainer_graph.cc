@@ -17,6 +17,7 @@ void Trainer::StartCapturing() {
     why = "train.find_unused and train.static_graph decide on the host";
   } else {
     why = learner_->strategy().WhyNotCaptured();
+    if (learner_->waits_for_units()) why = "a unit waits for its parameters (train.offload)";
   }
   if (why.empty()) {
     captured_ = std::make_unique<CapturedSteps>(device_, [this](const std::string& text) { NotCaptured(text); });
@@ -60,7 +61,7 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
 }
 
 bool Trainer::ReplayUpdate(Learner& learner, bool ema, Status* outcome) {
-  if (!captured_ || !captured_->on() || warming_up() || !captured_->has_passes()) return false;
+  if (!learner.update_is_captured() || !captured_ || !captured_->on() || warming_up() || !captured_->has_passes()) return false;
   const auto part = ema ? CapturedSteps::Part::kUpdateWithEma : CapturedSteps::Part::kUpdate;
   return captured_->ReplayUpdate({part, IsDiscriminator(learner)}, [&] { *outcome = learner.Apply(ema); });
 }

@@ -274,8 +274,10 @@ Status Trainer::CheckUnits() const {
 
 void Trainer::RunUnits() {
   ParallelStrategy& strategy = learner_->strategy();
-  if (!config_.train.recompute && !strategy.wraps_units()) return;
-  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute));
+  std::function<void(size_t)> before;
+  if (learner_->waits_for_units()) before = [this](size_t unit) { learner_->BeforeUnit(unit); };
+  if (!config_.train.recompute && !strategy.wraps_units() && !before) return;
+  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute, before));
 }
 
 Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool discriminator) {
@@ -299,6 +301,9 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   }
   settings.strategy.alone = options_.alone;
   settings.queued = queued_;
+  settings.offload = t.offload.optimizer && queued_ && !discriminator;
+  settings.single_pass = passes_ == 1;
+  settings.updater.travels = t.offload.gradients;
   return Learner::Create(module, settings, ranks_, device_);
 }
 

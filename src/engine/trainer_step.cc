@@ -102,7 +102,7 @@ Status Trainer::Step() {
   pending.weight = totals.weight;
   pending.discriminator_weight = discriminator_weight;
   if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.ema));
-  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
+  LOCKSTEP_RETURN_IF_ERROR(learner_->Publish());
 
   ++at.step;
   at.samples += static_cast<uint64_t>(totals.samples);
@@ -311,6 +311,7 @@ ParallelStrategy::Backward Trainer::OnePass(Learner& learner, const Pass& pass, 
   const uint64_t step = state_.position.step + 1;
   try {
     torch::manual_seed(item.Seed(config_.run.seed, state_.position.step));
+    learner.BeforePass();
     const double weight = Compute(learner, pass, item.batch);
     AddWeight(learner, item.batch, weight, totals);
     return item.batch.count() > 0 ? ParallelStrategy::Backward::kDone : ParallelStrategy::Backward::kEmpty;

@@ -37,13 +37,15 @@ at::Tensor CallOnGradient(const at::Tensor& x, std::function<void()> call) {
 
 }  // namespace
 
-UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute) {
+UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before) {
   if (strategy == nullptr) {
-    return [recompute](size_t /*unit*/, const UnitForward& forward, const at::Tensor& input) {
+    return [recompute, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
+      if (before) before(unit);
       return recompute ? Recompute(forward, input) : forward(input);
     };
   }
-  return [strategy, recompute](size_t unit, const UnitForward& forward, const at::Tensor& input) {
+  return [strategy, recompute, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
+    if (before) before(unit);
     const auto inside = [strategy, unit, forward, recompute](const at::Tensor& x) {
       // Recomputing runs without gradients first; the second time, in backward, the unit has been entered already.
       if (recompute && at::GradMode::is_enabled()) return forward(x);

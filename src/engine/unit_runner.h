@@ -2,12 +2,15 @@
 // recomputed in backward where asked. The training thread, and autograd's during backward.
 #pragma once
 
+#include <functional>
+
 #include "engine/strategy.h"
 #include "engine/units.h"
 
 namespace lockstep::engine {
 
 // `strategy` must outlive the runner. Null where no strategy wants to be called: then recomputing is all it does.
-UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute);
+// `before` (may be empty) is called before each forward of a unit.
+UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before = {});
 
 }  // namespace lockstep::engine

@@ -1,10 +1,11 @@
-// One update of a model from its reduced gradients: unscale, norm, clip, optimizer, EMA, loss scale. Two
-// implementations, by where the state lives:
+// One update of a model from its reduced gradients: unscale, norm, clip, optimizer, EMA, loss scale. Three
+// implementations, by where state and gradients live:
 //
 // - host: on the CPU, an update happens at once.
 // - device: queued on the GPU. Whether the gradient is finite is decided there and the host never waits; it reads the
 //   outcome a step or two later and settles its counters. Apply is device work alone, so that it can be captured in a
 //   CUDA graph.
+// - offload (offload.h): state on the host, gradients on the GPU.
 //
 // Used by the training thread; all ranks make the same calls in the same order.
 #pragma once
@@ -30,6 +31,7 @@ struct UpdaterConfig {
   bool scaled = false;  // fp16: the loss is scaled
   ScalerConfig scaler;
   double clip = 0;  // 0: none
+  at::ScalarType travels = at::kFloat;  // offload: what gradients are copied down in
   double batch = 1;
 };
 
@@ -54,6 +56,12 @@ class Updater {
   virtual Status Apply(bool ema, const at::Tensor& outcome) = 0;
   // Brings the host's counters up to date; once per Apply, in order.
   virtual void Settle(bool applied, bool ema) = 0;
+
+  // Where updates go on behind Apply: waits for all of it, or for the parameters from this element of the own part on.
+  virtual void Finish() {}
+  virtual void WaitFor(int64_t /*begin*/) {}
+  // Whether Apply can be captured in a CUDA graph.
+  virtual bool captured() const { return true; }
 
   static constexpr int64_t kOutcome = 3;
 

@@ -1,0 +1,221 @@
+#include "engine/offload.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace lockstep::engine {
+namespace {
+
+constexpr int64_t kChunk = int64_t{1} << 22;  // elements
+constexpr size_t kAhead = 3;                  // chunks whose gradients are on their way down
+
+// A chunk's staging memory, pinned where the device needs it.
+struct Staging {
+  at::Tensor gradients, values;
+  std::optional<c10::Event> down, up;
+};
+
+class OffloadUpdater : public Updater {
+ public:
+  OffloadUpdater(const UpdaterConfig& config, FlatParameters* flat, ParallelStrategy* strategy)
+      : Updater(config, flat->owned(), strategy), flat_(flat), device_(flat->device()) {
+    const bool pinned = !device_.is_cpu();
+    const int64_t n = std::min(kChunk, own_.numel());
+    for (size_t i = 0; i < kAhead + 1; ++i) {
+      Staging one;
+      one.gradients = at::empty({n}, at::TensorOptions().dtype(Travels()).pinned_memory(pinned));
+      one.values = at::empty({n}, at::TensorOptions().dtype(flat->options().parameters).pinned_memory(pinned));
+      if (pinned) {
+        one.down.emplace(device_.type());
+        one.up.emplace(device_.type());
+      }
+      staging_.push_back(std::move(one));
+    }
+    worker_ = std::thread([this] { Work(); });
+  }
+  ~OffloadUpdater() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    worker_.join();
+  }
+
+  void Sync() override { Finish(); }
+  bool in_sync() const override { return true; }
+  bool captured() const override { return false; }
+  at::Tensor ScaleLoss(const at::Tensor& loss) const override { return scaler_ ? loss * scaler_->scale() : loss; }
+  void Arm(double lr_factor, double weight) override {
+    lr_factor_ = lr_factor;
+    weight_ = weight;
+  }
+  Status Apply(bool ema, const at::Tensor& outcome) override;
+  void Settle(bool /*applied*/, bool /*ema*/) override {}
+  void Finish() override { WaitFor(0); }
+  void WaitFor(int64_t begin) override;
+
+ private:
+  void Work();
+  void Run();
+  void Down(size_t chunk);
+  FlatRange ChunkRange(size_t chunk) const;
+  // bf16 gradients are never widened on the way.
+  at::ScalarType Travels() const {
+    return own_.gradients.scalar_type() == at::kFloat ? config_.travels : own_.gradients.scalar_type();
+  }
+  size_t chunks() const { return static_cast<size_t>((own_.numel() + kChunk - 1) / kChunk); }
+
+  FlatParameters* flat_;
+  at::Device device_;
+  double lr_factor_ = 1, weight_ = 1;
+  std::vector<Staging> staging_;
+  std::optional<c10::Stream> stream_;  // of the passes, at Apply
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread worker_;
+  bool ends_ = false, busy_ = false, ema_due_ = false;
+  double factor_ = 1;
+  int64_t uploaded_ = 0;               // everything from here on is on its way up
+  std::optional<c10::Event> last_up_;  // behind it
+  std::vector<bool> active_;
+  std::exception_ptr error_;
+};
+
+// Chunk 0 is the end of the buffer: parameters lie in the order of backward.
+FlatRange OffloadUpdater::ChunkRange(size_t chunk) const {
+  const int64_t end = own_.numel() - static_cast<int64_t>(chunk) * kChunk;
+  return {std::max<int64_t>(0, end - kChunk), end};
+}
+
+Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
+  Finish();
+  const double scale = scaler_ ? scaler_->scale() : 1;
+  double factor = config_.batch / (weight_ * scale);
+  at::Tensor total = at::linalg_vector_norm(own_.gradients, 2, std::nullopt, false, at::kDouble);
+  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(total));
+  const double norm = total.item<double>() * factor;
+  const bool finite = std::isfinite(norm);
+  if (scaler_) scaler_->Update(finite);
+  if (finite) {
+    if (config_.clip > 0 && norm > config_.clip) factor *= config_.clip / (norm + 1e-6);
+    if (!device_.is_cpu()) stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+    {
+      const std::lock_guard lock(mutex_);
+      active_ = strategy_->used();
+      factor_ = factor;
+      ema_due_ = ema;
+      uploaded_ = own_.numel();
+      busy_ = true;
+    }
+    changed_.notify_all();
+    flat_->OwnedValuesAreWritten();
+  }
+  outcome.copy_(at::tensor({norm, scale, finite ? 0.0 : 1.0}, at::kDouble));
+  return Status::Ok();
+}
+
+void OffloadUpdater::WaitFor(int64_t begin) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !busy_ || (begin > 0 && uploaded_ <= begin); });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (last_up_) last_up_->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+}
+
+void OffloadUpdater::Work() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return busy_ || ends_; });
+      if (ends_ && !busy_) return;
+    }
+    std::exception_ptr error;
+    try {
+      Run();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = error;
+      busy_ = false;
+    }
+    changed_.notify_all();
+  }
+}
+
+void OffloadUpdater::Down(size_t chunk) {
+  Staging& staging = staging_[chunk % staging_.size()];
+  const FlatRange range = ChunkRange(chunk);
+  const at::Tensor chunk_gradients = own_.gradients.narrow(0, range.begin, range.size()).to(Travels());
+  staging.gradients.narrow(0, 0, range.size()).copy_(chunk_gradients, /*non_blocking=*/true);
+  if (staging.down) staging.down->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+}
+
+void OffloadUpdater::Run() {
+  const at::NoGradGuard no_grad;
+  std::optional<c10::StreamGuard> down_guard;
+  std::optional<c10::Stream> up;
+  if (!device_.is_cpu()) {
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    down_guard.emplace(guard.getStreamFromGlobalPool(device_));
+    up = guard.getStreamFromGlobalPool(device_);
+    c10::Event ready(device_.type());  // gradients are complete, and no pass reads the parameters any more
+    ready.record(*stream_);
+    ready.block(down_guard->current_stream());
+    ready.block(*up);
+  }
+  const at::Tensor working = flat_->OwnedWorking();
+  const size_t count = chunks();
+  for (size_t chunk = 0; chunk < std::min(kAhead, count); ++chunk) Down(chunk);
+  for (size_t chunk = 0; chunk < count; ++chunk) {
+    Staging& staging = staging_[chunk % staging_.size()];
+    const FlatRange range = ChunkRange(chunk);
+    if (staging.down) staging.down->synchronize();
+    // The memory of the next chunk to come down was last used for parameters that must have gone up.
+    optimizer_.StepChunk(range, lr_factor_, factor_, active_, staging.gradients, staging.values);
+    {
+      std::optional<c10::StreamGuard> up_guard;
+      if (up) up_guard.emplace(*up);
+      const at::Tensor to = working.narrow(0, range.begin, range.size());
+      to.copy_(staging.values.narrow(0, 0, range.size()), /*non_blocking=*/true);
+      std::optional<c10::Event> done;
+      if (up) {
+        staging.up->record(*up);
+        done.emplace(device_.type());
+        done->record(*up);
+      }
+      const std::lock_guard lock(mutex_);
+      last_up_ = std::move(done);
+      uploaded_ = range.begin;
+    }
+    changed_.notify_all();
+    if (const size_t next = chunk + kAhead; next < count) {
+      Staging& later = staging_[next % staging_.size()];
+      if (next >= staging_.size() && later.up) later.up->synchronize();
+      Down(next);
+    }
+  }
+  optimizer_.EndChunks(active_);
+  if (ema_due_) ema_.Update();
+}
+
+}  // namespace
+
+std::unique_ptr<Updater> MakeOffloadUpdater(const UpdaterConfig& config, FlatParameters* flat,
+                                            ParallelStrategy* strategy) {
+  return std::make_unique<OffloadUpdater>(config, flat, strategy);
+}
+
+}  // namespace lockstep::engine
