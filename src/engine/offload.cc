@@ -103,9 +103,16 @@ Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
   Finish();
   const double scale = scaler_ ? scaler_->scale() : 1;
   double factor = config_.batch / (weight_ * scale);
-  at::Tensor total = at::linalg_vector_norm(own_.gradients, 2, std::nullopt, false, at::kDouble);
-  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(total));
-  const double norm = total.item<double>() * factor;
+  double norm = 0;
+  if (device_.is_cpu()) {
+    SquareSum squares = GradientSquares(own_.gradients.to(at::kFloat));
+    LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
+    norm = squares.Norm() * factor;
+  } else {
+    const at::Tensor total = at::linalg_vector_norm(own_.gradients, 2, std::nullopt, false, at::kDouble);
+    LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(total));
+    norm = total.item<double>() * factor;
+  }
   const bool finite = std::isfinite(norm);
   if (scaler_) scaler_->Update(finite);
   if (finite) {

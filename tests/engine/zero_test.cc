@@ -173,6 +173,34 @@ TEST(Zero, EveryStageHasTheBitsOfDdp) {
   }
 }
 
+// On the CPU the copies are plain ones; the chunks, the thread and the order are those of a GPU.
+TEST(Zero, AnOffloadedOptimizerHasTheSameBits) {
+  for (const int world : {1, 2}) {
+    for (const bool bf16 : {false, true}) {
+      for (const uint64_t passes : {1, 2}) {
+        Work run{world, Base(), {}, {}, {}};
+        run.config.train.micro_batch = 8 / static_cast<uint64_t>(world) / passes;
+        run.config.train.groups = {{.match = "layer1.*", .freeze_until = 3}};
+        if (bf16) {
+          run.config.train.parameters = at::kBFloat16;
+          run.config.train.precision = Precision::kBf16;
+        }
+        const Trained ddp = Train(run);
+        ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+        run.options.queued = true;
+        run.config.train.offload.optimizer = true;
+        for (const int stage : {0, 1, 2, 3}) {
+          if (world == 1 && stage > 0) continue;
+          run.config.train.zero.stage = stage;
+          run.config.train.zero.exchange_once = stage >= 2;
+          ExpectSame(Train(run), ddp,
+                     fmt::format("offload, stage {} on {}, bf16 {}, {} passes", stage, world, bf16, passes));
+        }
+      }
+    }
+  }
+}
+
 TEST(Zero, StagesThatExchangeEveryPassAgree) {
   Work run{2, Base(), {}, {}, {}};
   run.config.train.micro_batch = 2;
@@ -259,10 +287,12 @@ TEST(Zero, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
   const Trained whole = Train(run);
   const struct {
     int stage, world, then, on;
-  } rows[] = {{3, 4, 0, 1}, {0, 1, 3, 4}, {2, 3, 1, 2}, {1, 2, 3, 3}};
+    bool offload = false;
+  } rows[] = {{3, 4, 0, 1}, {0, 1, 3, 4}, {2, 3, 1, 2}, {1, 2, 3, 3, true}, {0, 1, 2, 2, true}};
   for (const auto& row : rows) {
     const std::string what = fmt::format("stage {} on {}, then {} on {}", row.stage, row.world, row.then, row.on);
-    run.options.run_dir = fmt::format("{}/{}-{}", root, row.stage, row.world);
+    run.options.run_dir = fmt::format("{}/{}-{}-{}", root, row.stage, row.world, row.offload);
+    run.options.queued = run.config.train.offload.optimizer = row.offload;
     run.options.stop_at = 3;
     run.world = row.world;
     run.config.train.zero.stage = row.stage;
