@@ -57,7 +57,7 @@ struct CorpusConfig {
   std::function<void(uint64_t done, uint64_t all)> progress;
 };
 
-Result<std::shared_ptr<const Corpus>> OpenCorpus(const CorpusConfig& config);
+Result<std::shared_ptr<const Corpus>> OpenCorpus(const CorpusConfig& given);
 
 // The kinds, one file each.
 Result<std::shared_ptr<const Corpus>> OpenTextFiles(const CorpusConfig& config);

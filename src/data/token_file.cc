@@ -150,22 +150,28 @@ Status VerifyTokenFile(const std::string& path, const std::function<void(uint64_
   Result<TokenFile> file = TokenFile::Open(path);
   if (!file.ok()) return file.status();
   const TokenFileHeader& header = file->header();
-  std::vector<int64_t> tokens(kTokenBlock);
-  for (uint64_t d = 0; d < header.documents; ++d) {
-    for (uint64_t at = 0; at < file->tokens(d); at += kTokenBlock) {
-      LOCKSTEP_RETURN_IF_ERROR(file->Read(d, at, std::min<uint64_t>(kTokenBlock, file->tokens(d) - at), tokens.data()));
-    }
-  }
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return FileError("open", path, errno);
-  const uint64_t all = PaddedTo8(header.tokens * header.width) + (header.documents + 1) * 8;
+  const uint64_t tokens = header.tokens * header.width;  // bytes
+  const uint64_t all = PaddedTo8(tokens) + (header.documents + 1) * 8;
   std::string block(kTokenBlock, '\0');
+  std::vector<int64_t> values(kTokenBlock / header.width);
   uint32_t crc = 0;
   for (uint64_t at = 0; at < all; at += kTokenBlock) {
-    const uint64_t bytes = std::min<uint64_t>(kTokenBlock, all - at);
-    LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(fd.get(), path, sizeof(RawHeader) + at, block.data(), bytes));
-    crc = Crc32(crc, block.data(), bytes);
-    if (progress) progress(at + bytes, all);
+    block.resize(std::min<uint64_t>(kTokenBlock, all - at));
+    LOCKSTEP_RETURN_IF_ERROR(ReadTokensAt(fd.get(), path, sizeof(RawHeader) + at, block.data(), block.size()));
+    crc = Crc32(crc, block.data(), block.size());
+    if (progress) progress(at + block.size(), all);
+    if (at >= tokens) continue;
+    block.resize(std::min<uint64_t>(block.size(), tokens - at));
+    values.resize(block.size() / header.width);
+    (header.width == 2 ? Widen<uint16_t> : Widen<uint32_t>)(block, values.data());
+    const int64_t largest = *std::ranges::max_element(values);
+    if (largest >= static_cast<int64_t>(header.vocabulary.size)) {
+      return DamagedTokens(path,
+                           fmt::format("one of tokens {} to {} is {}, and the vocabulary has {}", at / header.width,
+                                       at / header.width + values.size() - 1, largest, header.vocabulary.size));
+    }
   }
   if (crc == header.crc) return Status::Ok();
   return DamagedTokens(path, fmt::format("the content has CRC {:08x}, the header says {:08x}", crc, header.crc));
