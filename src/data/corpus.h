@@ -53,15 +53,22 @@ struct CorpusConfig {
   std::string field = "text";  // of a JSON line
   uint64_t documents = 4096;   // of kind `generated`
   uint64_t seed = 0;           // of kind `generated`
+  // What IndexCorpus found on another rank: nothing is parsed again.
+  std::shared_ptr<const std::string> index;
   // Called now and then while documents are listed: bytes looked at, and all. May be null.
   std::function<void(uint64_t done, uint64_t all)> progress;
 };
 
 Result<std::shared_ptr<const Corpus>> OpenCorpus(const CorpusConfig& given);
 
+// For JSON lines, which must all be parsed to know the lengths of their texts: places and lengths, as bytes that one
+// rank makes and the others put into `index`. Empty for the other kinds, which every rank lists for itself.
+Result<std::string> IndexCorpus(const CorpusConfig& given);
+
 // The kinds, one file each.
 Result<std::shared_ptr<const Corpus>> OpenTextFiles(const CorpusConfig& config);
 Result<std::shared_ptr<const Corpus>> OpenJsonLines(const CorpusConfig& config);
+Result<std::string> IndexJsonLines(const CorpusConfig& config);
 Result<std::shared_ptr<const Corpus>> OpenTokenFiles(const CorpusConfig& config);
 std::shared_ptr<const Corpus> GenerateText(uint64_t documents, uint64_t seed);
 

@@ -53,7 +53,7 @@ Result<bool> IsBinary(const TextFile& file) {
 }  // namespace
 
 Result<std::shared_ptr<const Corpus>> OpenTextFiles(const CorpusConfig& config) {
-  Result<std::vector<TextFile>> files = ListTextFiles(config.path, "");
+  Result<std::vector<TextFile>> files = ListTextFiles(config.path, kAnyFile);
   if (!files.ok()) return files.status();
   const size_t all = files->size();
   std::erase_if(*files, [](const TextFile& file) { return file.bytes == 0; });

@@ -1,5 +1,6 @@
-// JSON lines as documents: the text in one field of each line. Opening parses every line once and keeps its place and
-// the length of its text; reading parses the one line again. For many gigabytes a packed token file opens at once.
+// JSON lines as documents: the text in one field of each line. Opening parses every line once, on one rank, and keeps
+// its place and the length of its text; reading parses the one line again. A packed token file opens at once at any
+// size.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -58,6 +59,9 @@ class JsonLinesCorpus final : public Corpus {
       : config_(std::move(config)), files_(std::move(files)) {}
 
   Status Scan();
+  // Everything that Scan found, and back; another rank's files must be these.
+  std::string Index() const;
+  Status UseIndex(std::string_view index);
 
   uint64_t documents() const override { return lines_.size(); }
   uint64_t tokens(uint64_t document) const override { return lines_[document].text; }
@@ -153,14 +157,47 @@ Status JsonLinesCorpus::Scan() {
   return Status::Ok();
 }
 
-}  // namespace
+std::string JsonLinesCorpus::Index() const {
+  std::string index = Digest();
+  index.append(reinterpret_cast<const char*>(&empty_), sizeof empty_);
+  index.append(reinterpret_cast<const char*>(lines_.data()), lines_.size() * sizeof(Line));
+  return index;
+}
 
-Result<std::shared_ptr<const Corpus>> OpenJsonLines(const CorpusConfig& config) {
-  Result<std::vector<TextFile>> files = ListTextFiles(config.path, ".jsonl");
+Status JsonLinesCorpus::UseIndex(std::string_view index) {
+  const std::string digest = Digest();
+  if (!index.starts_with(digest)) {
+    return Status(Code::kEnvironment,
+                  fmt::format("'{}' has other files on this node than on the node of rank 0", config_.path),
+                  "give every node the same files under data.path");
+  }
+  index.remove_prefix(digest.size());
+  std::memcpy(&empty_, index.data(), sizeof empty_);
+  index.remove_prefix(sizeof empty_);
+  lines_.resize(index.size() / sizeof(Line));
+  std::memcpy(lines_.data(), index.data(), lines_.size() * sizeof(Line));
+  return Status::Ok();
+}
+
+Result<std::shared_ptr<JsonLinesCorpus>> ListJsonLines(const CorpusConfig& config) {
+  Result<std::vector<TextFile>> files = ListTextFiles(config.path, kJsonLines);
   if (!files.ok()) return files.status();
   auto corpus = std::make_shared<JsonLinesCorpus>(config, std::move(*files));
-  LOCKSTEP_RETURN_IF_ERROR(corpus->Scan());
-  return std::shared_ptr<const Corpus>(std::move(corpus));
+  LOCKSTEP_RETURN_IF_ERROR(config.index ? corpus->UseIndex(*config.index) : corpus->Scan());
+  return corpus;
+}
+
+}  // namespace
+
+Result<std::string> IndexJsonLines(const CorpusConfig& config) {
+  const auto corpus = ListJsonLines(config);
+  return corpus.ok() ? Result<std::string>((*corpus)->Index()) : corpus.status();
+}
+
+Result<std::shared_ptr<const Corpus>> OpenJsonLines(const CorpusConfig& config) {
+  const auto corpus = ListJsonLines(config);
+  if (!corpus.ok()) return corpus.status();
+  return std::shared_ptr<const Corpus>(*corpus);
 }
 
 }  // namespace lockstep::data

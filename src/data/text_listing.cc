@@ -29,9 +29,12 @@ Status AddFile(const std::string& name, const std::string& path, std::vector<Tex
 
 }  // namespace
 
-bool IsJsonLinesName(std::string_view name) { return name.ends_with(".jsonl") || name.ends_with(".ndjson"); }
+const FileNames kAnyFile = {"any name", [](std::string_view) { return true; }};
+const FileNames kJsonLines = {
+    "*.jsonl *.ndjson", [](std::string_view name) { return name.ends_with(".jsonl") || name.ends_with(".ndjson"); }};
+const FileNames kTokenFiles = {"*.tokens", [](std::string_view name) { return name.ends_with(".tokens"); }};
 
-Result<std::vector<TextFile>> ListTextFiles(const std::string& path, std::string_view ending) {
+Result<std::vector<TextFile>> ListTextFiles(const std::string& path, const FileNames& names) {
   std::vector<TextFile> files;
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return FileError("read", path, errno);
@@ -45,13 +48,13 @@ Result<std::vector<TextFile>> ListTextFiles(const std::string& path, std::string
   for (const Folder& folder : *folders) {
     for (const std::string& file : folder.files) {
       const std::string name = JoinPath(folder.name, file);
-      if (name.ends_with(ending)) LOCKSTEP_RETURN_IF_ERROR(AddFile(name, JoinPath(path, name), &files));
+      if (names.accept(name)) LOCKSTEP_RETURN_IF_ERROR(AddFile(name, JoinPath(path, name), &files));
     }
   }
   if (files.empty()) {
     return Status(Code::kUsage,
-                  fmt::format("no {} in '{}': found {}", ending.empty() ? "files" : fmt::format("*{} files", ending),
-                              path, SummarizeFiles(*folders)),
+                  fmt::format("no files of the data in '{}': looked for {}, found {}", path, names.text,
+                              SummarizeFiles(*folders)),
                   "check the path of the data");
   }
   return files;

@@ -17,16 +17,21 @@ struct TextFile {
   uint64_t bytes = 0;
 };
 
-// `path` itself, or every file below it in natural order of names, hidden ones left out; `ending` (".jsonl", "": any)
-// chooses among the files of a folder. An error where there is none.
-Result<std::vector<TextFile>> ListTextFiles(const std::string& path, std::string_view ending);
+// What a folder is searched for.
+struct FileNames {
+  const char* text;  // for messages: "*.jsonl"
+  bool (*accept)(std::string_view name);
+};
+extern const FileNames kAnyFile, kJsonLines, kTokenFiles;
+
+// `path` itself, or the files of these names below it in natural order, hidden ones left out. An error where there is
+// none.
+Result<std::vector<TextFile>> ListTextFiles(const std::string& path, const FileNames& names);
 
 // "xxh64:<16 hex digits>" over `more`, and names and sizes of files.
 std::string DigestOfFiles(const std::vector<TextFile>& files, std::string_view more);
 
 // Bytes [offset, offset + count) of a file; an error if it ends before.
 Status ReadPart(const std::string& path, uint64_t offset, uint64_t count, char* out);
-
-bool IsJsonLinesName(std::string_view name);
 
 }  // namespace lockstep::data

@@ -62,7 +62,7 @@ class TokenCorpus final : public Corpus {
 }  // namespace
 
 Result<std::shared_ptr<const Corpus>> OpenTokenFiles(const CorpusConfig& config) {
-  Result<std::vector<TextFile>> listed = ListTextFiles(config.path, ".tokens");
+  Result<std::vector<TextFile>> listed = ListTextFiles(config.path, kTokenFiles);
   if (!listed.ok()) return listed.status();
   std::vector<TokenFile> files;
   for (const TextFile& one : *listed) {

@@ -8,6 +8,11 @@
 
 namespace lockstep::recipes {
 
+Result<std::string> LmRecipe::IndexData() {
+  Result<std::string> index = data::IndexCorpus(corpus_);
+  return index.ok() ? index : index.status().Context("data.path");
+}
+
 Result<engine::Sources> LmRecipe::Open(const engine::Config& config) {
   auto corpus = data::OpenCorpus(corpus_);
   if (!corpus.ok()) return corpus.status().Context(corpus_.path.empty() ? "data" : "data.path");

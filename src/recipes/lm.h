@@ -39,6 +39,8 @@ class LmRecipe : public engine::Recipe {
   Status Check(engine::Config* config) override;
   void Shrink(engine::Config* config) override;
 
+  Result<std::string> IndexData() override;
+  void UseIndex(std::shared_ptr<const std::string> index) override { corpus_.index = std::move(index); }
   Result<engine::Sources> Open(const engine::Config& config) override;
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }

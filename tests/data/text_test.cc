@@ -84,6 +84,22 @@ TEST_F(Text, JsonLinesGiveTheTextOfAField) {
   EXPECT_THAT((*corpus)->Describe(), HasSubstr("1 line without text left out"));
 }
 
+TEST_F(Text, JsonLinesAreParsedByOneRankForAll) {
+  CorpusConfig config;
+  config.path = Put("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
+  const auto index = IndexCorpus(config);
+  ASSERT_TRUE(index.ok()) << index.status().ToString();
+  config.index = std::make_shared<const std::string>(*index);
+  const auto other = OpenCorpus(config);
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  EXPECT_EQ(Texts(**other), (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ((*other)->Describe(), (*Open("a.jsonl"))->Describe());
+  EXPECT_EQ((*other)->Digest(), (*Open("a.jsonl"))->Digest());
+  Put("a.jsonl", "{\"text\": \"another\"}\n");
+  EXPECT_THAT(OpenCorpus(config).status().ToString(), HasSubstr("other files on this node"));
+  EXPECT_EQ(*IndexCorpus({.kind = "text", .path = config.path}), "") << "each rank lists text files for itself";
+}
+
 TEST_F(Text, LinesMayBeLongerThanABlock) {
   const std::string large(5u << 20, 'x');
   Put("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"" + large + "\"}\n{\"text\": \"b\"}\n");
@@ -113,7 +129,8 @@ TEST_F(Text, WhatIsNoTextIsRefused) {
                          Row{"list.jsonl", "auto", "line 1: expected a JSON object, found JSON of type array"},
                          Row{"field.jsonl", "auto", "line 1: expected the field 'text', found body, id"},
                          Row{"number.jsonl", "auto", "line 1: expected text in the field 'text', found number"},
-                         Row{"blank.jsonl", "auto", "no line with text"}, Row{"folder", "jsonl", "no *.jsonl files"},
+                         Row{"blank.jsonl", "auto", "no line with text"},
+                         Row{"folder", "jsonl", "looked for *.jsonl *.ndjson, found 1 file: 1 .txt"},
                          Row{"folder/a.txt", "tokens", "begins with LSTOKENS"}, Row{"text.tokens", "auto", "version"},
                          Row{"mixed", "auto", "1 file of kind jsonl, 1 file of kind text"},
                          Row{"folder", "txt", "unknown kind of text 'txt'"}}) {
