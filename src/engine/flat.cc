@@ -131,8 +131,8 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   }
   if (options.whole_gradients) flat.gradients_ = gradients(flat.layout_.numel());
   flat.views_ = options.whole_gradients && flat.gradients_.scalar_type() == options.parameters;
-  const bool same = all && options.whole_gradients &&
-                    (options.host_master || flat.gradients_.scalar_type() == at::kFloat);
+  const bool same =
+      all && options.whole_gradients && (options.host_master || flat.gradients_.scalar_type() == at::kFloat);
   own.gradients = same ? flat.gradients_ : at::zeros({own.numel()}, whole);
   flat.ResetGradients();
   return flat;

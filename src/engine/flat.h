@@ -61,8 +61,8 @@ class FlatParameters {
     int64_t persistent = 0;
     // The buffer of whole parameters (shared memory where peers write into it); none: plain memory.
     std::function<at::Tensor(int64_t numel)> values;
-    // The own values and the optimizer's state lie in host memory while the model is on a device; the own gradients stay
-    // there, in the type they were exchanged in.
+    // The own values and the optimizer's state lie in host memory while the model is on a device; the own gradients
+    // stay there, in the type they were exchanged in.
     bool host_master = false;
   };
 
@@ -105,8 +105,8 @@ class FlatParameters {
   // The flat values follow the own part, after an update. Parts of other ranks are left as they are.
   void WriteOwnedValues();
 
-  // With a master on the host: what its update writes (the own part in the model's type, on its device), and that it has,
-  // so that the next WriteOwnedValues need not.
+  // With a master on the host: what its update writes (the own part in the model's type, on its device), and that it
+  // has, so that the next WriteOwnedValues need not.
   at::Tensor OwnedWorking() const { return shards_.defined() ? shards_ : working_; }
   void OwnedValuesAreWritten() { written_ = true; }
 

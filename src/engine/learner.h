@@ -31,10 +31,10 @@ class Learner {
     UpdaterConfig updater;  // its groups follow from the rules below
     std::vector<GroupRule> groups;
     StrategyConfig strategy;
-    bool queued = false;  // updates are queued on the device
+    bool queued = false;       // updates are queued on the device
     bool offload = false;      // the optimizer's state lies in host memory
     bool single_pass = false;  // a step has one backward
-    size_t parts = 0;     // further losses to add up beside the main one
+    size_t parts = 0;          // further losses to add up beside the main one
   };
   static Result<std::unique_ptr<Learner>> Create(const torch::nn::Module& module, const Settings& settings,
                                                  Ranks* ranks, at::Device device);

@@ -13,6 +13,8 @@
 #include <optional>
 #include <thread>
 
+#include "engine/device_norm.h"
+
 namespace lockstep::engine {
 namespace {
 
@@ -109,9 +111,9 @@ Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
     LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
     norm = squares.Norm() * factor;
   } else {
-    const at::Tensor total = at::linalg_vector_norm(own_.gradients, 2, std::nullopt, false, at::kDouble);
-    LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(total));
-    norm = total.item<double>() * factor;
+    const Result<at::Tensor> total = GradientNormOnDevice(own_.gradients, strategy_);
+    if (!total.ok()) return total.status();
+    norm = total->item<double>() * factor;
   }
   const bool finite = std::isfinite(norm);
   if (scaler_) scaler_->Update(finite);

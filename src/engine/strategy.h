@@ -75,10 +75,10 @@ class ParallelStrategy {
   // Every rank begins with the parameters of rank 0. Collective.
   virtual Status AdoptParameters() = 0;
 
-  // What this rank has of the gradient's norm becomes that of all parts, in place: on the host, or queued on the
-  // device.
+  // What this rank has of the gradient's norm becomes that of all parts, in place: on the host, or as numbers on the
+  // device, queued there. Nothing to do where every rank has all gradients.
   virtual Status CombineNorm(SquareSum* squares) = 0;
-  virtual Status CombineNorm(const at::Tensor& norm) = 0;
+  virtual Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) = 0;
 
   // The set of parameters that require gradients has changed (a freeze ended).
   virtual void TrainableChanged() = 0;
@@ -113,7 +113,7 @@ class Replicated : public ParallelStrategy {
   void AfterUnit(size_t /*unit*/, Phase /*phase*/) override {}
   Status AdoptParameters() override;
   Status CombineNorm(SquareSum* /*squares*/) override { return Status::Ok(); }
-  Status CombineNorm(const at::Tensor& /*norm*/) override { return Status::Ok(); }
+  Status CombineOverRanks(const at::Tensor& /*numbers*/, comm::Op /*op*/) override { return Status::Ok(); }
 
  protected:
   FlatParameters* flat_;

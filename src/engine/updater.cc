@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "engine/device_norm.h"
+
 namespace lockstep::engine {
 
 Updater::Updater(const UpdaterConfig& config, const OwnedParameters& own, ParallelStrategy* strategy)
@@ -93,9 +95,9 @@ void DeviceUpdater::Sync() {
 
 Status DeviceUpdater::Apply(bool ema, const at::Tensor& outcome) {
   at::Tensor factor = share_ / scale_[0];
-  at::Tensor norm = at::linalg_vector_norm(own_.gradients, 2, std::nullopt, false, at::kDouble);
-  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(norm));
-  norm = norm * factor;
+  const Result<at::Tensor> total = GradientNormOnDevice(own_.gradients, strategy_);
+  if (!total.ok()) return total.status();
+  const at::Tensor norm = *total * factor;
   const at::Tensor found_inf = at::isfinite(norm).logical_not();
   if (config_.clip > 0) factor = at::where(norm > config_.clip, factor * config_.clip / (norm + 1e-6), factor);
   const at::Tensor found = found_inf.to(at::kFloat);

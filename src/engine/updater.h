@@ -30,7 +30,7 @@ struct UpdaterConfig {
   EmaConfig ema;
   bool scaled = false;  // fp16: the loss is scaled
   ScalerConfig scaler;
-  double clip = 0;  // 0: none
+  double clip = 0;                      // 0: none
   at::ScalarType travels = at::kFloat;  // offload: what gradients are copied down in
   double batch = 1;
 };

@@ -248,11 +248,8 @@ Status Zero::CombineNorm(SquareSum* squares) {
   return Status::Ok();
 }
 
-Status Zero::CombineNorm(const at::Tensor& norm) {
-  const at::Tensor squares = norm.square().reshape({1});
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->tensors().AllReduce(squares).Wait());
-  norm.copy_(squares.sqrt()[0]);
-  return Status::Ok();
+Status Zero::CombineOverRanks(const at::Tensor& numbers, comm::Op op) {
+  return ranks_->tensors().AllReduce(numbers, op).Wait();
 }
 
 }  // namespace lockstep::engine

@@ -44,7 +44,7 @@ class Zero : public Ddp {
   std::string ExplainFailure(size_t unit, const std::function<void()>& again) override;
   Status AdoptParameters() override;
   Status CombineNorm(SquareSum* squares) override;
-  Status CombineNorm(const at::Tensor& norm) override;
+  Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) override;
 
  private:
   class AllUnits;

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "comm/torch/tensor_comm.h"
+#include "engine/chain.h"
 #include "engine/ranks.h"
 #include "engine/toy.h"
 #include "engine/toy_adversary.h"
@@ -44,6 +46,7 @@ struct Case {
   Config config = ToyConfig();
   std::function<std::unique_ptr<Toy>()> make = [] { return std::make_unique<Toy>(); };
   uint64_t stop_at = 0;  // stopped here, saved, and resumed by a second trainer
+  bool by_checkpoint = false;
 };
 
 Case Changed(const std::function<void(Case&)>& change) {
@@ -56,8 +59,62 @@ Case Changed(const std::function<void(Case&)>& change) {
   return one;
 }
 
+// Sharded cases are compared by the model in their last checkpoint, which no layout shows in.
+Case Sharded(int stage, const std::function<void(Case&)>& change) {
+  return Changed([&](Case& c) {
+    c.make = [] { return std::make_unique<Chain>(); };
+    c.config.train.clip_norm = 0.05;
+    c.config.train.bucket = c.config.train.first_bucket = 1024;
+    c.config.train.zero.persistent = 30;
+    c.config.train.zero.stage = stage;
+    c.by_checkpoint = true;
+    change(c);
+  });
+}
+
+// "zero-2-bf16-offload": a stage of ZeRO and what is changed.
+std::map<std::string, Case> ShardedCases() {
+  const auto bf16 = [](Case& c) {
+    c.config.train.parameters = at::kBFloat16;
+    c.config.train.precision = Precision::kBf16;
+  };
+  const std::pair<std::string, std::function<void(Case&)>> changes[] = {
+      {"", [](Case&) {}},
+      {"-bf16", bf16},
+      {"-accumulation",
+       [](Case& c) {
+         c.config.train.micro_batch = 1;
+         c.config.train.zero.exchange_once = c.config.train.zero.stage >= 2;
+       }},
+      {"-recompute", [](Case& c) { c.config.train.recompute = true; }},
+      {"-offload", [](Case& c) { c.config.train.offload.optimizer = true; }},
+      {"-bf16-offload",
+       [bf16](Case& c) {
+         bf16(c);
+         c.config.train.offload.optimizer = true;
+       }},
+      {"-offload-resumed",
+       [](Case& c) {
+         c.config.train.offload.optimizer = true;
+         c.stop_at = 9;
+       }},
+      {"-reproducible", [](Case& c) { c.config.train.reproducible = true; }},
+  };
+  std::map<std::string, Case> cases;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto& [name, change] : changes) {
+      cases.emplace("zero-" + std::to_string(stage) + name, Sharded(stage, change));
+    }
+    if (stage == 3) continue;
+    cases.emplace("zero-" + std::to_string(stage) + "-graph",
+                  Sharded(stage, [](Case& c) { c.config.train.graph = "require"; }));
+  }
+  return cases;
+}
+
 std::map<std::string, Case> Cases() {
-  return {
+  std::map<std::string, Case> sharded = ShardedCases();
+  std::map<std::string, Case> cases = {
       {"plain", Changed([](Case&) {})},
       {"accumulation", Changed([](Case& c) { c.config.train.micro_batch = 1; })},
       {"find-unused", Changed([](Case& c) {
@@ -97,6 +154,8 @@ std::map<std::string, Case> Cases() {
          c.stop_at = 9;
        })},
   };
+  cases.merge(sharded);
+  return cases;
 }
 
 struct Ended {
@@ -113,7 +172,17 @@ Result<Ended> Train(const Case& one, const TrainerOptions& options, Ranks& ranks
   LOCKSTEP_RETURN_IF_ERROR(trainer.Setup());
   const Result<RunEnd> end = trainer.Run();
   if (!end.ok()) return end.status();
-  return Ended{trainer.flat().values().cpu(), trainer.last_loss().value_or(-1), trainer.captured_steps(), ranks.rank(),
+  at::Tensor weights;
+  if (one.by_checkpoint && !options.stop_at) {
+    LOCKSTEP_RETURN_IF_ERROR(ranks.Barrier());
+    const Result<std::string> model = ReadFile(options.run_dir + "/checkpoints/latest/model.safetensors");
+    if (!model.ok()) return model.status();
+    weights = at::empty({static_cast<int64_t>(model->size())}, at::kByte);
+    std::memcpy(weights.data_ptr(), model->data(), model->size());
+  } else if (!one.by_checkpoint) {
+    weights = trainer.flat().values().cpu();
+  }
+  return Ended{weights, trainer.last_loss().value_or(-1), trainer.captured_steps(), ranks.rank(),
                ranks.tensors().transport()};
 }
 
@@ -129,9 +198,11 @@ Result<Ended> Run(const std::string& name, const Case& one, comm::Backend backen
   PrepareTorch(one.config);
   TrainerOptions quiet;
   quiet.quiet = true;
-  if (one.stop_at > 0) {
+  if (one.stop_at > 0 || one.by_checkpoint) {
     quiet.run_dir = folder + "/run-" + name;
     quiet.metrics_path = fmt::format("{}/metrics/rank-{}.jsonl", quiet.run_dir, ranks.rank());
+  }
+  if (one.stop_at > 0) {
     quiet.stop_at = one.stop_at;
     auto stopped = Train(one, quiet, ranks, device);
     if (!stopped.ok()) return stopped.status();

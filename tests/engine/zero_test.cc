@@ -5,76 +5,16 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
 
 #include <filesystem>
 #include <map>
 #include <mutex>
 
-#include "base/process.h"
+#include "engine/chain.h"
 #include "engine/train_on.h"
 
 namespace lockstep::engine {
 namespace {
-
-// Five layers, each a unit; a scale that two of them use belongs to none. One layer may be left out.
-struct ChainNet : torch::nn::Module {
-  ChainNet() {
-    for (int i = 0; i < 5; ++i) {
-      layers.push_back(
-          register_module("layer" + std::to_string(i), torch::nn::Linear(i == 0 ? 4 : 24, i == 4 ? 2 : 24)));
-    }
-    scale = register_parameter("scale", at::ones({24}));
-  }
-  std::vector<torch::nn::Linear> layers;
-  at::Tensor scale;
-};
-
-class Chain : public Toy {
- public:
-  Status Build(const Config&, uint64_t seed) override {
-    chain = std::make_shared<ChainNet>();
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-    const at::NoGradGuard no_grad;
-    for (auto& parameter : chain->parameters()) parameter.uniform_(-0.5, 0.5, generator);
-    return Status::Ok();
-  }
-  torch::nn::Module& model() override { return *chain; }
-  std::vector<Unit> Units() override {
-    std::vector<Unit> units;
-    for (int i = 0; i < 5; ++i) {
-      const std::string name = "layer" + std::to_string(i);
-      units.push_back({name, {name + ".weight", name + ".bias"}});
-    }
-    return units;
-  }
-  void RunUnits(UnitRunner runner) override { run = std::move(runner); }
-  at::Tensor Forward(const at::Tensor& input) {
-    at::Tensor x = input;
-    for (size_t i = 0; i < chain->layers.size(); ++i) {
-      if (i == left_out) continue;
-      const auto forward = [this, i](const at::Tensor& y) {
-        at::Tensor z = chain->layers[i]->forward(y);
-        if (i == 1 || i == 3) z = z * chain->scale;
-        if (i == foreign) z = z * chain->layers[0]->bias;
-        return i == 4 ? z : at::tanh(z);
-      };
-      x = run ? run(i, forward, x) : forward(x);
-    }
-    return x;
-  }
-  Loss ComputeLoss(const TensorBatch& batch) override {
-    if (before_loss) before_loss(batch);
-    return {at::mse_loss(Forward(batch["x"]).to(at::kFloat), batch["y"]), static_cast<double>(batch.count()), {}};
-  }
-  std::vector<Score> Validate(const TensorBatch& batch) override {
-    return {{"error", (Forward(batch["x"]) - batch["y"]).abs().sum().item<double>()}};
-  }
-
-  std::shared_ptr<ChainNet> chain;
-  UnitRunner run;
-  size_t left_out = 99, foreign = 99;
-};
 
 struct Trained {
   Status status;
@@ -197,6 +137,20 @@ TEST(Zero, AnOffloadedOptimizerHasTheSameBits) {
                      fmt::format("offload, stage {} on {}, bf16 {}, {} passes", stage, world, bf16, passes));
         }
       }
+    }
+  }
+}
+
+// The norm on the device, and updates that are queued there.
+TEST(Zero, QueuedUpdatesHaveTheBitsOfDdpToo) {
+  for (const int world : {2, 4}) {
+    Work run{world, Base(), {}, {}, {}};
+    run.options.queued = true;
+    const Trained ddp = Train(run);
+    ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+    for (const int stage : {1, 2, 3}) {
+      run.config.train.zero.stage = stage;
+      ExpectSame(Train(run), ddp, fmt::format("stage {} on {}", stage, world));
     }
   }
 }

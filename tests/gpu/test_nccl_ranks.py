@@ -35,7 +35,9 @@ RESUMED = ["resumed", "graph-resumed"]
 SAME = [("graph", "plain"), ("graph-accumulation", "accumulation"), ("graph-fp16", "fp16"),
         ("graph-discriminator", "discriminator"), ("resumed", "plain"), ("graph-resumed", "graph"),
         ("reproducible-graph", "reproducible")]
-CASES = FP32 + HALF + BITS + RESUMED
+ZERO = ["", "-bf16", "-accumulation", "-recompute", "-offload", "-bf16-offload", "-offload-resumed", "-reproducible"]
+SHARDED = [f"zero-{stage}{change}" for stage in range(4) for change in ZERO] + [f"zero-{stage}-graph" for stage in range(3)]
+CASES = FP32 + HALF + BITS + RESUMED + SHARDED
 
 
 def tearDownModule():
@@ -87,7 +89,7 @@ def trained(world, backend="nccl"):
 
 
 def floats(path):
-    values = array.array("f")
+    values = array.array("B" if "zero-" in str(path) else "f")
     values.frombytes(pathlib.Path(path).read_bytes())
     return values
 
@@ -131,6 +133,22 @@ class NcclRanks(unittest.TestCase):
                 self.assertEqual(weights[case][0].tobytes(), weights[other][0].tobytes(), (world, case, other))
                 if "graph" in case:
                     self.assertGreater(said[case]["replayed"], 0, (world, case))
+
+    def test_every_stage_of_zero_has_the_bits_of_ddp(self):
+        for world in (2, 4):
+            weights, _ = trained(world)
+            for change in [*ZERO, "-graph"]:
+                for stage in (1, 2, 3):
+                    if stage == 3 and change == "-graph":
+                        continue
+                    same = weights[f"zero-{stage}{change}"][0] == weights[f"zero-0{change}"][0]
+                    if world == 2 or change == "-reproducible":
+                        self.assertTrue(same, (world, stage, change))
+                    else:  # NCCL promises no order of additions beyond two ranks
+                        print(f"  4 ranks, stage {stage}{change}: the bits of DDP: {same}", file=sys.stderr)
+            for stage in range(4):
+                self.assertEqual(weights[f"zero-{stage}-offload-resumed"][0], weights[f"zero-{stage}-offload"][0])
+                self.assertEqual(weights[f"zero-{stage}-reproducible"][0], trained(1)[0]["zero-0-reproducible"][0])
 
     def test_two_ranks_over_nccl_have_the_bits_of_two_over_host_memory(self):
         nccl, _ = trained(2)

@@ -1,0 +1,48 @@
+#include "engine/device_norm.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace lockstep::engine {
+namespace {
+
+constexpr int64_t kBlock = kFlatAlignment;
+constexpr int64_t kPiece = int64_t{1} << 28;  // elements at a time: what lies between is a sixteenth of them
+constexpr int64_t kDigits = 30;               // of one integer; up to 2^33 blocks are added up in 64 bits
+
+at::Tensor Blocks(const at::Tensor& flat) {
+  std::vector<at::Tensor> pieces;
+  for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+    const int64_t n = std::min(kPiece, flat.numel() - begin);
+    const at::Tensor norms =
+        at::linalg_vector_norm(flat.narrow(0, begin, n).view({-1, kBlock}), 2, {1}, false, at::kDouble);
+    pieces.push_back(norms.mul_(norms));
+  }
+  return pieces.size() == 1 ? pieces.front() : at::cat(pieces);
+}
+
+}  // namespace
+
+Result<at::Tensor> GradientNormOnDevice(const at::Tensor& flat, ParallelStrategy* strategy) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor squares = Blocks(flat);
+  const at::Tensor largest = squares.max().reshape({1});
+  LOCKSTEP_RETURN_IF_ERROR(strategy->CombineOverRanks(largest, comm::Op::kMax));
+  // A power of two above it: dividing by one is exact.
+  const at::Tensor exponent = std::get<1>(at::frexp(largest));
+  const at::Tensor unit = at::ldexp(at::ones_like(largest), exponent - kDigits);
+  const at::Tensor in_units = squares.div_(unit);
+  const at::Tensor high = in_units.floor();
+  const at::Tensor low = in_units.sub_(high).mul_(static_cast<double>(int64_t{1} << kDigits)).floor_();
+  const at::Tensor sums = at::stack({high.to(at::kLong).sum(), low.to(at::kLong).sum()});
+  LOCKSTEP_RETURN_IF_ERROR(strategy->CombineOverRanks(sums, comm::Op::kSum));
+  const at::Tensor total =
+      sums[0].to(at::kDouble) + sums[1].to(at::kDouble) / static_cast<double>(int64_t{1} << kDigits);
+  const at::Tensor norm = (total * unit[0]).sqrt();
+  // Zero has no exponent; what is not finite has no integer.
+  return at::where(largest[0] > 0, at::where(at::isfinite(largest[0]), norm, largest[0] - largest[0]), largest[0]);
+}
+
+}  // namespace lockstep::engine
