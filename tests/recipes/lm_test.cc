@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/ranks_fixture.h"
+#include "engine/state.h"
 #include "engine/trainer.h"
 #include "models/weights.h"
 
@@ -194,6 +195,41 @@ TEST(Lm, AResumedRunIsTheUninterruptedOne) {
   EXPECT_THAT(TrainLm(1, job)[0].status.ToString(), HasSubstr("other training data"));
   job.set = [](LmRecipe& recipe, engine::Config&) { recipe.settings().width = 64; };
   EXPECT_FALSE(TrainLm(1, job)[0].status.ok());
+}
+
+// What a run saved, by name: with sharded parameters no rank has all of them.
+std::map<std::string, at::Tensor> SavedLm(const LmJob& job) {
+  const TempDir run = *TempDir::Create();
+  LmJob saving = job;
+  saving.options.run_dir = run.path();
+  const Status status = TrainLm(2, saving)[0].status;
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  std::map<std::string, at::Tensor> weights;
+  const auto read = engine::ReadWeights(run.path());
+  EXPECT_TRUE(read.ok()) << read.status().ToString();
+  if (read.ok()) weights.insert(read->begin(), read->end());
+  return weights;
+}
+
+TEST(Lm, ShardedTrainingsAreThatOfEqualRanks) {
+  for (const bool tied : {true, false}) {
+    const auto with = [&](int stage) {
+      LmJob job;
+      job.set = [=](LmRecipe& recipe, engine::Config& config) {
+        recipe.settings().tied = tied;
+        config.train.zero.stage = stage;
+        config.train.zero.persistent = 0;
+        config.train.micro_batch = 2;
+        config.train.recompute = tied;
+        config.data.validation.fraction = 0.3;
+      };
+      return SavedLm(job);
+    };
+    const auto equal = with(0);
+    for (const int stage : {1, 2, 3}) {
+      EXPECT_LT(LmApart(with(stage), equal), kLmTolerance) << "stage " << stage << (tied ? ", tied" : "");
+    }
+  }
 }
 
 TEST(Lm, ValidationIsTheMeanOverLabelledTokensForAnyBatch) {
