@@ -68,6 +68,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       output = segment->run(input);
       now.Restore();
     }
+    if (!output.requires_grad()) return {at::Tensor(), at::Tensor(), at::Tensor()};  // all of it is frozen
     torch::autograd::backward({output}, {gradients[0]});
     return {input.grad(), at::Tensor(), at::Tensor()};
   }

@@ -135,6 +135,9 @@ std::string Differences(const nlohmann::json& here, const nlohmann::json& there)
     if (value != other) parts.push_back(fmt::format("{} is {} here, {} there", key, value.dump(), other.dump()));
     if (key == "name" && value != other) return parts.back();
   }
+  for (const auto& [key, value] : there.items()) {
+    if (!here.contains(key)) parts.push_back(fmt::format("{} is not here, {} there", key, value.dump()));
+  }
   return Join(parts, "; ");
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 #include "models/decoder_layers.h"
@@ -16,6 +18,7 @@ namespace {
 constexpr double kInitialDeviation = 0.02;  // initializer_range
 constexpr char kHeadWeight[] = "lm_head.weight";
 constexpr char kFinalNorm[] = "model.norm.weight";
+constexpr char kLoraA[] = ".lora_A", kLoraB[] = ".lora_B";
 
 at::Tensor OneElement(at::IntArrayRef shape) {
   const at::Tensor nan = at::full({1}, std::numeric_limits<float>::quiet_NaN());
@@ -46,9 +49,56 @@ void Decoder::Draw(const std::string& name, int64_t begin, const at::Tensor& out
     out.fill_(1);
   } else if (name.ends_with(".bias")) {
     out.fill_(0);
+  } else if (name.ends_with(kLoraB)) {
+    out.fill_(0);
+  } else if (name.ends_with(kLoraA)) {
+    // kaiming_uniform_ with a = sqrt(5).
+    const auto inputs = static_cast<double>(named_parameters()[name].size(1));
+    DrawUniform(seed_, name, begin, 1 / std::sqrt(inputs), out);
   } else {
     DrawNormal(seed_, name, begin, kInitialDeviation, out);
   }
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<decoder::Linear>>> Decoder::Linears() const {
+  std::vector<std::pair<std::string, std::shared_ptr<decoder::Linear>>> linears;
+  for (const auto& item : named_modules("", /*include_self=*/false)) {
+    auto linear = std::dynamic_pointer_cast<decoder::Linear>(item.value());
+    if (linear) linears.emplace_back(item.key(), std::move(linear));
+  }
+  return linears;
+}
+
+std::vector<std::string> Decoder::Matrices() const {
+  std::vector<std::string> names;
+  for (const auto& [name, linear] : Linears()) names.push_back(name + ".weight");
+  return names;
+}
+
+Status Decoder::AddLora(const LoraConfig& lora) {
+  TORCH_CHECK(!lora_.on() && lora.on(), "LoRA is added once, with a rank");
+  const Result<std::vector<std::string>> chosen = lora.Choose(config_);
+  if (!chosen.ok()) return chosen.status();
+  lora_ = lora;
+  for (at::Tensor& parameter : parameters()) parameter.requires_grad_(false);
+  const std::set<std::string> names(chosen->begin(), chosen->end());
+  for (const auto& [name, linear] : Linears()) {
+    if (!names.contains(name + ".weight")) continue;
+    linear->AddLora(lora.rank, lora.scale(), lora.dropout);
+    Draw(name + kLoraA, 0, linear->lora_a.view({-1}));
+    Draw(name + kLoraB, 0, linear->lora_b.view({-1}));
+    linear->lora_a.requires_grad_(true);
+    linear->lora_b.requires_grad_(true);
+  }
+  return Status::Ok();
+}
+
+at::Tensor Decoder::Merged(const std::string& name) const {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [module, linear] : Linears()) {
+    if (module + ".weight" == name) return linear->Merged();
+  }
+  return named_parameters()[name];
 }
 
 at::Tensor Decoder::Run(size_t unit, const std::function<at::Tensor(const at::Tensor&)>& forward,

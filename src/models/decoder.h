@@ -21,12 +21,14 @@
 #include <vector>
 
 #include "models/decoder_config.h"
+#include "models/lora.h"
 #include "models/packing.h"
 
 namespace lockstep::models {
 
 namespace decoder {
 struct Body;
+struct Linear;
 }  // namespace decoder
 
 class Decoder : public torch::nn::Module {
@@ -46,6 +48,16 @@ class Decoder : public torch::nn::Module {
   // them. Element i is a function of (seed, name, i) alone: parameters may be drawn in any order and in pieces. `out`
   // is flat float32 and contiguous, on any device.
   void Draw(const std::string& name, int64_t begin, const at::Tensor& out) const;
+
+  // LoRA for the matrices that `lora` chooses: all other parameters are frozen, and "<matrix>.lora_A" (as Draw says:
+  // uniform, PEFT's kaiming_uniform_ with a = sqrt(5)) and "<matrix>.lora_B" (0) train, where "<matrix>" is the
+  // weight's name without ".weight". Once, after the weights are there. An error where LoraConfig::Choose has one.
+  Status AddLora(const LoraConfig& lora);
+  const LoraConfig& lora() const { return lora_; }
+  // Names of the weight matrices of the layers, which can have LoRA.
+  std::vector<std::string> Matrices() const;
+  // A parameter as it is without LoRA beside it: a matrix plus its LoRA, in float32; any other one itself.
+  at::Tensor Merged(const std::string& name) const;
 
   // Tokens [B, T] int64 -> [B, T, width], the final norm applied.
   at::Tensor Hidden(const at::Tensor& tokens, const Packing& packing);
@@ -81,9 +93,11 @@ class Decoder : public torch::nn::Module {
  private:
   at::Tensor Run(size_t unit, const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& input);
   at::Tensor HeadWeight() const;
+  std::vector<std::pair<std::string, std::shared_ptr<decoder::Linear>>> Linears() const;
   size_t LayerUnit(int64_t layer) const { return static_cast<size_t>(layer + (config_.tied ? 0 : 1)); }
 
   DecoderConfig config_;
+  LoraConfig lora_;
   uint64_t seed_;
   std::shared_ptr<decoder::Body> body_;
   at::Tensor head_;  // undefined when tied

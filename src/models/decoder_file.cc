@@ -228,10 +228,52 @@ Status WriteDecoder(const DecoderConfig& config, const DecoderSource& source, co
 }
 
 Status WriteDecoder(const Decoder& model, const std::string& folder, const DecoderWriteOptions& options) {
-  const auto parameters = model.named_parameters();
   return WriteDecoder(
-      model.config(), [&](const std::string& name) -> Result<at::Tensor> { return *parameters.find(name); }, folder,
+      model.config(), [&](const std::string& name) -> Result<at::Tensor> { return model.Merged(name); }, folder,
       options);
+}
+
+Status WriteAdapter(const Decoder& model, const std::string& base, const std::string& folder, Dtype dtype) {
+  const torch::NoGradGuard no_grad;
+  const WeightType* type = FindWeightType(dtype);
+  if (type == nullptr) {
+    return Status(Code::kUsage, fmt::format("{}: weights cannot be written as {}", folder, DtypeName(dtype)),
+                  "use F32, BF16 or F16");
+  }
+  // "model.layers.0.self_attn.q_proj.lora_A" is "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" there.
+  std::map<std::string, at::Tensor> tensors;
+  std::set<std::string> modules;
+  std::vector<TensorSpec> specs;
+  for (const auto& item : model.named_parameters()) {
+    if (!item.key().ends_with(".lora_A") && !item.key().ends_with(".lora_B")) continue;
+    specs.push_back({"base_model.model." + item.key() + ".weight", dtype, item.value().sizes().vec()});
+    tensors[specs.back().name] = item.value();
+    modules.insert(item.key().substr(0, item.key().rfind('.')));
+  }
+  if (specs.empty()) {
+    return Status(Code::kUsage, "the model has no LoRA, so there is no adapter to write",
+                  "export it without --adapter");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder));
+  LOCKSTEP_RETURN_IF_ERROR(WriteShard(
+      specs, [&](const std::string& name) -> Result<at::Tensor> { return tensors.at(name); }, *type,
+      folder + "/adapter_model.safetensors"));
+  const nlohmann::json config = {
+      {"base_model_name_or_path", base.empty() ? nlohmann::json(nullptr) : nlohmann::json(base)},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"lora_alpha", model.lora().alpha},
+      {"lora_dropout", model.lora().dropout},
+      {"modules_to_save", nullptr},
+      {"peft_type", "LORA"},
+      {"r", model.lora().rank},
+      {"target_modules", modules},
+      {"task_type", "CAUSAL_LM"},
+      {"use_dora", false},
+      {"use_rslora", false}};
+  return WriteFileAtomic(folder + "/adapter_config.json", config.dump(2) + "\n");
 }
 
 }  // namespace lockstep::models

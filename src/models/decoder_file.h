@@ -59,6 +59,12 @@ using DecoderSource = std::function<Result<at::Tensor>(const std::string& name)>
 // not finite, or not any more in F16, are an error that names the tensor.
 Status WriteDecoder(const DecoderConfig& config, const DecoderSource& source, const std::string& folder,
                     const DecoderWriteOptions& options = {});
+// LoRA is merged into its matrices.
 Status WriteDecoder(const Decoder& model, const std::string& folder, const DecoderWriteOptions& options = {});
+
+// The LoRA of a model alone, as PEFT's folder: adapter_model.safetensors and adapter_config.json, which
+// PeftModel.from_pretrained(base, folder) loads. `base`: the model it belongs to, as PEFT shall find it; empty: not
+// said.
+Status WriteAdapter(const Decoder& model, const std::string& base, const std::string& folder, Dtype dtype);
 
 }  // namespace lockstep::models

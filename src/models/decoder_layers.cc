@@ -10,7 +10,23 @@ Linear::Linear(const Allocate& allocate, int64_t in, int64_t out, bool with_bias
 }
 
 at::Tensor Linear::Forward(const at::Tensor& x) const {
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  const at::Tensor y = at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  if (!lora_a.defined()) return y;
+  const at::Tensor input = lora_dropout_ > 0 && is_training() ? at::dropout(x, lora_dropout_, true) : x;
+  return at::add(y, at::linear(at::linear(input, lora_a), lora_b), lora_scale_);
+}
+
+void Linear::AddLora(int64_t rank, double scale, double dropout) {
+  const auto options = weight.options().requires_grad(false);
+  lora_a = register_parameter("lora_A", at::empty({rank, weight.size(1)}, options), /*requires_grad=*/false);
+  lora_b = register_parameter("lora_B", at::empty({weight.size(0), rank}, options), /*requires_grad=*/false);
+  lora_scale_ = scale;
+  lora_dropout_ = dropout;
+}
+
+at::Tensor Linear::Merged() const {
+  if (!lora_a.defined()) return weight;
+  return at::addmm(weight.to(at::kFloat), lora_b.to(at::kFloat), lora_a.to(at::kFloat), 1, lora_scale_);
 }
 
 Attention::Attention(const Allocate& allocate, const DecoderConfig& config) : head_size(config.HeadSize()) {

@@ -19,7 +19,16 @@ using Allocate = std::function<at::Tensor(at::IntArrayRef shape)>;
 struct Linear : torch::nn::Module {
   Linear(const Allocate& allocate, int64_t in, int64_t out, bool with_bias);
   at::Tensor Forward(const at::Tensor& x) const;
+  // From now on with `scale` * B A beside the weight (models/lora.h). Both are memory that is not filled, without
+  // gradients.
+  void AddLora(int64_t rank, double scale, double dropout);
+  // The weight with its LoRA added, in float32; the weight itself where it has none.
+  at::Tensor Merged() const;
   at::Tensor weight, bias;
+  at::Tensor lora_a, lora_b;  // undefined without LoRA
+
+ private:
+  double lora_scale_ = 0, lora_dropout_ = 0;
 };
 
 // A weight alone: norms, the embedding.

@@ -78,26 +78,31 @@ double Quantile(double q) {
   return q < 0 ? -x : x;
 }
 
+// Element i is value_of(q), q the middle of one of 2^52 equal parts of (-0.5, 0.5): never the ends, where the quantile
+// is infinite.
+template <typename ValueOf>
+void DrawStream(uint64_t seed, std::string_view name, int64_t begin, const at::Tensor& out, const ValueOf& value_of) {
+  TORCH_CHECK(out.scalar_type() == at::kFloat && out.is_contiguous(), "weights are drawn into contiguous float32");
+  const at::Tensor here = out.is_cpu() ? out : at::empty(out.sizes(), out.options().device(at::kCPU));
+  const uint64_t key = StreamKey(seed, name);
+  auto* values = here.data_ptr<float>();
+  at::parallel_for(0, here.numel(), 1 << 14, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const uint64_t bits = MixBits(key + kGolden * static_cast<uint64_t>(begin + i + 1));
+      values[i] = static_cast<float>(value_of((static_cast<double>(bits >> 12) + 0.5) * 0x1p-52 - 0.5));
+    }
+  });
+  if (!out.is_cpu()) out.copy_(here);
+}
+
 }  // namespace
 
 void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, const at::Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kFloat && out.is_contiguous(), "weights are drawn into contiguous float32");
-  if (!out.is_cpu()) {
-    at::Tensor here = at::empty(out.sizes(), out.options().device(at::kCPU));
-    DrawNormal(seed, name, begin, deviation, here);
-    out.copy_(here);
-    return;
-  }
-  const uint64_t key = StreamKey(seed, name);
-  auto* values = out.data_ptr<float>();
-  at::parallel_for(0, out.numel(), 1 << 14, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) {
-      const uint64_t bits = MixBits(key + kGolden * static_cast<uint64_t>(begin + i + 1));
-      // The middle of one of 2^52 equal parts of (-0.5, 0.5): never the ends, where the quantile is infinite.
-      const double q = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52 - 0.5;
-      values[i] = static_cast<float>(deviation * Quantile(q));
-    }
-  });
+  DrawStream(seed, name, begin, out, [&](double q) { return deviation * Quantile(q); });
+}
+
+void DrawUniform(uint64_t seed, std::string_view name, int64_t begin, double bound, const at::Tensor& out) {
+  DrawStream(seed, name, begin, out, [&](double q) { return 2 * bound * q; });
 }
 
 }  // namespace lockstep::models

@@ -13,4 +13,7 @@ namespace lockstep::models {
 // float32 on any device; values are computed on the host, by torch's threads.
 void DrawNormal(uint64_t seed, std::string_view name, int64_t begin, double deviation, const at::Tensor& out);
 
+// The same between -bound and bound, both excluded.
+void DrawUniform(uint64_t seed, std::string_view name, int64_t begin, double bound, const at::Tensor& out);
+
 }  // namespace lockstep::models

@@ -1,5 +1,7 @@
 #include "recipes/lm.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +9,12 @@
 #include "models/weights.h"
 
 namespace lockstep::recipes {
+namespace {
+
+constexpr const char* kLoraA = ".lora_A";
+constexpr const char* kLoraB = ".lora_B";
+
+}  // namespace
 
 Result<std::string> LmRecipe::IndexData() {
   Result<std::string> index = data::IndexCorpus(corpus_);
@@ -28,26 +36,49 @@ Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
   const bool from_folder = settings_.is_folder() && !shrunk_ && config.checkpoint.weights.empty();
   model_ = std::make_shared<models::Decoder>(
       shape_, seed, from_folder ? models::Decoder::Weights::kAllocated : models::Decoder::Weights::kDrawn);
-  if (!from_folder) return Status::Ok();
-  Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
-  if (!file.ok()) return file.status().Context("recipe.model");
-  return file->Load(*model_).Context("recipe.model");
+  if (from_folder) {
+    Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
+    if (!file.ok()) return file.status().Context("recipe.model");
+    LOCKSTEP_RETURN_IF_ERROR(file->Load(*model_).Context("recipe.model"));
+    base_ = settings_.model;
+  }
+  return settings_.lora.on() ? model_->AddLora(settings_.lora).Context("recipe.lora.targets") : Status::Ok();
 }
 
 Status LmRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) {
   const auto parameters = model_->named_parameters();
   std::vector<std::pair<std::string, at::Tensor>> own;
+  bool has_lora = false;
   for (const auto& [name, tensor] : weights) {
     if (shape_.tied && name == "lm_head.weight") continue;  // some files hold the embedding twice
     // Of a tied model all names begin with "model.", which reading a file takes off as a wrapper's.
     const bool cut = !parameters.contains(name) && parameters.contains("model." + name);
     own.emplace_back(cut ? "model." + name : name, tensor);
+    has_lora = has_lora || name.ends_with(kLoraA);
+  }
+  // Weights of a whole model: LoRA begins as it was drawn.
+  for (const auto& item : parameters) {
+    const bool lora = item.key().ends_with(kLoraA) || item.key().ends_with(kLoraB);
+    if (lora && !has_lora) own.emplace_back(item.key(), item.value().detach().clone());
+  }
+  if (has_lora && !settings_.lora.on()) {
+    return Status(Code::kUsage, fmt::format("{}: weights with LoRA, and recipe.lora.rank is 0", file),
+                  "set recipe.lora as it was, or give the folder that `lockstep export` makes of them");
   }
   return models::LoadWeights(*model_, own).Context(file);
 }
 
 nlohmann::json LmRecipe::Identity() const {
-  return {{"config", shape_.ToJson()}, {"tokenizer", vocabulary_.tokenizer}, {"end", vocabulary_.end}};
+  nlohmann::json identity = {
+      {"config", shape_.ToJson()}, {"tokenizer", vocabulary_.tokenizer}, {"end", vocabulary_.end}};
+  if (settings_.lora.on()) identity["lora"] = settings_.lora.ToJson();
+  return identity;
+}
+
+engine::RecipeState LmRecipe::Save() {
+  engine::RecipeState state;
+  if (settings_.lora.on() && !base_.empty()) state.values["base"] = base_;
+  return state;
 }
 
 std::vector<engine::Unit> LmRecipe::Units() {

@@ -20,6 +20,7 @@ struct LmSettings {
   std::string model = "tiny";
   std::optional<int64_t> vocabulary, width, layers, heads, kv_heads, mlp;
   std::optional<bool> tied;
+  models::LoraConfig lora;
 
   void Declare(ConfigReader& reader);
   // Whether `model` is a folder with config.json and weights.
@@ -45,10 +46,13 @@ class LmRecipe : public engine::Recipe {
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
-  // {"config": as in config.json, "tokenizer": "bytes", "end": 256}.
+  // {"config": as in config.json, "tokenizer": "bytes", "end": 256}, and "lora" where there is one.
   nlohmann::json Identity() const override;
   std::vector<engine::Unit> Units() override;
   void RunUnits(engine::UnitRunner runner) override { model_->RunUnits(std::move(runner)); }
+
+  // With LoRA {"base": the folder whose weights it was added to}, for an exported adapter.
+  engine::RecipeState Save() override;
 
   engine::Loss ComputeLoss(const engine::TensorBatch& batch) override;
   std::optional<double> Weight(const engine::TensorBatch& batch) override;
@@ -68,6 +72,7 @@ class LmRecipe : public engine::Recipe {
   data::CorpusConfig corpus_;
   uint64_t length_ = 256;
   bool shrunk_ = false;
+  std::string base_;
   models::DecoderConfig shape_;
   data::Vocabulary vocabulary_;
   data::PackedSplit sources_;

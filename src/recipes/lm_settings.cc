@@ -22,6 +22,14 @@ void LmSettings::Declare(ConfigReader& r) {
   r.Field("kv_heads", &kv_heads, {.min = 1, .help = "heads of keys and values; divides heads"});
   r.Field("mlp", &mlp, {.min = 1, .help = "width of the hidden layer between two layers of attention"});
   r.Field("tied", &tied, {.help = "the head uses the embedding's weight"});
+  r.Section("lora", [this](ConfigReader& l) {
+    l.Field("rank", &lora.rank, {.min = 0, .max = 65536, .help = "of A and B beside each chosen matrix; 0: no LoRA"});
+    l.When(lora.on(), "recipe.lora.rank is 0: there is no LoRA", [&] {
+      l.Field("alpha", &lora.alpha, {.above = 0, .help = "B A counts alpha / rank"});
+      l.Field("targets", &lora.targets, {.min_items = 1, .help = "globs over names of the layers' weight matrices"});
+      l.Field("dropout", &lora.dropout, {.min = 0, .max = 0.999, .help = "of the input of A, in training"});
+    });
+  });
 }
 
 bool LmSettings::is_folder() const {
@@ -103,7 +111,7 @@ void LmRecipe::DeclareData(ConfigReader& r, engine::DataConfig* /*data*/) {
   r.Field("length", &length_, {.min = 1, .max = 1 << 24, .help = "tokens of a sequence, which is one sample"});
 }
 
-Status LmRecipe::Check(engine::Config* config) {
+Status LmRecipe::Check(engine::Config* /*config*/) {
   Result<models::DecoderConfig> shape = settings_.Shape();
   if (!shape.ok()) return shape.status().Context("recipe.model");
   shape_ = *shape;
@@ -120,7 +128,10 @@ Status LmRecipe::Check(engine::Config* config) {
                               settings_.model, shape_.positions),
                   "lower data.length");
   }
-  (void)config;
+  if (!settings_.lora.on()) return Status::Ok();
+  LOCKSTEP_RETURN_IF_ERROR(settings_.lora.Choose(*shape).status().Context("recipe.lora.targets"));
+  // A smaller version may lack the layers that are named.
+  if (shrunk_ && !settings_.lora.Choose(shape_).ok()) settings_.lora.targets = models::LoraConfig().targets;
   return Status::Ok();
 }
 

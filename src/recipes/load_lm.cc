@@ -53,6 +53,12 @@ Result<LoadedLm> FromCheckpoint(const std::string& path) {
   auto weights = engine::CheckpointWeights(*reader, &loaded.averaged);
   if (!weights.ok()) return weights.status();
   loaded.model = std::make_shared<models::Decoder>(*config, 0, models::Decoder::Weights::kAllocated);
+  if (identity.contains("lora")) {
+    Result<models::LoraConfig> lora = models::LoraConfig::FromJson(identity["lora"]);
+    if (!lora.ok()) return lora.status().Context(path);
+    LOCKSTEP_RETURN_IF_ERROR(loaded.model->AddLora(*lora).Context(path));
+    loaded.base = GetString(reader->state().value("recipe", nlohmann::json::object()), "base");
+  }
   LOCKSTEP_RETURN_IF_ERROR(models::LoadWeights(*loaded.model, *weights).Context(path));
   return loaded;
 }
@@ -108,6 +114,10 @@ Status ExportLm(const LoadedLm& lm, const std::string& folder, Dtype dtype) {
   if (!lm.tokenizer.empty()) (*json)[kTokenizerKey] = lm.tokenizer;
   if (lm.end >= 0) (*json)[kEndKey] = lm.end;
   return WriteFileAtomic(folder + "/config.json", json->dump(2) + "\n");
+}
+
+Status ExportAdapter(const LoadedLm& lm, const std::string& folder, Dtype dtype) {
+  return models::WriteAdapter(*lm.model, lm.base, folder, dtype);
 }
 
 }  // namespace lockstep::recipes

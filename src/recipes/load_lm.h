@@ -18,6 +18,7 @@ struct LoadedLm {
   std::shared_ptr<models::Decoder> model;
   std::string path;              // the step folder, or the given one
   std::string tokenizer;         // "bytes", another, or "": not known
+  std::string base;              // with LoRA: the folder that it was added to, where there was one
   int64_t end = -1;              // the token that ends a document; -1: not known
   std::optional<uint64_t> step;  // of a checkpoint
   bool averaged = false;         // EMA weights
@@ -28,7 +29,10 @@ struct LoadedLm {
 bool IsLm(const std::string& path);
 Result<LoadedLm> LoadLm(const std::string& path);
 
-// As a Hugging Face folder; what the tokens are is kept in config.json ("lockstep_tokenizer", "eos_token_id").
+// As a Hugging Face folder, LoRA merged into its matrices; what the tokens are is kept in config.json
+// ("lockstep_tokenizer", "eos_token_id").
 Status ExportLm(const LoadedLm& lm, const std::string& folder, Dtype dtype);
+// Its LoRA alone, as PEFT has it.
+Status ExportAdapter(const LoadedLm& lm, const std::string& folder, Dtype dtype);
 
 }  // namespace lockstep::recipes

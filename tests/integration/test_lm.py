@@ -101,6 +101,30 @@ class Lm(harness.Case):
         self.assertEqual(numbers.returncode, 0, numbers.stderr)
         self.assertRegex(numbers.stdout, r"^(\d+,){0,3}\d+\n$")
 
+    def test_lora_is_trained_asked_merged_and_exported_alone(self):
+        from safetensors.numpy import load_file
+
+        done = trained("adapted", {"recipe.lora.rank": 2, "recipe.lora.alpha": 4, "train.zero.stage": 3, "train.zero.persistent": 32})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        run = train.run_path("adapted")
+        for output, flags in ("whole", []), ("alone", ["--adapter"]):
+            made = harness.engine("export", "--weights", run, output, "--json", *flags)
+            self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(json.loads(made.stdout)["parameters"], 2 * 2 * (32 + 32 + 32 + 16))
+        kept = load_file(run / "checkpoints" / "latest" / "model.safetensors")
+        merged, alone = load_file(self.tmp / "whole" / "model.safetensors"), load_file(self.tmp / "alone" / "adapter_model.safetensors")
+        self.assertEqual(set(kept) - set(merged), {name.removeprefix("base_model.model.").removesuffix(".weight") for name in alone})
+        name = "model.layers.1.self_attn.v_proj"
+        self.assertTrue(kept[name + ".lora_B"].any(), "nothing was learned")
+        difference = merged[name + ".weight"] - kept[name + ".weight"] - 2 * kept[name + ".lora_B"] @ kept[name + ".lora_A"]
+        self.assertLess(abs(difference).max(), 1e-6)
+        said = [json.loads(harness.engine("generate", model, "--prompt", "count", "--tokens", 6, "--temperature", 0, "--json").stdout)
+                for model in (run, "whole")]
+        self.assertEqual(said[0]["tokens"], said[1]["tokens"])
+        refused = harness.engine("export", "--weights", "whole", "again", "--adapter")
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertIn("no LoRA", refused.stderr)
+
     def test_tokens_written_by_the_lines_of_the_documentation_are_read(self):
         page = (harness.ROOT / "docs" / "formats" / "tokens.md").read_text()
         lines = {}
@@ -154,6 +178,8 @@ class Refused(harness.Case):
             ({"recipe.model": "./broken"}, r"config\.json.*expected a JSON object"),
             ({"recipe.model": "./wrong"}, r"gpt2"),
             ({"recipe.heads": 3}, r"heads"),
+            ({"recipe.lora.rank": 4, "recipe.lora.targets": "['*.q_porj.weight']"}, r"recipe\.lora\.targets.*did you mean '\*\.q_proj\.weight'"),
+            ({"recipe.lora.alpha": 4}, r"recipe\.lora\.rank is 0"),
             ({"data.length": 0}, r"data\.length"),
             ({"train.batch": 0}, r"train\.batch"),
         ]

@@ -20,7 +20,7 @@ namespace {
 
 struct ExportFlags {
   std::string weights, output, variant, precision = "fp32";
-  bool overwrite = false, json = false;
+  bool adapter = false, overwrite = false, json = false;
 };
 
 constexpr std::pair<const char*, Dtype> kTypes[] = {
@@ -57,11 +57,18 @@ Status ExportLanguageModel(const ExportFlags& asked) {
   }
   Result<recipes::LoadedLm> loaded = recipes::LoadLm(asked.weights);
   if (!loaded.ok()) return loaded.status();
-  LOCKSTEP_RETURN_IF_ERROR(recipes::ExportLm(*loaded, asked.output, TypeOf(asked.precision)));
+  int64_t parameters = loaded->model->config().ParameterCount();
+  if (asked.adapter) {
+    LOCKSTEP_RETURN_IF_ERROR(recipes::ExportAdapter(*loaded, asked.output, TypeOf(asked.precision)));
+    parameters = -parameters;
+    for (const at::Tensor& p : loaded->model->parameters()) parameters += p.numel();
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(recipes::ExportLm(*loaded, asked.output, TypeOf(asked.precision)));
+  }
   SayExported(asked,
               {{"output", asked.output},
-               {"model", "lm"},
-               {"parameters", loaded->model->config().ParameterCount()},
+               {"model", asked.adapter ? "lm adapter" : "lm"},
+               {"parameters", parameters},
                {"precision", asked.precision},
                {"averaged", loaded->averaged},
                {"weights", loaded->path}},
@@ -71,6 +78,10 @@ Status ExportLanguageModel(const ExportFlags& asked) {
 
 Status Export(const ExportFlags& asked) {
   if (recipes::IsLm(asked.weights)) return ExportLanguageModel(asked);
+  if (asked.adapter) {
+    return Status(Code::kUsage, fmt::format("'{}': --adapter is for a language model trained with LoRA", asked.weights),
+                  "leave --adapter out");
+  }
   if (!media::IsTensorName(asked.output)) {
     return Status(Code::kUsage, fmt::format("'{}': weights are written as safetensors", asked.output),
                   "give OUTPUT the ending .safetensors");
@@ -103,7 +114,7 @@ int ExportMain(int argc, char** argv) {
       "into its metadata. "
       "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)). "
       "A language model becomes a folder with config.json, as Hugging Face has it: "
-      "AutoModelForCausalLM.from_pretrained(OUTPUT).",
+      "AutoModelForCausalLM.from_pretrained(OUTPUT); LoRA is merged into its weights.",
       "lockstep export");
   ExportFlags asked;
   args.Option("--weights", &asked.weights,
@@ -114,6 +125,7 @@ int ExportMain(int argc, char** argv) {
       .Required();
   args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});
   args.Option("--variant", &asked.variant, "of the weights, where the file does not say").Named("NAME");
+  args.Flag("--adapter", &asked.adapter, "of a language model trained with LoRA: only that, as PEFT has it");
   args.Flag("--overwrite", &asked.overwrite, "replace OUTPUT");
   args.Flag("--json", &asked.json, "what was written, as JSON");
   args.Footer(
