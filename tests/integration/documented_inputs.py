@@ -50,13 +50,13 @@ def trained():
 
 
 @functools.lru_cache(maxsize=None)
-def trained_words():
+def trained_words(name="trained-words", rank=0):
     """A finished training of a language model."""
     sets = {"train.steps": 1, "train.batch": 2, "data.documents": 64, "data.length": 32, "data.threads": 0, "data.validation.samples": 2,
-            "train.schedule.warmup": 0, "recipe.layers": 1}
-    succeed("train", "lm", "--nproc-per-node", "1", "--name", "trained-words",
+            "train.schedule.warmup": 0, "recipe.layers": 1, "recipe.lora.rank": rank}
+    succeed("train", "lm", "--nproc-per-node", "1", "--name", name,
             *(word for key, value in sets.items() for word in ("--set", f"{key}={value}")))
-    return runs() / "trained-words"
+    return runs() / name
 
 
 @functools.lru_cache(maxsize=None)
@@ -120,6 +120,7 @@ def hardware(path):
 
 # (command, word before, word): the first row that fits makes what is not there.
 INPUTS = [
+    (r"", r"", r"^runs/tuned", lambda path: shutil.copytree(trained_words("trained-tuned", 2), path, symlinks=True)),
     (r"", r"", r"^runs/words", lambda path: shutil.copytree(trained_words(), runs() / "words", symlinks=True, dirs_exist_ok=True)),
     (r"lockstep tokens", r"", r"\.jsonl$", text('{"text": "a line of text"}\n' * 9)),
     (r"", r"", r"\.tokens$", copy(packed)),
