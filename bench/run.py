@@ -7,7 +7,7 @@
     bench/run.py --ahead              before other processes of this machine, both sides alike (as root; they must wait)
 
 Elsewhere, without a build tree: LOCKSTEP_PROGRAM, LOCKSTEP_RENDEZVOUS_BENCH and LOCKSTEP_BENCH_PROGRAMS (a folder) name the programs.
-The launcher's benchmarks are here, the engine's in train_rows.py.
+The launcher's benchmarks are here, the engine's in train_rows.py and zero_rows.py.
 
 Ratios count, not times: machines are shared. Each figure is a median over interleaved repetitions.
 
@@ -33,6 +33,7 @@ import traceback
 
 import peers
 import train_rows
+import zero_rows
 from peers import Peer
 from rows import beside, in_turns, median, missing, row, times_faster
 
@@ -181,7 +182,7 @@ def log_rows(report):
 
 
 BENCHES = {"start": bench_start, "crash": bench_crash, "rendezvous": bench_rendezvous, "gang": bench_gang, "memory": bench_memory,
-           "logs": bench_logs, **train_rows.BENCHES}
+           "logs": bench_logs, **train_rows.BENCHES, **zero_rows.BENCHES}
 
 
 def number(value):
