@@ -11,9 +11,9 @@
 //   train_ddp_bench WIDTH [LAYERS [BATCH [BLOCKS [STEPS [RANKS [BUCKET_BYTES]]]]]]
 #include <torch/types.h>
 
-#include "bench/train_ranks.h"
 #include "engine/c10d_reducer.h"
 #include "engine/ddp.h"
+#include "train_ranks.h"
 
 namespace lockstep::engine {
 namespace {

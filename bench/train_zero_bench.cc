@@ -19,10 +19,10 @@
 #include <set>
 #include <string>
 
-#include "bench/train_ranks.h"
 #include "engine/optimizer.h"
 #include "engine/strategy.h"
 #include "engine/unit_runner.h"
+#include "train_ranks.h"
 
 namespace lockstep::engine {
 namespace {
