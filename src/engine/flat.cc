@@ -22,19 +22,6 @@ void CopyRanges(const std::vector<FlatRange>& ranges, const at::Tensor& flat, co
   }
 }
 
-// The same for equal bits in the same order; other bits give another number with near certainty.
-int64_t Fingerprint(const at::Tensor& values) {
-  constexpr int64_t kPiece = int64_t{1} << 22;
-  int64_t sum = 0;
-  for (int64_t begin = 0; begin < values.numel(); begin += kPiece) {
-    const int64_t n = std::min(kPiece, values.numel() - begin);
-    const at::Tensor bits = values.narrow(0, begin, n).view(at::kInt).to(at::kLong);
-    const at::Tensor place = at::arange(begin + 1, begin + 1 + n, bits.options()).bitwise_and(0xfffff);
-    sum += (bits * (place * 2 + 1)).sum().item<int64_t>();
-  }
-  return sum;
-}
-
 // The unit of each parameter by name.
 std::map<std::string, int> GroupsOf(const std::vector<Unit>& units) {
   std::map<std::string, int> groups;
@@ -117,6 +104,8 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
     // Shapes without memory, for the gradient accumulators that a strategy makes.
     const at::Tensor one = at::zeros({1}, flat.nowhere_.options());
     for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(one.expand(parameter.shape));
+    flat.frozen_ = FrozenShards(module, options.units, options.persistent, flat.layout_.shares(), options.share);
+    flat.fingerprint_ += flat.frozen_.fingerprint();
   } else {
     if (options.values) {
       flat.values_ = options.values(flat.layout_.numel());

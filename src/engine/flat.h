@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/frozen.h"
 #include "engine/layout.h"
 #include "engine/units.h"
 
@@ -116,6 +117,9 @@ class FlatParameters {
   at::Tensor Shard(size_t bucket) const;
   // The own part's range of a bucket.
   FlatRange OwnRange(size_t bucket) const;
+  // Frozen parameters of units, which are kept in shards as well; empty where parameters are whole.
+  FrozenShards& frozen() { return frozen_; }
+  const FrozenShards& frozen() const { return frozen_; }
   // The parameters of a group become views of `buffer`, which holds its buckets one after the other; undefined: they
   // are nowhere.
   void Place(int group, const at::Tensor& buffer);
@@ -131,6 +135,7 @@ class FlatParameters {
   at::Tensor working_;  // with a master on the host: the own part in the model's type, where it is not a buffer itself
   bool written_ = false;
   OwnedParameters owned_;
+  FrozenShards frozen_;
   at::Device device_ = at::kCPU;
   int64_t fingerprint_ = 0;
 };

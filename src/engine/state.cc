@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "base/config_tree.h"
 #include "base/json.h"
@@ -18,16 +19,18 @@ namespace {
 void AddLearner(const std::string& prefix, const torch::nn::Module& module, Learner& learner, int world,
                 std::vector<StateTensor>* tensors) {
   const FlatParameters& flat = learner.flat();
-  std::map<std::string, bool> in_flat;
+  std::set<std::string> added;
   AddFlat(prefix + "model/", flat, flat.owned().values, world, tensors);
-  for (const FlatParameter& parameter : flat.parameters()) in_flat[parameter.name] = true;
+  AddFrozen(prefix + "model/", flat, world, tensors);
+  for (const FlatParameter& parameter : flat.parameters()) added.insert(parameter.name);
+  for (const FrozenParameter& parameter : flat.frozen().parameters()) added.insert(parameter.name);
   const auto add = [&](const std::string& name, const at::Tensor& tensor, bool buffer) {
     StateTensor one{prefix + "model/" + name, tensor.sizes().vec(), tensor.detach(), {}};
     one.of_main = one.moving = buffer;  // ranks may have buffers of their own (running statistics)
     tensors->push_back(std::move(one));
   };
   for (const auto& item : module.named_parameters()) {
-    if (!in_flat.contains(item.key())) add(item.key(), item.value(), false);
+    if (!added.contains(item.key())) add(item.key(), item.value(), false);
   }
   for (const auto& item : module.named_buffers()) add(item.key(), item.value(), true);
   for (const Optimizer::Slot& slot : learner.optimizer().slots()) {

@@ -141,6 +141,18 @@ void AddFlat(const std::string& prefix, const FlatParameters& flat, const at::Te
   }
 }
 
+void AddFrozen(const std::string& prefix, const FlatParameters& flat, int world, std::vector<StateTensor>* tensors) {
+  for (const FrozenParameter& parameter : flat.frozen().parameters()) {
+    StateTensor tensor{prefix + parameter.name, parameter.shape, flat.frozen().OwnPart(parameter), {}};
+    tensor.ranges.resize(static_cast<size_t>(world));
+    for (int rank = 0; rank < world; ++rank) {
+      const FlatRange range = flat.frozen().RangeOf(parameter, rank % flat.layout().shares());
+      if (range.size() > 0) tensor.ranges[static_cast<size_t>(rank)].push_back({range.begin, range.end});
+    }
+    tensors->push_back(std::move(tensor));
+  }
+}
+
 std::vector<record::CheckpointTensor> ForCheckpoint(const std::vector<StateTensor>& tensors, int rank, int world,
                                                     std::vector<at::Tensor>* hold) {
   std::vector<record::CheckpointTensor> out;

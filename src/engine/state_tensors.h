@@ -36,6 +36,9 @@ std::optional<at::ScalarType> TorchType(Dtype type);
 void AddFlat(const std::string& prefix, const FlatParameters& flat, const at::Tensor& own, int world,
              std::vector<StateTensor>* tensors);
 
+// One tensor per frozen parameter that is kept in shards; the same of the rank r.
+void AddFrozen(const std::string& prefix, const FlatParameters& flat, int world, std::vector<StateTensor>* tensors);
+
 // As a checkpoint takes them, on rank `rank` of `world`; `hold` keeps the memory.
 std::vector<record::CheckpointTensor> ForCheckpoint(const std::vector<StateTensor>& tensors, int rank, int world,
                                                     std::vector<at::Tensor>* hold);

@@ -38,14 +38,20 @@ Zero::Zero(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : D
     for (int64_t b = range.begin; b < range.end; ++b) shards.push_back(flat_->Shard(static_cast<size_t>(b)));
     return shards;
   };
-  std::vector<int64_t> sizes;
   for (size_t u = 0; u < config_.units.size(); ++u) {
     units_.push_back(
         std::make_unique<GatheredBuffer>(shards_of(static_cast<int>(u)), &ranks->tensors(), memory_.get()));
-    sizes.push_back(units_.back()->numel());
+    sizes_.push_back(units_.back()->numel());
+  }
+  frozen_of_.resize(units_.size());
+  for (const FrozenGroup& group : flat_->frozen().groups()) {
+    frozen_of_[group.unit].push_back(frozen_.size());
+    frozen_.push_back(std::make_unique<GatheredBuffer>(std::vector{group.shard}, &ranks->tensors(), memory_.get()));
+    sizes_[group.unit] += frozen_.back()->numel();
   }
   always_ = std::make_unique<GatheredBuffer>(shards_of(FlatParameters::kAlways), &ranks->tensors(), memory_.get());
-  order_ = std::make_unique<UnitOrder>(std::move(sizes));
+  order_ = std::make_unique<UnitOrder>(sizes_);
+  started_.assign(units_.size(), false);
   placed_.assign(units_.size(), false);
   for (int group = FlatParameters::kAlways; group < static_cast<int>(units_.size()); ++group) flat_->Place(group, {});
 }

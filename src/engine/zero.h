@@ -65,6 +65,9 @@ class Zero : public Ddp {
   void Retire();
   at::Tensor OwnGradients(size_t bucket) const;
 
+  // The buffers of a unit: its trained parameters, then its frozen ones.
+  void Start(size_t unit);
+  Status Wait(size_t unit);
   void Need(size_t unit);
   void LetGo(size_t unit);
   void StartAhead();
@@ -82,14 +85,16 @@ class Zero : public Ddp {
 
   // Stage 3.
   std::unique_ptr<UnitMemory> memory_;
-  std::vector<std::unique_ptr<GatheredBuffer>> units_;
+  std::vector<std::unique_ptr<GatheredBuffer>> units_;   // trained parameters
+  std::vector<std::unique_ptr<GatheredBuffer>> frozen_;  // by group of frozen parameters
+  std::vector<std::vector<size_t>> frozen_of_;           // per unit: its groups
+  std::vector<int64_t> sizes_;                           // per unit: elements of all its buffers
   std::unique_ptr<GatheredBuffer> always_;
   std::unique_ptr<UnitOrder> order_;
-  std::vector<bool> placed_;
+  std::vector<bool> started_, placed_;
   int64_t live_ = 0;
   bool whole_ = false;  // all units stay
   bool in_pass_ = false;
-  bool repeating_ = false;  // RunRest: nothing is computed
 };
 
 }  // namespace lockstep::engine

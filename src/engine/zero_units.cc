@@ -23,32 +23,51 @@ Result<std::unique_ptr<ParallelStrategy::WholeParameters>> Zero::Gather() {
   if (!sharded()) return std::make_unique<WholeParameters>();
   const std::lock_guard lock(mutex_);
   auto all = std::make_unique<AllUnits>(this);
-  for (size_t u = 0; u < units_.size(); ++u) units_[u]->Start();
+  for (size_t u = 0; u < units_.size(); ++u) Start(u);
   for (size_t u = 0; u < units_.size(); ++u) {
-    LOCKSTEP_RETURN_IF_ERROR(units_[u]->Wait());
+    LOCKSTEP_RETURN_IF_ERROR(Wait(u));
     Need(u);
   }
   return std::unique_ptr<WholeParameters>(std::move(all));
 }
 
+void Zero::Start(size_t unit) {
+  if (started_[unit] || sizes_[unit] == 0) return;
+  started_[unit] = true;
+  live_ += sizes_[unit];
+  units_[unit]->Start();
+  for (const size_t group : frozen_of_[unit]) frozen_[group]->Start();
+}
+
+Status Zero::Wait(size_t unit) {
+  Status status = units_[unit]->Wait();
+  for (const size_t group : frozen_of_[unit]) {
+    const Status one = frozen_[group]->Wait();
+    if (status.ok()) status = one;
+  }
+  return status;
+}
+
 void Zero::Need(size_t unit) {
-  GatheredBuffer& one = *units_[unit];
-  if (!one.started() && one.numel() > 0) live_ += one.numel();
-  one.Start();
-  const Status status = one.Wait();
+  Start(unit);
+  const Status status = Wait(unit);
   TORCH_CHECK(status.ok(), status.ToString());
-  if (placed_[unit] || one.numel() == 0) return;
-  flat_->Place(static_cast<int>(unit), one.buffer());
+  if (placed_[unit] || sizes_[unit] == 0) return;
+  if (units_[unit]->numel() > 0) flat_->Place(static_cast<int>(unit), units_[unit]->buffer());
+  for (const size_t group : frozen_of_[unit]) flat_->frozen().Place(group, frozen_[group]->buffer());
   placed_[unit] = true;
 }
 
 void Zero::LetGo(size_t unit) {
-  GatheredBuffer& one = *units_[unit];
-  if (!one.started()) return;
-  one.Release();
-  live_ -= one.numel();
-  if (placed_[unit]) flat_->Place(static_cast<int>(unit), {});
-  placed_[unit] = false;
+  if (!started_[unit]) return;
+  units_[unit]->Release();
+  for (const size_t group : frozen_of_[unit]) frozen_[group]->Release();
+  live_ -= sizes_[unit];
+  if (placed_[unit]) {
+    flat_->Place(static_cast<int>(unit), {});
+    for (const size_t group : frozen_of_[unit]) flat_->frozen().Place(group, {});
+  }
+  started_[unit] = placed_[unit] = false;
 }
 
 void Zero::ReleaseAll() {
@@ -63,12 +82,10 @@ void Zero::StartAhead() {
   for (size_t i = 0; ahead < config_.zero.prefetch; ++i) {
     const std::optional<UnitUse> use = order_->Expected(i);
     if (!use) return;
-    GatheredBuffer& next = *units_[use->unit];
-    if (next.started()) continue;
-    if (live_ + next.numel() > config_.zero.live) return;
-    next.Start();
-    live_ += next.numel();
-    ahead += next.numel();
+    if (started_[use->unit]) continue;
+    if (live_ + sizes_[use->unit] > config_.zero.live) return;
+    Start(use->unit);
+    ahead += sizes_[use->unit];
   }
 }
 
@@ -98,23 +115,26 @@ void Zero::AfterUnit(size_t unit, Phase phase) {
 }
 
 std::string Zero::ExplainFailure(size_t unit, const std::function<void()>& again) {
-  const auto unit_of = [&](size_t parameter) {
-    return flat_->layout().GroupOf(flat_->layout().parameters()[parameter].bucket);
-  };
   std::map<const c10::TensorImpl*, size_t> absent;
+  std::vector<std::pair<std::string, size_t>> names;  // and their units
+  const auto add = [&](const at::Tensor& tensor, const std::string& name, size_t of) {
+    if (placed_[of]) return;
+    absent.emplace(tensor.unsafeGetTensorImpl(), names.size());
+    names.emplace_back(name, of);
+  };
   for (size_t i = 0; i < flat_->parameters().size(); ++i) {
-    const int group = unit_of(i);
-    if (group < 0 || placed_[static_cast<size_t>(group)]) continue;
-    absent.emplace(flat_->parameters()[i].tensor.unsafeGetTensorImpl(), i);
+    const int group = flat_->layout().GroupOf(flat_->layout().parameters()[i].bucket);
+    if (group >= 0) add(flat_->parameters()[i].tensor, flat_->parameters()[i].name, static_cast<size_t>(group));
+  }
+  for (const FrozenParameter& one : flat_->frozen().parameters()) {
+    add(one.tensor, one.name, flat_->frozen().groups()[one.group].unit);
   }
   const std::optional<size_t> used = FirstUsed(absent, again);
   if (!used) return "";
   return fmt::format(
       "unit {} uses the parameter {} of unit {}, which is not there: list it in the unit that uses it, or in none "
-      "where "
-      "several do (Recipe::Units)",
-      config_.units[unit].name, flat_->parameters()[*used].name,
-      config_.units[static_cast<size_t>(unit_of(*used))].name);
+      "where several do (Recipe::Units)",
+      config_.units[unit].name, names[*used].first, config_.units[names[*used].second].name);
 }
 
 Status Zero::SitOut() {

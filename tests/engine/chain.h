@@ -3,6 +3,7 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ class Chain : public Toy {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
     const at::NoGradGuard no_grad;
     for (auto& parameter : chain->parameters()) parameter.uniform_(-0.5, 0.5, generator);
+    if (built) built(*chain);
     return Status::Ok();
   }
   torch::nn::Module& model() override { return *chain; }
@@ -67,6 +69,7 @@ class Chain : public Toy {
 
   std::shared_ptr<ChainNet> chain;
   UnitRunner run;
+  std::function<void(ChainNet&)> built;
   size_t left_out = 99, foreign = 99;
 };
 

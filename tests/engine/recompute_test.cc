@@ -65,6 +65,13 @@ TEST(Recompute, TrainsParametersAlthoughTheInputNeedsNoGradient) {
   EXPECT_TRUE(at::equal(weight.grad(), at::ones({2, 2})));
 }
 
+TEST(Recompute, AFrozenSegmentOfAFrozenInputIsNoErrorInBackward) {
+  const at::Tensor weight = at::ones({2, 2}), trained = at::ones({2}).requires_grad_(true);
+  const at::Tensor y = Recompute([&](const at::Tensor& t) { return at::linear(t, weight); }, at::ones({1, 2}));
+  (y * trained).sum().backward();
+  EXPECT_TRUE(at::equal(trained.grad(), at::full({2}, 2.0)));
+}
+
 TEST(Recompute, RunsOnceWithoutGradients) {
   const at::NoGradGuard no_grad;
   int runs = 0;

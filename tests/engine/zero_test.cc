@@ -21,7 +21,8 @@ struct Trained {
   std::map<std::string, at::Tensor> values;  // by name, whole, from the parts of all ranks
   double loss = 0;
   Position position;
-  int64_t own = 0;  // elements that one rank updates
+  int64_t own = 0;     // elements that one rank updates
+  int64_t frozen = 0;  // elements of frozen parameters that one rank keeps as its shards
 };
 
 struct Work {
@@ -56,6 +57,8 @@ Trained Train(const Work& run) {
         trained.position = trainer.position();
         const OwnedParameters& own = trainer.flat().owned();
         trained.own = own.numel();
+        trained.frozen = 0;
+        for (const FrozenGroup& group : trainer.flat().frozen().groups()) trained.frozen += group.shard.numel();
         for (const Segment& segment : own.segments) {
           const FlatParameter& parameter = trainer.flat().parameters()[segment.parameter];
           at::Tensor& whole = trained.values[parameter.name];
@@ -259,6 +262,75 @@ TEST(Zero, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
     ExpectSame(Train(run), whole, what);
   }
   std::filesystem::remove_all(root);
+}
+
+std::vector<GroupRule> FrozenLayers() {
+  return {{.match = "layer1.*", .freeze = true}, {.match = "layer3.weight", .freeze = true}};
+}
+
+// Of 24 x 24 and 24 elements; zero.persistent keeps the 24 whole.
+TEST(Zero, FrozenParametersOfUnitsAreKeptInShards) {
+  for (const bool recompute : {false, true}) {
+    Work run{2, Base(), {}, {}, {}};
+    run.config.train.groups = FrozenLayers();
+    run.config.train.recompute = recompute;
+    const Trained ddp = Train(run);
+    ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+    EXPECT_EQ(ddp.frozen, 0);
+    run.config.train.zero.stage = 3;
+    run.prepare = [](Chain& chain, int) {
+      chain.before_loss = [&chain](const TensorBatch&) {
+        EXPECT_EQ(chain.chain->layers[1]->weight.numel(), 0) << "whole between passes";
+        EXPECT_EQ(chain.chain->layers[3]->weight.numel(), 0);
+        EXPECT_EQ(chain.chain->layers[1]->bias.numel(), 24) << "small: it stays";
+      };
+    };
+    const Trained sharded = Train(run);
+    ExpectSame(sharded, ddp, recompute ? "recomputed" : "stage 3");
+    EXPECT_EQ(sharded.frozen, 2 * 24 * 24 / 2) << "elements on one rank";
+  }
+}
+
+TEST(Zero, ACheckpointHasFrozenParametersWhateverTheStage) {
+  const std::string root = testing::TempDir() + fmt::format("zero-frozen-{}", getpid());
+  Work run{1, Base(), {}, {}, {}};
+  run.config.train.reproducible = true;
+  run.config.train.shards = 4;
+  run.config.train.groups = FrozenLayers();
+  const Trained whole = Train(run);
+  const struct {
+    int stage, world, then, on;
+  } rows[] = {{3, 4, 0, 1}, {0, 1, 3, 4}, {3, 2, 3, 3}};
+  for (const auto& row : rows) {
+    const std::string what = fmt::format("stage {} on {}, then {} on {}", row.stage, row.world, row.then, row.on);
+    run.options.run_dir = fmt::format("{}/{}-{}", root, row.stage, row.world);
+    run.options.stop_at = 3;
+    run.world = row.world;
+    run.config.train.zero.stage = row.stage;
+    run.prepare = nullptr;
+    const Trained half = Train(run);
+    ASSERT_TRUE(half.status.ok()) << what << half.status.ToString();
+    run.options.stop_at = std::nullopt;
+    run.world = row.on;
+    run.config.train.zero.stage = row.then;
+    run.prepare = [](Chain& chain, int) {  // what is not read from the checkpoint is wrong
+      chain.built = [](ChainNet& net) {
+        for (at::Tensor& parameter : net.parameters()) parameter.zero_();
+      };
+    };
+    ExpectSame(Train(run), whole, what);
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST(Zero, FrozenParametersThatDifferBetweenRanksAreRefused) {
+  Work run{2, Base(), {}, {}, {}};
+  run.config.train.groups = FrozenLayers();
+  run.config.train.zero.stage = 3;
+  run.prepare = [](Chain& chain, int rank) {
+    if (rank == 1) chain.built = [](ChainNet& net) { net.layers[1]->weight.add_(1); };
+  };
+  EXPECT_NE(Train(run).status.message().find("the first weights of rank 1 differ from rank 0's"), std::string::npos);
 }
 
 TEST(Zero, RefusesUnitsThatOverlapOrAreMissing) {
