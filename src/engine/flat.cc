@@ -77,26 +77,27 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
 
   flat.device_ = flat.parameters_.front().tensor.device();
   const auto whole = at::TensorOptions().dtype(at::kFloat).device(flat.device_);
-  const at::Tensor drawn = at::zeros({flat.layout_.numel()}, whole);
-  {
-    const at::NoGradGuard no_grad;
-    for (FlatParameter& parameter : flat.parameters_) View(drawn, parameter).copy_(parameter.tensor);
-  }
   OwnedParameters& own = flat.owned_;
   own.ranges = flat.layout_.Kept(options.stage, Buffer::kOptimizer, options.share);
   own.segments = SegmentsOf(flat.layout_, own.ranges);
+  own.on_host = options.host_master;
   const bool all = !IsSharded(options.stage, Buffer::kOptimizer);
-  if (options.host_master) {
-    own.on_host = true;
-    own.values = HostMemory(TotalSize(own.ranges));
-    CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
-    if (!all) flat.fingerprint_ = Fingerprint(drawn);
-  } else if (all) {
-    own.values = drawn;
+  at::Tensor drawn;
+  if (options.draw && shards) {
+    const int64_t n = TotalSize(own.ranges);
+    own.values = options.host_master ? HostMemory(n) : at::zeros({n}, whole);
+    LOCKSTEP_RETURN_IF_ERROR(flat.DrawOwned());
   } else {
-    own.values = at::empty({TotalSize(own.ranges)}, whole);
-    CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
-    flat.fingerprint_ = Fingerprint(drawn);
+    drawn = at::zeros({flat.layout_.numel()}, whole);
+    const at::NoGradGuard no_grad;
+    for (FlatParameter& parameter : flat.parameters_) View(drawn, parameter).copy_(parameter.tensor);
+    if (!all) flat.fingerprint_ = Fingerprint(drawn);
+    own.values = drawn;
+    if (options.host_master || !all) {
+      const int64_t n = TotalSize(own.ranges);
+      own.values = options.host_master ? HostMemory(n) : at::empty({n}, whole);
+      CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
+    }
   }
   if (shards) {
     flat.shards_ = own.values.to(flat.device_, options.parameters);  // the same memory where it is float32
@@ -125,6 +126,21 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   own.gradients = same ? flat.gradients_ : at::zeros({own.numel()}, whole);
   flat.ResetGradients();
   return flat;
+}
+
+Status FlatParameters::DrawOwned() {
+  constexpr int64_t kPiece = int64_t{1} << 24;
+  const at::NoGradGuard no_grad;
+  for (const Segment& segment : owned_.segments) {
+    const FlatParameter& parameter = parameters_[segment.parameter];
+    for (int64_t begin = segment.begin; begin < segment.end; begin += kPiece) {
+      const at::Tensor piece = at::empty({std::min(kPiece, segment.end - begin)}, at::kFloat);
+      LOCKSTEP_RETURN_IF_ERROR(
+          options_.draw(parameter.name, segment.flat + begin - segment.begin - parameter.offset, piece));
+      owned_.values.narrow(0, begin, piece.numel()).copy_(piece);
+    }
+  }
+  return Status::Ok();
 }
 
 at::Tensor FlatParameters::View(const at::Tensor& flat, const FlatParameter& parameter) {

@@ -65,6 +65,9 @@ class FlatParameters {
     // The own values and the optimizer's state lie in host memory while the model is on a device; the own gradients
     // stay there, in the type they were exchanged in.
     bool host_master = false;
+    // With sharded parameters: gives elements of a parameter that has no memory yet (float32, on the CPU). None: the
+    // module's tensors hold their values.
+    std::function<Status(const std::string& name, int64_t begin, const at::Tensor& out)> draw;
   };
 
   // Every parameter of `module` that requires a gradient now. All must be float32 on one device. `gradients` allocates
@@ -125,6 +128,8 @@ class FlatParameters {
   void Place(int group, const at::Tensor& buffer);
 
  private:
+  Status DrawOwned();
+
   Options options_;
   Layout layout_;
   bool views_ = true;

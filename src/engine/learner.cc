@@ -18,6 +18,7 @@ Result<std::unique_ptr<Learner>> Learner::Create(const torch::nn::Module& module
   made->settings_ = settings;
   FlatParameters::Options storage = StorageFor(settings.strategy, *ranks);
   storage.host_master = settings.offload;
+  storage.draw = settings.draw;
   // What a single backward on one rank computed in bf16 needs no wider type on its way.
   if (settings.offload && settings.single_pass && ranks->size() == 1 && !settings.strategy.reproducible) {
     storage.gradients = storage.parameters;

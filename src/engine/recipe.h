@@ -101,6 +101,13 @@ class Recipe {
   // Builds the model on the CPU, weights drawn from `seed`. `config` outlives the recipe.
   virtual Status Build(const Config& config, uint64_t seed) = 0;
   virtual torch::nn::Module& model() = 0;
+  // Parameters by parts, so that no rank ever holds a whole model that is sharded. UndrawnParts is called before Build;
+  // true: Build leaves parameters without memory of their own (their shapes over one element), and DrawPart gives
+  // elements [begin, begin + out.numel()) of one, on the CPU, with the bits that Build would have given them.
+  virtual bool UndrawnParts() { return false; }
+  virtual Status DrawPart(const std::string& /*name*/, int64_t /*begin*/, const at::Tensor& /*out*/) {
+    return Status(Code::kInternal, "the recipe draws no parts");
+  }
   // Upstream weights by their names, before training (checkpoint.weights).
   virtual Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights,
                              const std::string& file) = 0;

@@ -84,6 +84,7 @@ class Trainer {
   Status CheckData(const std::string& checkpoint);
   Status OpenData();
   Status BuildModel();
+  Status MoveModel();
   Status CheckUnits() const;
   void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
@@ -142,6 +143,7 @@ class Trainer {
   BatchPlan plan_;
   std::string precision_why_;  // where it was chosen here
   uint64_t passes_ = 1;        // of this rank in a step
+  bool undrawn_ = false;       // parameters have no memory until each rank draws its part
   bool queued_ = false;        // updates are queued on the device; numbers come later
 
   Sources sources_;

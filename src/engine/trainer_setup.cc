@@ -203,6 +203,9 @@ Status Trainer::OpenData() {
 
 Status Trainer::BuildModel() {
   recipe_->Join(ranks_);
+  // Weights of a file go into tensors that hold them.
+  undrawn_ = config_.train.zero.stage == 3 && ranks_->size() > 1 && config_.checkpoint.weights.empty() &&
+             recipe_->UndrawnParts();
   Status built = recipe_->Build(config_, config_.run.seed);
   if (built.ok() && !config_.checkpoint.weights.empty()) {
     auto weights = ReadWeights(config_.checkpoint.weights);
@@ -215,7 +218,7 @@ Status Trainer::BuildModel() {
   part_names_ = recipe_->Parts();
   queued_ = !device_.is_cpu() || options_.queued;
   readback_ = std::make_unique<Readback>(device_);
-  recipe_->model().to(device_);
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(MoveModel()));
   recipe_->model().train();
   Result<std::unique_ptr<Learner>> learner = MakeLearner(recipe_->model(), /*discriminator=*/false);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(learner.status()));
@@ -238,6 +241,28 @@ Status Trainer::BuildModel() {
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
   state_ = {recipe_, learner_.get(), discriminator_.get(), {}, config_.train.precision};
+  return Status::Ok();
+}
+
+// To its device. Parameters without memory stay so, but for frozen ones, which every rank holds.
+Status Trainer::MoveModel() {
+  if (!undrawn_) {
+    recipe_->model().to(device_);
+    return Status::Ok();
+  }
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device_);
+  for (auto& item : recipe_->model().named_parameters()) {
+    at::Tensor& parameter = item.value();
+    if (parameter.requires_grad()) {
+      parameter.set_data(at::zeros({1}, options).expand(parameter.sizes()));
+      continue;
+    }
+    const at::Tensor whole = at::empty(parameter.sizes(), at::kFloat);
+    LOCKSTEP_RETURN_IF_ERROR(recipe_->DrawPart(item.key(), 0, whole.view({-1})));
+    parameter.set_data(whole.to(device_));
+  }
+  for (auto& item : recipe_->model().named_buffers()) item.value().set_data(item.value().to(device_));
   return Status::Ok();
 }
 
@@ -298,6 +323,11 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
     settings.strategy.zero.stage = std::min(settings.strategy.zero.stage, 2);  // it names no units
   } else {
     settings.strategy.units = recipe_->Units();
+    if (undrawn_) {
+      settings.draw = [this](const std::string& name, int64_t begin, const at::Tensor& out) {
+        return recipe_->DrawPart(name, begin, out);
+      };
+    }
   }
   settings.strategy.alone = options_.alone;
   settings.queued = queued_;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "models/decoder_file.h"
 #include "models/weights.h"
 
 namespace lockstep::recipes {
@@ -33,16 +32,27 @@ Result<engine::Sources> LmRecipe::Open(const engine::Config& config) {
 }
 
 Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
+  using Weights = models::Decoder::Weights;
   const bool from_folder = settings_.is_folder() && !shrunk_ && config.checkpoint.weights.empty();
   model_ = std::make_shared<models::Decoder>(
-      shape_, seed, from_folder ? models::Decoder::Weights::kAllocated : models::Decoder::Weights::kDrawn);
+      shape_, seed, undrawn_ ? Weights::kUnallocated : from_folder ? Weights::kAllocated : Weights::kDrawn);
   if (from_folder) {
     Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
     if (!file.ok()) return file.status().Context("recipe.model");
-    LOCKSTEP_RETURN_IF_ERROR(file->Load(*model_).Context("recipe.model"));
+    if (undrawn_) {
+      file_ = std::move(*file);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(file->Load(*model_).Context("recipe.model"));
+    }
     base_ = settings_.model;
   }
   return settings_.lora.on() ? model_->AddLora(settings_.lora).Context("recipe.lora.targets") : Status::Ok();
+}
+
+Status LmRecipe::DrawPart(const std::string& name, int64_t begin, const at::Tensor& out) {
+  if (file_) return file_->Read(name, begin, out).Context("recipe.model");
+  model_->Draw(name, begin, out);
+  return Status::Ok();
 }
 
 Status LmRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) {

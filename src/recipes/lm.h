@@ -12,6 +12,7 @@
 #include "data/packed_source.h"
 #include "engine/recipe.h"
 #include "models/decoder.h"
+#include "models/decoder_file.h"
 
 namespace lockstep::recipes {
 
@@ -45,6 +46,9 @@ class LmRecipe : public engine::Recipe {
   Result<engine::Sources> Open(const engine::Config& config) override;
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }
+  // With LoRA the base is frozen, and whole on every rank.
+  bool UndrawnParts() override { return undrawn_ = !settings_.lora.on(); }
+  Status DrawPart(const std::string& name, int64_t begin, const at::Tensor& out) override;
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
   // {"config": as in config.json, "tokenizer": "bytes", "end": 256}, and "lora" where there is one.
   nlohmann::json Identity() const override;
@@ -71,8 +75,9 @@ class LmRecipe : public engine::Recipe {
   LmSettings settings_;
   data::CorpusConfig corpus_;
   uint64_t length_ = 256;
-  bool shrunk_ = false;
+  bool shrunk_ = false, undrawn_ = false;
   std::string base_;
+  std::optional<models::DecoderFile> file_;  // of a folder, while parts of it are read
   models::DecoderConfig shape_;
   data::Vocabulary vocabulary_;
   data::PackedSplit sources_;

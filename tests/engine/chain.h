@@ -3,7 +3,9 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +35,17 @@ class Chain : public Toy {
     const at::NoGradGuard no_grad;
     for (auto& parameter : chain->parameters()) parameter.uniform_(-0.5, 0.5, generator);
     if (built) built(*chain);
+    if (!undrawn) return Status::Ok();
+    for (auto& item : chain->named_parameters()) {
+      whole[item.key()] = item.value().detach().clone().view({-1});
+      item.value().set_data(at::full({1}, std::nan("")).expand(item.value().sizes()));
+    }
+    return Status::Ok();
+  }
+  bool UndrawnParts() override { return undrawn = by_parts; }
+  Status DrawPart(const std::string& name, int64_t begin, const at::Tensor& out) override {
+    out.copy_(whole.at(name).narrow(0, begin, out.numel()));
+    drawn += out.numel();
     return Status::Ok();
   }
   torch::nn::Module& model() override { return *chain; }
@@ -71,6 +84,9 @@ class Chain : public Toy {
   UnitRunner run;
   std::function<void(ChainNet&)> built;
   size_t left_out = 99, foreign = 99;
+  bool by_parts = false, undrawn = false;  // each rank draws its shares only
+  std::map<std::string, at::Tensor> whole;
+  int64_t drawn = 0;
 };
 
 }  // namespace lockstep::engine

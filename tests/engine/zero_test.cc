@@ -212,6 +212,7 @@ TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
       {"two hosts", [](Work* run) { run->nodes = {"a", "b"}; }},
       {"a frozen layer", [](Work* run) { run->config.train.groups = {{.match = "layer1.*", .freeze = true}}; }},
       {"a layer that thaws", [](Work* run) { run->config.train.groups = {{.match = "layer1.*", .freeze_until = 3}}; }},
+      {"drawn by parts", [](Work* run) { run->prepare = [](Chain& chain, int) { chain.by_parts = true; }; }},
       {"an order that changes",
        [](Work* run) {
          run->config.train.find_unused = true;
