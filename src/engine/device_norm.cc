@@ -33,10 +33,13 @@ Result<at::Tensor> GradientNormOnDevice(const at::Tensor& flat, ParallelStrategy
   // A power of two above it: dividing by one is exact.
   const at::Tensor exponent = std::get<1>(at::frexp(largest));
   const at::Tensor unit = at::ldexp(at::ones_like(largest), exponent - kDigits);
-  const at::Tensor in_units = squares.div_(unit);
-  const at::Tensor high = in_units.floor();
-  const at::Tensor low = in_units.sub_(high).mul_(static_cast<double>(int64_t{1} << kDigits)).floor_();
-  const at::Tensor sums = at::stack({high.to(at::kLong).sum(), low.to(at::kLong).sum()});
+  const at::Tensor sums = at::zeros({2}, squares.options().dtype(at::kLong));
+  for (const at::Tensor& some : squares.split(kPiece / kBlock)) {
+    const at::Tensor in_units = some.div_(unit);
+    const at::Tensor high = in_units.floor();
+    const at::Tensor low = in_units.sub_(high).mul_(static_cast<double>(int64_t{1} << kDigits)).floor_();
+    sums.add_(at::stack({high.to(at::kLong).sum(), low.to(at::kLong).sum()}));
+  }
   LOCKSTEP_RETURN_IF_ERROR(strategy->CombineOverRanks(sums, comm::Op::kSum));
   const at::Tensor total =
       sums[0].to(at::kDouble) + sums[1].to(at::kDouble) / static_cast<double>(int64_t{1} << kDigits);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
+#include <vector>
 
 namespace lockstep::models {
 namespace {
@@ -78,6 +80,20 @@ double Quantile(double q) {
   return q < 0 ? -x : x;
 }
 
+// On all threads of the process: at::parallel_for needs a compiler with OpenMP, and a large model is drawn for minutes by
+// one.
+template <typename Work>
+void OnThreads(int64_t count, const Work& work) {
+  constexpr int64_t kGrain = 1 << 16;
+  const int64_t parts = std::min<int64_t>(at::get_num_threads(), (count + kGrain - 1) / kGrain);
+  std::vector<std::thread> threads;
+  for (int64_t part = 1; part < parts; ++part) {
+    threads.emplace_back([&work, part, parts, count] { work(count * part / parts, count * (part + 1) / parts); });
+  }
+  if (parts > 0) work(0, count / parts);
+  for (std::thread& thread : threads) thread.join();
+}
+
 // Element i is value_of(q), q the middle of one of 2^52 equal parts of (-0.5, 0.5): never the ends, where the quantile
 // is infinite.
 template <typename ValueOf>
@@ -86,7 +102,7 @@ void DrawStream(uint64_t seed, std::string_view name, int64_t begin, const at::T
   const at::Tensor here = out.is_cpu() ? out : at::empty(out.sizes(), out.options().device(at::kCPU));
   const uint64_t key = StreamKey(seed, name);
   auto* values = here.data_ptr<float>();
-  at::parallel_for(0, here.numel(), 1 << 14, [&](int64_t from, int64_t to) {
+  OnThreads(here.numel(), [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
       const uint64_t bits = MixBits(key + kGolden * static_cast<uint64_t>(begin + i + 1));
       values[i] = static_cast<float>(value_of((static_cast<double>(bits >> 12) + 0.5) * 0x1p-52 - 0.5));
