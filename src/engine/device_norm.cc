@@ -12,22 +12,24 @@ constexpr int64_t kBlock = kFlatAlignment;
 constexpr int64_t kPiece = int64_t{1} << 28;  // elements at a time: what lies between is a sixteenth of them
 constexpr int64_t kDigits = 30;               // of one integer; up to 2^33 blocks are added up in 64 bits
 
-at::Tensor Blocks(const at::Tensor& flat) {
+at::Tensor Blocks(const OwnedParameters& own) {
   std::vector<at::Tensor> pieces;
-  for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
-    const int64_t n = std::min(kPiece, flat.numel() - begin);
-    const at::Tensor norms =
-        at::linalg_vector_norm(flat.narrow(0, begin, n).view({-1, kBlock}), 2, {1}, false, at::kDouble);
-    pieces.push_back(norms.mul_(norms));
+  for (const auto& [first, flat] : own.GradientParts()) {
+    for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+      const int64_t n = std::min(kPiece, flat.numel() - begin);
+      const at::Tensor norms =
+          at::linalg_vector_norm(flat.narrow(0, begin, n).view({-1, kBlock}), 2, {1}, false, at::kDouble);
+      pieces.push_back(norms.mul_(norms));
+    }
   }
   return pieces.size() == 1 ? pieces.front() : at::cat(pieces);
 }
 
 }  // namespace
 
-Result<at::Tensor> GradientNormOnDevice(const at::Tensor& flat, ParallelStrategy* strategy) {
+Result<at::Tensor> GradientNormOnDevice(const OwnedParameters& own, ParallelStrategy* strategy) {
   const at::NoGradGuard no_grad;
-  const at::Tensor squares = Blocks(flat);
+  const at::Tensor squares = Blocks(own);
   const at::Tensor largest = squares.max().reshape({1});
   LOCKSTEP_RETURN_IF_ERROR(strategy->CombineOverRanks(largest, comm::Op::kMax));
   // A power of two above it: dividing by one is exact.

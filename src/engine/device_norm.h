@@ -10,8 +10,8 @@
 
 namespace lockstep::engine {
 
-// A float64 scalar; not a number where some gradient is not finite. `flat` has a multiple of 16 elements. Can be
-// captured in a CUDA graph where the strategy's collectives can.
-Result<at::Tensor> GradientNormOnDevice(const at::Tensor& flat, ParallelStrategy* strategy);
+// Of the own gradients of all ranks. A float64 scalar; not a number where some gradient is not finite. Can be captured
+// in a CUDA graph where the strategy's collectives can.
+Result<at::Tensor> GradientNormOnDevice(const OwnedParameters& own, ParallelStrategy* strategy);
 
 }  // namespace lockstep::engine

@@ -7,9 +7,10 @@
 
 namespace lockstep::engine {
 
-Ema::Ema(const EmaConfig& config, const OwnedParameters& own) : config_(config), own_(own.values) {
+Ema::Ema(const EmaConfig& config, const OwnedParameters& own) : config_(config), own_(own) {
   if (!on()) return;
-  values_ = own_.clone();
+  values_ = own.NewState();
+  for (const auto& [begin, part] : own_.ValueParts()) values_.narrow(0, begin, part.numel()).copy_(part);
   device_updates_ = at::zeros({}, values_.options().dtype(at::kDouble));
 }
 
@@ -25,11 +26,13 @@ void Ema::Update() {
   if (config_.warmup == EmaConfig::Warmup::kInverse) decay = std::min(decay, (1 + n) / (10 + n));
   if (config_.warmup == EmaConfig::Warmup::kLinear) decay = std::min(decay, n / 10);
   ++updates_;
-  auto* average = values_.mutable_data_ptr<float>();
-  const auto* p = static_cast<const float*>(own_.const_data_ptr());
-  ParallelFor(0, values_.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
-    kernels::Average(average + begin, p + begin, static_cast<size_t>(end - begin), static_cast<float>(decay));
-  });
+  for (const auto& [first, part] : own_.ValueParts()) {
+    auto* average = values_.mutable_data_ptr<float>() + first;
+    const auto* p = static_cast<const float*>(part.const_data_ptr());
+    ParallelFor(0, part.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+      kernels::Average(average + begin, p + begin, static_cast<size_t>(end - begin), static_cast<float>(decay));
+    });
+  }
 }
 
 void Ema::QueueUpdate(const at::Tensor& found_inf) {
@@ -42,16 +45,20 @@ void Ema::QueueUpdate(const at::Tensor& found_inf) {
   } else if (config_.warmup == EmaConfig::Warmup::kLinear) {
     weight = applies * (1 - (n / 10).clamp_max(config_.decay));
   }
-  values_.lerp_(own_, weight.to(at::kFloat));
+  weight = weight.to(at::kFloat);
+  for (const auto& [begin, part] : own_.ValueParts()) values_.narrow(0, begin, part.numel()).lerp_(part, weight);
   device_updates_.add_(applies);
 }
 
 void Ema::Swap() {
   if (!on()) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor kept = own_.clone();
-  own_.copy_(values_);
-  values_.copy_(kept);
+  for (const auto& [begin, part] : own_.ValueParts()) {
+    const at::Tensor kept = part.clone();
+    const at::Tensor average = values_.narrow(0, begin, part.numel());
+    part.copy_(average);
+    average.copy_(kept);
+  }
 }
 
 }  // namespace lockstep::engine

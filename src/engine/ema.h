@@ -42,7 +42,7 @@ class Ema {
 
  private:
   EmaConfig config_;
-  at::Tensor own_;  // the parameters
+  OwnedParameters own_;
   at::Tensor values_;
   uint64_t updates_ = 0;
   at::Tensor device_updates_;  // QueueUpdate's own count, on the device

@@ -33,7 +33,20 @@ std::map<std::string, int> GroupsOf(const std::vector<Unit>& units) {
 
 }  // namespace
 
-at::Tensor OwnedParameters::NewState() const { return on_host ? HostMemory(numel()) : at::zeros_like(values); }
+at::Tensor OwnedParameters::NewState() const {
+  return on_host ? HostMemory(numel()) : at::zeros({numel()}, values.options());
+}
+
+std::vector<std::pair<int64_t, at::Tensor>> OwnedParameters::Parts(const at::Tensor& memory, bool in_place) const {
+  if (!in_place) return {{0, memory}};
+  std::vector<std::pair<int64_t, at::Tensor>> parts;
+  int64_t begin = 0;
+  for (const FlatRange& range : ranges) {
+    parts.emplace_back(begin, memory.narrow(0, range.begin, range.size()));
+    begin += range.size();
+  }
+  return parts;
+}
 
 Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, const Allocate& gradients,
                                               const Options& options) {
@@ -81,21 +94,23 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   own.ranges = flat.layout_.Kept(options.stage, Buffer::kOptimizer, options.share);
   own.segments = SegmentsOf(flat.layout_, own.ranges);
   own.on_host = options.host_master;
+  own.size = TotalSize(own.ranges);
   const bool all = !IsSharded(options.stage, Buffer::kOptimizer);
   at::Tensor drawn;
   if (options.draw && shards) {
-    const int64_t n = TotalSize(own.ranges);
-    own.values = options.host_master ? HostMemory(n) : at::zeros({n}, whole);
+    own.values = options.host_master ? HostMemory(own.size) : at::zeros({own.size}, whole);
     LOCKSTEP_RETURN_IF_ERROR(flat.DrawOwned());
   } else {
     drawn = at::zeros({flat.layout_.numel()}, whole);
     const at::NoGradGuard no_grad;
     for (FlatParameter& parameter : flat.parameters_) View(drawn, parameter).copy_(parameter.tensor);
     if (!all) flat.fingerprint_ = Fingerprint(drawn);
-    own.values = drawn;
-    if (options.host_master || !all) {
-      const int64_t n = TotalSize(own.ranges);
-      own.values = options.host_master ? HostMemory(n) : at::empty({n}, whole);
+    // Whole float32 parameters are there anyway: the own ones are updated among them.
+    own.values_in_place = !options.host_master && (all || (!shards && options.parameters == at::kFloat));
+    if (own.values_in_place) {
+      own.values = drawn;
+    } else {
+      own.values = options.host_master ? HostMemory(own.size) : at::empty({own.size}, whole);
       CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
     }
   }
@@ -111,6 +126,7 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
     if (options.values) {
       flat.values_ = options.values(flat.layout_.numel());
       flat.values_.copy_(drawn);
+      if (own.values_in_place) own.values = flat.values_;
     } else {
       flat.values_ = drawn.to(options.parameters);  // likewise
     }
@@ -121,9 +137,9 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   }
   if (options.whole_gradients) flat.gradients_ = gradients(flat.layout_.numel());
   flat.views_ = options.whole_gradients && flat.gradients_.scalar_type() == options.parameters;
-  const bool same =
-      all && options.whole_gradients && (options.host_master || flat.gradients_.scalar_type() == at::kFloat);
-  own.gradients = same ? flat.gradients_ : at::zeros({own.numel()}, whole);
+  const bool widest = options.whole_gradients && flat.gradients_.scalar_type() == at::kFloat;
+  own.gradients_in_place = options.host_master ? all && options.whole_gradients : widest;
+  own.gradients = own.gradients_in_place ? flat.gradients_ : at::zeros({own.size}, whole);
   flat.ResetGradients();
   return flat;
 }
@@ -162,7 +178,7 @@ void FlatParameters::ResetGradients() {
 }
 
 void FlatParameters::ReadOwnedGradients() {
-  if (!owned_.gradients.is_same(gradients_)) CopyRanges(owned_.ranges, gradients_, owned_.gradients, false);
+  if (!owned_.gradients_in_place) CopyRanges(owned_.ranges, gradients_, owned_.gradients, false);
 }
 
 void FlatParameters::ReadOwnedValues() {

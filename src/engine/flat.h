@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -35,14 +36,32 @@ struct FlatParameter {
   int64_t numel = 0;
 };
 
-// This rank's part of the parameters: what its optimizer walks over.
+// This rank's part of the parameters: what its optimizer walks over. Elements are numbered from 0 to numel() through
+// all ranges; state beside them (moments, EMA) lies so. Values and gradients lie so as well, or at their places in the
+// whole buffers where those are there anyway.
 struct OwnedParameters {
   std::vector<FlatRange> ranges;  // of the flat buffer
   std::vector<Segment> segments;
-  at::Tensor values, gradients;  // float32; may be the flat buffers themselves
-  bool on_host = false;          // values in host memory, gradients elsewhere
-  int64_t numel() const { return values.numel(); }
+  at::Tensor values, gradients;  // float32; the own part, or the flat buffers
+  bool values_in_place = false, gradients_in_place = false;
+  bool on_host = false;  // values in host memory, gradients elsewhere
+  int64_t size = 0;
+
+  int64_t numel() const { return size; }
   at::Tensor NewState() const;  // zeros beside the values
+  // A part that lies in one range: from element `begin` of the own part, which is `flat` of the buffer.
+  at::Tensor Values(int64_t begin, int64_t n, int64_t flat) const {
+    return values.narrow(0, values_in_place ? flat : begin, n);
+  }
+  at::Tensor Gradients(int64_t begin, int64_t n, int64_t flat) const {
+    return gradients.narrow(0, gradients_in_place ? flat : begin, n);
+  }
+  // All of it, in as few parts as it lies in, each with its first element.
+  std::vector<std::pair<int64_t, at::Tensor>> ValueParts() const { return Parts(values, values_in_place); }
+  std::vector<std::pair<int64_t, at::Tensor>> GradientParts() const { return Parts(gradients, gradients_in_place); }
+
+ private:
+  std::vector<std::pair<int64_t, at::Tensor>> Parts(const at::Tensor& memory, bool in_place) const;
 };
 
 class FlatParameters {

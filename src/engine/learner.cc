@@ -124,7 +124,7 @@ Learner::UpdateResult Learner::Read(const double* numbers) const {
 std::string Learner::FirstBadParameter() const {
   const OwnedParameters& own = flat_.owned();
   for (auto it = own.segments.rbegin(); it != own.segments.rend(); ++it) {
-    const at::Tensor part = own.gradients.narrow(0, it->begin, it->end - it->begin);
+    const at::Tensor part = own.Gradients(it->begin, it->end - it->begin, it->flat);
     if (!std::isfinite(part.sum().item<double>())) return flat_.parameters()[it->parameter].name;
   }
   return "";

@@ -35,7 +35,7 @@ class Learner {
     bool offload = false;      // the optimizer's state lies in host memory
     bool single_pass = false;  // a step has one backward
     decltype(FlatParameters::Options::draw) draw;
-    size_t parts = 0;          // further losses to add up beside the main one
+    size_t parts = 0;  // further losses to add up beside the main one
   };
   static Result<std::unique_ptr<Learner>> Create(const torch::nn::Module& module, const Settings& settings,
                                                  Ranks* ranks, at::Device device);

@@ -111,7 +111,7 @@ Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
     LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
     norm = squares.Norm() * factor;
   } else {
-    const Result<at::Tensor> total = GradientNormOnDevice(own_.gradients, strategy_);
+    const Result<at::Tensor> total = GradientNormOnDevice(own_, strategy_);
     if (!total.ok()) return total.status();
     norm = total->item<double>() * factor;
   }

@@ -42,10 +42,11 @@ std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) con
       continue;
     }
     const int64_t step = steps_[i] + 1;
-    if (open && runs.back().group == group_of_[i] && runs.back().step == step) {
+    const int64_t shift = segment.flat - segment.begin;
+    if (open && runs.back().group == group_of_[i] && runs.back().step == step && runs.back().shift == shift) {
       runs.back().end = segment.end;  // padding between two parameters is zero in every buffer and stays zero
     } else {
-      runs.push_back({segment.begin, segment.end, group_of_[i], step});
+      runs.push_back({segment.begin, segment.end, shift, group_of_[i], step});
     }
     open = true;
   }
@@ -56,7 +57,7 @@ void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector
   const at::NoGradGuard no_grad;
   for (const Run& run : Runs(active)) {
     StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor,
-            own_.gradients, 0, {});
+            own_.gradients, own_.gradients_in_place ? -run.shift : 0, {});
   }
   EndChunks(active);
 }
@@ -87,7 +88,7 @@ void Optimizer::StepChunk(const FlatRange& range, double lr_factor, double gradi
 // `gradients` and `out` begin at element `base` of the own part.
 void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor, const at::Tensor& gradients, int64_t base,
                         const at::Tensor& out) {
-  auto* p = own_.values.mutable_data_ptr<float>();
+  auto* p = own_.values.mutable_data_ptr<float>() + (own_.values_in_place ? run.shift : 0);
   const bool bf16 = gradients.scalar_type() == at::kBFloat16;
   const at::Tensor widened = bf16 && !out.defined() ? gradients.to(at::kFloat) : gradients;
   const auto* g = bf16 && out.defined() ? nullptr : static_cast<const float*>(widened.const_data_ptr()) - base;
@@ -142,8 +143,8 @@ void Optimizer::Activate(const std::vector<bool>& active) {
   for (const Run& run : Runs(active)) {
     DeviceGroup& group = device_groups_[static_cast<size_t>(run.group)];
     const int64_t n = run.end - run.begin;
-    group.p.push_back(own_.values.narrow(0, run.begin, n));
-    group.g.push_back(own_.gradients.narrow(0, run.begin, n));
+    group.p.push_back(own_.Values(run.begin, n, run.begin + run.shift));
+    group.g.push_back(own_.Gradients(run.begin, n, run.begin + run.shift));
     if (!slots_.empty()) group.m.push_back(slots_[0].own.narrow(0, run.begin, n));
     if (slots_.size() > 1) group.v.push_back(slots_[1].own.narrow(0, run.begin, n));
     group.steps.push_back(at::full({}, static_cast<double>(run.step - 1), options));
@@ -193,6 +194,12 @@ SquareSum GradientSquares(const at::Tensor& flat) {
     const std::lock_guard lock(mutex);
     sum.Add(part);
   });
+  return sum;
+}
+
+SquareSum GradientSquares(const OwnedParameters& own) {
+  SquareSum sum;
+  for (const auto& [begin, part] : own.GradientParts()) sum.Add(GradientSquares(part));
   return sum;
 }
 

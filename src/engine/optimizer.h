@@ -72,6 +72,7 @@ class Optimizer {
   // Neighbouring parameters with equal settings are one run of the own part.
   struct Run {
     int64_t begin = 0, end = 0;
+    int64_t shift = 0;  // from there to the flat buffer
     int group = 0;
     int64_t step = 0;  // this will be their step number
   };
@@ -97,6 +98,7 @@ class Optimizer {
 // The squares of a flat buffer that begins at a multiple of 16 elements, and their Euclidean norm, which is infinite or
 // not a number when any element is. On the CPU.
 SquareSum GradientSquares(const at::Tensor& flat);
+SquareSum GradientSquares(const OwnedParameters& own);
 double GradientNorm(const at::Tensor& flat);
 
 }  // namespace lockstep::engine

@@ -41,7 +41,7 @@ class HostUpdater : public Updater {
 Status HostUpdater::Apply(bool ema, const at::Tensor& outcome) {
   const double scale = scaler_ ? scaler_->scale() : 1;
   double factor = config_.batch / (weight_ * scale);
-  SquareSum squares = GradientSquares(own_.gradients);
+  SquareSum squares = GradientSquares(own_);
   LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
   const double norm = squares.Norm() * factor;
   const bool finite = std::isfinite(norm);
@@ -95,7 +95,7 @@ void DeviceUpdater::Sync() {
 
 Status DeviceUpdater::Apply(bool ema, const at::Tensor& outcome) {
   at::Tensor factor = share_ / scale_[0];
-  const Result<at::Tensor> total = GradientNormOnDevice(own_.gradients, strategy_);
+  const Result<at::Tensor> total = GradientNormOnDevice(own_, strategy_);
   if (!total.ok()) return total.status();
   const at::Tensor norm = *total * factor;
   const at::Tensor found_inf = at::isfinite(norm).logical_not();

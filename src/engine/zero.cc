@@ -70,7 +70,8 @@ FlatRange Zero::BucketsOf(int group) const {
 
 at::Tensor Zero::OwnGradients(size_t bucket) const {
   const FlatRange range = flat_->OwnRange(bucket);
-  return flat_->owned().gradients.narrow(0, range.begin, range.size());
+  return flat_->owned().Gradients(range.begin, range.size(),
+                                  flat_->layout().Share(bucket, flat_->options().share).begin);
 }
 
 void Zero::BeginStep() {

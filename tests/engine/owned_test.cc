@@ -45,13 +45,14 @@ struct Trained {
 };
 
 // Adds this rank's segments of a buffer to whole tensors by name.
-void Collect(const FlatParameters& flat, const at::Tensor& own, std::map<std::string, at::Tensor>* whole) {
+void Collect(const FlatParameters& flat, const at::Tensor& own, bool in_place,
+             std::map<std::string, at::Tensor>* whole) {
   for (const Segment& segment : flat.owned().segments) {
     const FlatParameter& parameter = flat.parameters()[segment.parameter];
     at::Tensor& tensor = (*whole)[parameter.name];
     if (!tensor.defined()) tensor = at::full({parameter.numel}, std::nan(""));
     tensor.narrow(0, segment.flat - parameter.offset, segment.end - segment.begin)
-        .copy_(own.narrow(0, segment.begin, segment.end - segment.begin));
+        .copy_(own.narrow(0, in_place ? segment.flat : segment.begin, segment.end - segment.begin));
   }
 }
 
@@ -72,9 +73,9 @@ Trained Train(int shares, OptimizerConfig::Kind kind) {
       optimizer.Step(1, 0.7, {true, true, step % 2 == 0, true});
       ema.Update();
     }
-    Collect(flat, flat.owned().values, &trained.values);
-    Collect(flat, ema.values(), &trained.ema);
-    Collect(flat, optimizer.slots()[0].own, &trained.moments);
+    Collect(flat, flat.owned().values, flat.owned().values_in_place, &trained.values);
+    Collect(flat, ema.values(), false, &trained.ema);
+    Collect(flat, optimizer.slots()[0].own, false, &trained.moments);
   }
   return trained;
 }
@@ -99,6 +100,19 @@ TEST(OwnedParameters, KeepAShareOfTheState) {
   EXPECT_EQ(flat.owned().numel() * 4, flat.numel());
   Optimizer optimizer({}, flat.owned(), {{1, 0}}, {0, 0, 0, 0});
   for (const Optimizer::Slot& slot : optimizer.slots()) EXPECT_EQ(slot.own.numel(), flat.owned().numel());
+}
+
+TEST(OwnedParameters, LieInTheWholeBuffersWhereThoseAreThere) {
+  Net net;
+  FlatParameters flat = Flatten(net, Shares(4, 1));
+  EXPECT_EQ(flat.owned().values.data_ptr(), flat.values().data_ptr());
+  EXPECT_EQ(flat.owned().gradients.data_ptr(), flat.gradients().data_ptr());
+  int64_t n = 0;
+  for (const auto& [begin, part] : flat.owned().ValueParts()) {
+    EXPECT_EQ(begin, n);
+    n += part.numel();
+  }
+  EXPECT_EQ(n, flat.owned().numel());
 }
 
 TEST(OwnedParameters, AreTheBuffersThemselvesWhereNothingIsShared) {

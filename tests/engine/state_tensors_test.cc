@@ -25,7 +25,7 @@ struct StateNet : torch::nn::Module {
 struct Part {
   Part(int rank, int world, bool sharded) : flat(Make(net, rank, world, sharded)) {
     for (size_t b = 0; b < std::size(kBuffers); ++b) {
-      own.push_back(at::full_like(flat.owned().values, std::nan("")));
+      own.push_back(at::full({flat.owned().numel()}, std::nan(""), at::kFloat));
       AddFlat(kBuffers[b], flat, own.back(), world, &tensors);
     }
     counter = at::full({5}, -1, at::kLong);
