@@ -80,8 +80,8 @@ double Quantile(double q) {
   return q < 0 ? -x : x;
 }
 
-// On all threads of the process: at::parallel_for needs a compiler with OpenMP, and a large model is drawn for minutes by
-// one.
+// On all threads of the process: at::parallel_for needs a compiler with OpenMP, and a large model is drawn for minutes
+// by one.
 template <typename Work>
 void OnThreads(int64_t count, const Work& work) {
   constexpr int64_t kGrain = 1 << 16;

@@ -103,7 +103,7 @@ TEST(OwnedParameters, KeepAShareOfTheState) {
 }
 
 TEST(OwnedParameters, LieInTheWholeBuffersWhereThoseAreThere) {
-  Net net;
+  OwnedNet net;
   FlatParameters flat = Flatten(net, Shares(4, 1));
   EXPECT_EQ(flat.owned().values.data_ptr(), flat.values().data_ptr());
   EXPECT_EQ(flat.owned().gradients.data_ptr(), flat.gradients().data_ptr());

@@ -98,7 +98,7 @@ inline std::vector<LmOutcome> TrainLm(int world, const LmJob& job) {
       at::Tensor& whole = outcomes[0].trained[parameter.name];
       if (!whole.defined()) whole = at::full({parameter.numel}, std::nan(""));
       whole.narrow(0, segment.flat - parameter.offset, segment.end - segment.begin)
-          .copy_(own.values.narrow(0, segment.begin, segment.end - segment.begin));
+          .copy_(own.Values(segment.begin, segment.end - segment.begin, segment.flat));
     }
   });
   const Result<std::string> text = ReadFile(scratch / "rank-0.jsonl");
