@@ -140,7 +140,8 @@ class Lm(harness.Case):
         sets = {"train.steps": 120, "checkpoint.every": 20}
         self.assertEqual(trained("whole", sets).returncode, 0)
         run = train.run_path("killed")
-        job = harness.spawn_lockstep(*words("killed", sets), "--max-restarts", "1", env=train.ONE_THREAD)
+        shards = {"train.zero.stage": 3, "train.zero.persistent": 64}  # of which the bits do not tell
+        job = harness.spawn_lockstep(*words("killed", {**sets, **shards}), "--max-restarts", "1", env=train.ONE_THREAD)
         harness.wait_until(lambda: train.checkpoints(run) or not job.alive(), 60, "a checkpoint")
         os.kill(train.rank_pids(run, 0)[1], signal.SIGKILL)
         self.assertEqual(job.wait(), 0, job.output)
