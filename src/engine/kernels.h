@@ -17,8 +17,8 @@ struct AdamStep {
   float gradient = 1;     // factor on the gradient: unscale, normalise and clip in the same pass
 };
 void Adam(float* p, const float* g, float* m, float* v, size_t n, const AdamStep& step);
-// The same with gradients in bf16 or float32, and the updated parameters also written as bf16 (rounded to nearest even):
-// what an offloaded step does in one pass over memory.
+// The same with gradients in bf16 or float32, and the updated parameters also written as bf16 (rounded to nearest
+// even): what an offloaded step does in one pass over memory.
 void AdamToBf16(float* p, const float* g, float* m, float* v, uint16_t* bf16, size_t n, const AdamStep& step);
 void AdamFromBf16(float* p, const uint16_t* g, float* m, float* v, uint16_t* bf16, size_t n, const AdamStep& step);
 

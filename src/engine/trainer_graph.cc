@@ -61,7 +61,8 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
 }
 
 bool Trainer::ReplayUpdate(Learner& learner, bool ema, Status* outcome) {
-  if (!learner.update_is_captured() || !captured_ || !captured_->on() || warming_up() || !captured_->has_passes()) return false;
+  if (!learner.update_is_captured() || !captured_ || !captured_->on() || warming_up() || !captured_->has_passes())
+    return false;
   const auto part = ema ? CapturedSteps::Part::kUpdateWithEma : CapturedSteps::Part::kUpdate;
   return captured_->ReplayUpdate({part, IsDiscriminator(learner)}, [&] { *outcome = learner.Apply(ema); });
 }

@@ -34,8 +34,10 @@ Result<engine::Sources> LmRecipe::Open(const engine::Config& config) {
 Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
   using Weights = models::Decoder::Weights;
   const bool from_folder = settings_.is_folder() && !shrunk_ && config.checkpoint.weights.empty();
-  model_ = std::make_shared<models::Decoder>(
-      shape_, seed, undrawn_ ? Weights::kUnallocated : from_folder ? Weights::kAllocated : Weights::kDrawn);
+  model_ = std::make_shared<models::Decoder>(shape_, seed,
+                                             undrawn_      ? Weights::kUnallocated
+                                             : from_folder ? Weights::kAllocated
+                                                           : Weights::kDrawn);
   if (from_folder) {
     Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
     if (!file.ok()) return file.status().Context("recipe.model");
