@@ -86,6 +86,7 @@ class Trainer {
   Status BuildModel();
   Status MoveModel();
   Status CheckUnits() const;
+  Status CheckHostMemory() const;
   void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
   Status FindCheckpoint(std::string* path);

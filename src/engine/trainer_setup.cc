@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/config_tree.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -23,6 +24,12 @@
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
+
+namespace {
+
+constexpr uint64_t kOffloadBytes = 12;  // of a parameter: master and two moments
+
+}  // namespace
 
 Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int local_size, comm::Backend backend) {
   const int count = VisibleGpus();
@@ -214,6 +221,7 @@ Status Trainer::BuildModel() {
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
   if (built.ok()) built = CheckUnits();
+  if (built.ok()) built = CheckHostMemory();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
   queued_ = !device_.is_cpu() || options_.queued;
@@ -242,6 +250,28 @@ Status Trainer::BuildModel() {
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started));
   state_ = {recipe_, learner_.get(), discriminator_.get(), {}, config_.train.precision};
   return Status::Ok();
+}
+
+// Offloaded state of all ranks of this node must fit its memory, which is taken page by page later on.
+Status Trainer::CheckHostMemory() const {
+  if (!config_.train.offload.optimizer || device_.is_cpu()) return Status::Ok();
+  uint64_t count = 0;
+  for (const at::Tensor& parameter : recipe_->model().parameters()) {
+    if (parameter.requires_grad()) count += static_cast<uint64_t>(parameter.numel());
+  }
+  const comm::RankIdentity& identity = ranks_->tensors().identity();
+  if (config_.train.zero.stage > 0) count = count / static_cast<uint64_t>(identity.size) + 1;
+  const uint64_t needed = count * kOffloadBytes * static_cast<uint64_t>(identity.local_size);
+  const Result<std::string> memory = ReadFile("/proc/meminfo");
+  const size_t at = memory.ok() ? memory->find("MemAvailable:") : std::string::npos;
+  if (at == std::string::npos) return Status::Ok();
+  const uint64_t available = std::strtoull(memory->c_str() + at + 13, nullptr, 10) * 1024;
+  if (needed <= available) return Status::Ok();
+  return Status(Code::kEnvironment,
+                fmt::format("train.offload.optimizer: the state of {} needs {} of host memory, {} are available",
+                            Count(identity.local_size, "rank"), FormatSize(needed), FormatSize(available)),
+                config_.train.zero.stage > 0 ? "use more nodes, or a smaller model"
+                                             : "shard it between ranks (train.zero.stage), or use more memory");
 }
 
 // To its device. Parameters without memory stay so, but for frozen ones, which every rank holds.
@@ -463,6 +493,17 @@ void Trainer::Banner() {
   int64_t frozen = 0;
   for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();
   report_->Say(fmt::format("parameters  {} trained, {} frozen", learner_->flat().count(), frozen));
+  const OwnedParameters& own = learner_->flat().owned();
+  if (t.zero.stage > 0) {
+    report_->Say(ranks_->size() == 1 ? fmt::format("sharding    ZeRO-{}: one rank has nothing to share", t.zero.stage)
+                                     : fmt::format("sharding    ZeRO-{}: a rank updates {} of {} elements",
+                                                   t.zero.stage, own.numel(), learner_->flat().numel()));
+  }
+  if (t.offload.optimizer) {
+    report_->Say(own.on_host ? "offload     master and optimizer's state of a rank take " +
+                                   FormatSize(static_cast<uint64_t>(own.numel()) * kOffloadBytes) + " of host memory"
+                             : "offload     nothing to do: the device is the CPU");
+  }
   if (discriminator_) {
     report_->Say(
         fmt::format("discriminator {}: {} parameters", recipe_->discriminator()->name, discriminator_->flat().count()));
