@@ -33,13 +33,8 @@ def perceptron(width, layers):
     return nn.Sequential(*parts)
 
 
-def ddp_rank(rank, port, width, layers, batch, blocks, steps, ranks=2):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    wrap = nn.parallel.DistributedDataParallel
-    models = {"alone": perceptron(width, layers), "ddp": wrap(perceptron(width, layers)),
-              "ddp_view": wrap(perceptron(width, layers), gradient_as_bucket_view=True, static_graph=True)}
+def in_turns(models, width, batch, blocks, steps):
+    """By model: the median step of every block, in seconds. All ranks."""
     x, y = torch.rand(batch, width), torch.rand(batch, width)
     medians = {name: [] for name in models}
     for block in range(-1, blocks):  # the first is for warming up
@@ -53,6 +48,17 @@ def ddp_rank(rank, port, width, layers, batch, blocks, steps, ranks=2):
                 times.append(time.perf_counter() - start)
             if block >= 0:
                 medians[name].append(statistics.median(times))
+    return medians
+
+
+def ddp_rank(rank, port, width, layers, batch, blocks, steps, ranks=2):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    wrap = nn.parallel.DistributedDataParallel
+    models = {"alone": perceptron(width, layers), "ddp": wrap(perceptron(width, layers)),
+              "ddp_view": wrap(perceptron(width, layers), gradient_as_bucket_view=True, static_graph=True)}
+    medians = in_turns(models, width, batch, blocks, steps)
     if rank == 0:
         print(json.dumps(medians), flush=True)
     dist.destroy_process_group()

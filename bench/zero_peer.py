@@ -10,18 +10,15 @@ ZeRO-2), `fsdp3` gathers them again (ZeRO-3). No optimizer: parameters are gathe
 import json
 import os
 import socket
-import statistics
 import sys
-import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.nn import functional as F
 
-from train_peer import perceptron
+from train_peer import in_turns, perceptron
 
 
 def sharded(mesh, width, layers, again):
@@ -39,19 +36,7 @@ def one_rank(rank, port, width, layers, batch, blocks, steps, ranks=2):
     mesh = init_device_mesh("cpu", (ranks,))
     models = {"alone": perceptron(width, layers), "fsdp2": sharded(mesh, width, layers, False),
               "fsdp3": sharded(mesh, width, layers, True)}
-    x, y = torch.rand(batch, width), torch.rand(batch, width)
-    medians = {name: [] for name in models}
-    for block in range(-1, blocks):  # the first is for warming up
-        for name, model in models.items():
-            dist.barrier()
-            times = []
-            for _ in range(steps):
-                start = time.perf_counter()
-                model.zero_grad(set_to_none=True)
-                F.mse_loss(model(x), y).backward()
-                times.append(time.perf_counter() - start)
-            if block >= 0:
-                medians[name].append(statistics.median(times))
+    medians = in_turns(models, width, batch, blocks, steps)
     if rank == 0:
         print(json.dumps(medians), flush=True)
     dist.destroy_process_group()

@@ -5,18 +5,9 @@
 
 #include <cstdint>
 
+#include "base/mix.h"
+
 namespace lockstep::data {
-
-// A bijection of 64 bits in which every input bit reaches every output bit (finalizer of SplitMix64).
-constexpr uint64_t Mix(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
 // Folds a value into a key; the order of folding matters.
 constexpr uint64_t Fold(uint64_t key, uint64_t value) { return Mix((key + kGolden) ^ Mix(value + kGolden)); }

@@ -27,10 +27,10 @@ struct Staging {
   std::optional<c10::Event> down, up;
 };
 
-class OffloadUpdater : public Updater {
+class OffloadUpdater : public UpdaterOnHost {
  public:
   OffloadUpdater(const UpdaterConfig& config, FlatParameters* flat, ParallelStrategy* strategy)
-      : Updater(config, flat->owned(), strategy), flat_(flat), device_(flat->device()) {
+      : UpdaterOnHost(config, flat->owned(), strategy), flat_(flat), device_(flat->device()) {
     const bool pinned = !device_.is_cpu();
     const int64_t n = std::min(kChunk, own_.numel());
     for (size_t i = 0; i < kAhead + 1; ++i) {
@@ -55,15 +55,8 @@ class OffloadUpdater : public Updater {
   }
 
   void Sync() override { Finish(); }
-  bool in_sync() const override { return true; }
   bool captured() const override { return false; }
-  at::Tensor ScaleLoss(const at::Tensor& loss) const override { return scaler_ ? loss * scaler_->scale() : loss; }
-  void Arm(double lr_factor, double weight) override {
-    lr_factor_ = lr_factor;
-    weight_ = weight;
-  }
   Status Apply(bool ema, const at::Tensor& outcome) override;
-  void Settle(bool /*applied*/, bool /*ema*/) override {}
   void Finish() override { WaitFor(0); }
   void WaitFor(int64_t begin) override;
 
@@ -80,7 +73,6 @@ class OffloadUpdater : public Updater {
 
   FlatParameters* flat_;
   at::Device device_;
-  double lr_factor_ = 1, weight_ = 1;
   std::vector<Staging> staging_;
   std::optional<c10::Stream> stream_;  // of the passes, at Apply
 
@@ -103,27 +95,22 @@ FlatRange OffloadUpdater::ChunkRange(size_t chunk) const {
 
 Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
   Finish();
-  const double scale = scaler_ ? scaler_->scale() : 1;
-  double factor = config_.batch / (weight_ * scale);
   double norm = 0;
   if (device_.is_cpu()) {
     SquareSum squares = GradientSquares(own_.gradients.to(at::kFloat));
     LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
-    norm = squares.Norm() * factor;
+    norm = squares.Norm();
   } else {
     const Result<at::Tensor> total = GradientNormOnDevice(own_, strategy_);
     if (!total.ok()) return total.status();
-    norm = total->item<double>() * factor;
+    norm = total->item<double>();
   }
-  const bool finite = std::isfinite(norm);
-  if (scaler_) scaler_->Update(finite);
-  if (finite) {
-    if (config_.clip > 0 && norm > config_.clip) factor *= config_.clip / (norm + 1e-6);
+  if (const std::optional<double> factor = Decide(norm, outcome)) {
     if (!device_.is_cpu()) stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     {
       const std::lock_guard lock(mutex_);
       active_ = strategy_->used();
-      factor_ = factor;
+      factor_ = *factor;
       ema_due_ = ema;
       uploaded_ = own_.numel();
       busy_ = true;
@@ -131,7 +118,6 @@ Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
     changed_.notify_all();
     flat_->OwnedValuesAreWritten();
   }
-  outcome.copy_(at::tensor({norm, scale, finite ? 0.0 : 1.0}, at::kDouble));
   return Status::Ok();
 }
 

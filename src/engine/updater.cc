@@ -17,46 +17,35 @@ Updater::Updater(const UpdaterConfig& config, const OwnedParameters& own, Parall
   if (config.scaled) scaler_ = std::make_unique<LossScaler>(config.scaler);
 }
 
-namespace {
-
-class HostUpdater : public Updater {
- public:
-  HostUpdater(const UpdaterConfig& config, const OwnedParameters& own, ParallelStrategy* strategy)
-      : Updater(config, own, strategy) {}
-
-  void Sync() override {}
-  bool in_sync() const override { return true; }
-  at::Tensor ScaleLoss(const at::Tensor& loss) const override { return scaler_ ? loss * scaler_->scale() : loss; }
-  void Arm(double lr_factor, double weight) override {
-    lr_factor_ = lr_factor;
-    weight_ = weight;
-  }
-  Status Apply(bool ema, const at::Tensor& outcome) override;
-  void Settle(bool /*applied*/, bool /*ema*/) override {}
-
- private:
-  double lr_factor_ = 1, weight_ = 1;
-};
-
-Status HostUpdater::Apply(bool ema, const at::Tensor& outcome) {
+std::optional<double> UpdaterOnHost::Decide(double raw_norm, const at::Tensor& outcome) {
   const double scale = scaler_ ? scaler_->scale() : 1;
   double factor = config_.batch / (weight_ * scale);
-  SquareSum squares = GradientSquares(own_);
-  LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
-  const double norm = squares.Norm() * factor;
+  const double norm = raw_norm * factor;
   const bool finite = std::isfinite(norm);
   if (scaler_) scaler_->Update(finite);
-  if (finite) {
-    if (config_.clip > 0 && norm > config_.clip) factor *= config_.clip / (norm + 1e-6);
-    optimizer_.Step(lr_factor_, factor, strategy_->used());
-    if (ema) ema_.Update();
-  }
-  auto* numbers = outcome.mutable_data_ptr<double>();
-  numbers[0] = norm;
-  numbers[1] = scale;
-  numbers[2] = finite ? 0 : 1;
-  return Status::Ok();
+  if (config_.clip > 0 && norm > config_.clip) factor *= config_.clip / (norm + 1e-6);
+  outcome.copy_(at::tensor({norm, scale, finite ? 0.0 : 1.0}, at::kDouble));
+  return finite ? std::optional(factor) : std::nullopt;
 }
+
+namespace {
+
+class HostUpdater : public UpdaterOnHost {
+ public:
+  HostUpdater(const UpdaterConfig& config, const OwnedParameters& own, ParallelStrategy* strategy)
+      : UpdaterOnHost(config, own, strategy) {}
+
+  void Sync() override {}
+  Status Apply(bool ema, const at::Tensor& outcome) override {
+    SquareSum squares = GradientSquares(own_);
+    LOCKSTEP_RETURN_IF_ERROR(strategy_->CombineNorm(&squares));
+    if (const std::optional<double> factor = Decide(squares.Norm(), outcome)) {
+      optimizer_.Step(lr_factor_, *factor, strategy_->used());
+      if (ema) ema_.Update();
+    }
+    return Status::Ok();
+  }
+};
 
 class DeviceUpdater : public Updater {
  public:

@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/ema.h"
@@ -74,6 +75,26 @@ class Updater {
   Optimizer optimizer_;
   Ema ema_;
   std::unique_ptr<LossScaler> scaler_;
+};
+
+// What updates have in common that are decided on the host at once.
+class UpdaterOnHost : public Updater {
+ public:
+  bool in_sync() const override { return true; }
+  at::Tensor ScaleLoss(const at::Tensor& loss) const override { return scaler_ ? loss * scaler_->scale() : loss; }
+  void Arm(double lr_factor, double weight) override {
+    lr_factor_ = lr_factor;
+    weight_ = weight;
+  }
+  void Settle(bool /*applied*/, bool /*ema*/) override {}
+
+ protected:
+  using Updater::Updater;
+  // From the norm of the gradients as they are: what they are multiplied by, or nothing where they are not finite.
+  // Moves the loss scale, and writes the outcome.
+  std::optional<double> Decide(double raw_norm, const at::Tensor& outcome);
+
+  double lr_factor_ = 1, weight_ = 1;
 };
 
 std::unique_ptr<Updater> MakeHostUpdater(const UpdaterConfig& config, const OwnedParameters& own,

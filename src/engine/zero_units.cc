@@ -146,6 +146,7 @@ Status Zero::SitOut() {
     RunRest();
     ReleaseAll();
   } catch (const c10::Error& error) {
+    in_pass_ = false;
     return Status(Code::kRankFailed, error.what_without_backtrace());
   }
   in_pass_ = false;

@@ -7,24 +7,15 @@
 #include <thread>
 #include <vector>
 
+#include "base/mix.h"
+
 namespace lockstep::models {
 namespace {
-
-// The finalizer of SplitMix64: every input bit reaches every output bit.
-constexpr uint64_t MixBits(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
 uint64_t StreamKey(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return MixBits(MixBits(seed + kGolden) ^ MixBits(hash + 2 * kGolden));
+  return Mix(Mix(seed + kGolden) ^ Mix(hash + 2 * kGolden));
 }
 
 template <size_t N>
@@ -104,7 +95,7 @@ void DrawStream(uint64_t seed, std::string_view name, int64_t begin, const at::T
   auto* values = here.data_ptr<float>();
   OnThreads(here.numel(), [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
-      const uint64_t bits = MixBits(key + kGolden * static_cast<uint64_t>(begin + i + 1));
+      const uint64_t bits = Mix(key + kGolden * static_cast<uint64_t>(begin + i + 1));
       values[i] = static_cast<float>(value_of((static_cast<double>(bits >> 12) + 0.5) * 0x1p-52 - 0.5));
     }
   });
