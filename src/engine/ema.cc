@@ -52,12 +52,16 @@ void Ema::QueueUpdate(const at::Tensor& found_inf) {
 
 void Ema::Swap() {
   if (!on()) return;
+  constexpr int64_t kSwapPiece = int64_t{1} << 22;  // elements that lie in memory once more
   const at::NoGradGuard no_grad;
   for (const auto& [begin, part] : own_.ValueParts()) {
-    const at::Tensor kept = part.clone();
-    const at::Tensor average = values_.narrow(0, begin, part.numel());
-    part.copy_(average);
-    average.copy_(kept);
+    for (int64_t at = 0; at < part.numel(); at += kSwapPiece) {
+      const at::Tensor own = part.narrow(0, at, std::min(kSwapPiece, part.numel() - at));
+      const at::Tensor average = values_.narrow(0, begin + at, own.numel());
+      const at::Tensor kept = own.clone();
+      own.copy_(average);
+      average.copy_(kept);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep::engine {
@@ -28,6 +29,8 @@ void GiveBack(void* context) {
 }  // namespace
 
 c10::DataPtr UnitMemory::Take(size_t bytes) {
+  held_ += bytes;
+  peak_ = std::max(peak_, held_);
   if (!device_.is_cpu()) return c10::GetAllocator(device_.type())->allocate(bytes);
   if (!slots_) slots_ = std::make_shared<Slots>();
   TORCH_CHECK(bytes <= largest_, "a unit of ", bytes, " bytes was not expected");
@@ -85,6 +88,7 @@ void GatheredBuffer::Release() {
   (void)Wait();
   started_ = false;
   c10::StorageImpl* storage = buffer_.storage().unsafeGetStorageImpl();
+  memory_->Returned(storage->nbytes());
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, buffer_.device()));
   storage->set_nbytes(size_t{0});
 }

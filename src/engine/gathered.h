@@ -24,11 +24,16 @@ class UnitMemory {
   // piece of the host's memory fits any of them.
   void Expect(size_t bytes) { largest_ = std::max(largest_, bytes); }
   c10::DataPtr Take(size_t bytes);
+  void Returned(size_t bytes) { held_ -= bytes; }
+  // Bytes of whole units now, and the most there were since the last StartPeak.
+  size_t held() const { return held_; }
+  size_t peak() const { return peak_; }
+  void StartPeak() { peak_ = held_; }
 
  private:
   comm::TensorCommunicator* comm_;
   at::Device device_;
-  size_t largest_ = 0;
+  size_t largest_ = 0, held_ = 0, peak_ = 0;
   struct Slots;
   std::shared_ptr<Slots> slots_;
 };

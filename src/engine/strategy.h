@@ -56,12 +56,9 @@ class ParallelStrategy {
 
   // After the own values changed (an update, a swap with the EMA, a restored checkpoint).
   virtual Status PublishParameters() = 0;
-  // Whole parameters exist on every rank while the scope lives, for a validation. Collective.
-  class WholeParameters {
-   public:
-    virtual ~WholeParameters() = default;
-  };
-  virtual Result<std::unique_ptr<WholeParameters>> Gather() = 0;
+  // Runs `work`: what this rank has to do in an evaluation (a validation), forward passes of which the other ranks know
+  // neither number nor order. Returns when all ranks are done; `work` must not throw. Collective.
+  virtual Status Evaluate(const std::function<void()>& work) = 0;
   // Whether whole parameters exist only around the units of the model (units.h). Then each unit's forward, and its part
   // of backward, runs between these two, on the training thread or autograd's. A recomputed unit is entered once for
   // backward. Where a unit's input needs no gradient its AfterUnit of backward does not come; EndBackward stands for
@@ -107,7 +104,10 @@ class Replicated : public ParallelStrategy {
  public:
   Replicated(FlatParameters* flat, Ranks* ranks) : flat_(flat), ranks_(ranks) {}
   Status PublishParameters() override;
-  Result<std::unique_ptr<WholeParameters>> Gather() override { return std::make_unique<WholeParameters>(); }
+  Status Evaluate(const std::function<void()>& work) override {
+    work();
+    return Status::Ok();
+  }
   bool wraps_units() const override { return false; }
   void BeforeUnit(size_t /*unit*/, Phase /*phase*/) override {}
   void AfterUnit(size_t /*unit*/, Phase /*phase*/) override {}

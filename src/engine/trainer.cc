@@ -85,11 +85,7 @@ Status Trainer::Validate() {
   if (!waited.ok()) return waited.status();
   learner_->ema().Swap();
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
-  Result<ValidationResult> result = [&]() -> Result<ValidationResult> {
-    const auto whole = learner_->strategy().Gather();
-    if (!whole.ok()) return whole.status();
-    return RunValidation(plan, *recipe_, *ranks_);
-  }();
+  Result<ValidationResult> result = RunValidation(plan, *recipe_, *ranks_, learner_->strategy());
   learner_->ema().Swap();
   LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().PublishParameters());
   if (!result.ok()) return result.status();

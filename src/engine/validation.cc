@@ -62,7 +62,8 @@ double ValidationResult::Find(const std::string& name) const {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks) {
+Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks,
+                                       ParallelStrategy& strategy) {
   const uint64_t size = plan.source->size();
   const uint64_t batches = (size + plan.batch - 1) / plan.batch;
   const LeafRange mine = LeavesOf(batches, ranks.rank(), ranks.size());
@@ -75,27 +76,30 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
   ValidationResult result;
   std::string told;
   Status status;
-  try {
-    const at::NoGradGuard no_grad;
-    recipe.model().eval();
-    Feed feed(plan.source, ids_of, mine.count, plan.loader, plan.device);
-    for (uint64_t n = 0; n < mine.count; ++n) {
-      Result<FeedItem> item = feed.Next();
-      if (!item.ok()) {
-        status = item.status();
-        break;
+  const auto own_batches = [&] {
+    try {
+      const at::NoGradGuard no_grad;
+      recipe.model().eval();
+      Feed feed(plan.source, ids_of, mine.count, plan.loader, plan.device);
+      for (uint64_t n = 0; n < mine.count; ++n) {
+        Result<FeedItem> item = feed.Next();
+        if (!item.ok()) {
+          status = item.status();
+          break;
+        }
+        result.bad.insert(result.bad.end(), item->bad.begin(), item->bad.end());
+        if (item->batch.count() == 0) continue;
+        const AutocastGuard autocast(plan.device.type(), plan.precision);
+        status = recipe.PrepareValidation(&item->batch);
+        if (!status.ok()) break;
+        told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
+        if (ranks.is_main()) Show(recipe, item->batch, *plan.source, &result);
       }
-      result.bad.insert(result.bad.end(), item->bad.begin(), item->bad.end());
-      if (item->batch.count() == 0) continue;
-      const AutocastGuard autocast(plan.device.type(), plan.precision);
-      status = recipe.PrepareValidation(&item->batch);
-      if (!status.ok()) break;
-      told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
-      if (ranks.is_main()) Show(recipe, item->batch, *plan.source, &result);
+    } catch (const std::exception& error) {
+      status = Status(Code::kRankFailed, fmt::format("validation failed on rank {}: {}", ranks.rank(), error.what()));
     }
-  } catch (const std::exception& error) {
-    status = Status(Code::kRankFailed, fmt::format("validation failed on rank {}: {}", ranks.rank(), error.what()));
-  }
+  };
+  LOCKSTEP_RETURN_IF_ERROR(strategy.Evaluate(own_batches));
   recipe.model().train();
   LOCKSTEP_RETURN_IF_ERROR(ranks.Agree(status));
   Result<std::vector<std::string>> all = ranks.host().Gather(told);

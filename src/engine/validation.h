@@ -10,6 +10,7 @@
 #include "engine/feed.h"
 #include "engine/ranks.h"
 #include "engine/recipe.h"
+#include "engine/strategy.h"
 
 namespace lockstep::engine {
 
@@ -30,6 +31,8 @@ struct ValidationPlan {
   Precision precision = Precision::kFp32;
 };
 
-Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks);
+// `strategy`: of the recipe's model.
+Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks,
+                                       ParallelStrategy& strategy);
 
 }  // namespace lockstep::engine

@@ -5,7 +5,8 @@
 // - Stage 2: a gradient exists until its bucket has left: buckets are filled in a few pieces of memory that are used
 //   again. Every pass of a step is exchanged, unless `exchange_once` asks for a whole buffer instead.
 // - Stage 3: so do parameters. Those of a unit of the model are gathered before its forward and its backward, ahead of
-//   time where the order of the pass before holds, and released afterwards (gathered.h, unit_order.h).
+//   time where the order of the pass before holds, and released afterwards (gathered.h, unit_order.h). In an
+//   evaluation ranks ask for units as they come to them.
 //
 // All stages add in the same order as DDP does, so that they have its bits (stages 2 and 3 with several passes in a
 // step: with `exchange_once`). A rank that cannot run a pass makes the collectives that it would have made.
@@ -13,6 +14,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +39,7 @@ class Zero : public Ddp {
   Status Replayed(bool last) override;
 
   Status PublishParameters() override;
-  Result<std::unique_ptr<WholeParameters>> Gather() override;
+  Status Evaluate(const std::function<void()>& work) override;
   bool wraps_units() const override { return sharded(); }
   void BeforeUnit(size_t unit, Phase phase) override;
   void AfterUnit(size_t unit, Phase phase) override;
@@ -46,8 +48,10 @@ class Zero : public Ddp {
   Status CombineNorm(SquareSum* squares) override;
   Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) override;
 
+  // Stage 3: the memory of whole units.
+  UnitMemory& unit_memory() { return *memory_; }
+
  private:
-  class AllUnits;
   struct InFlight {
     size_t bucket = 0;
     size_t piece = 0;   // of the host's memory
@@ -71,8 +75,11 @@ class Zero : public Ddp {
   void Need(size_t unit);
   void LetGo(size_t unit);
   void StartAhead();
+  bool StartNext(size_t unit);
   void RunRest();
   void ReleaseAll();
+  size_t AgreeOnUnit(size_t needed);
+  void Bring(size_t unit);
   FlatRange BucketsOf(int group) const;  // begin and end of indices
 
   // Stage 2.
@@ -93,8 +100,12 @@ class Zero : public Ddp {
   std::unique_ptr<UnitOrder> order_;
   std::vector<bool> started_, placed_;
   int64_t live_ = 0;
-  bool whole_ = false;  // all units stay
   bool in_pass_ = false;
+
+  // An evaluation at stage 3 (zero_evaluation.cc).
+  bool evaluates_ = false;
+  std::optional<size_t> brought_;                   // the unit that ranks compute with
+  std::vector<std::optional<size_t>> followed_by_;  // per unit: what was brought after it
 };
 
 }  // namespace lockstep::engine

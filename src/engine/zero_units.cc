@@ -6,31 +6,6 @@
 
 namespace lockstep::engine {
 
-// While it lives, every unit is whole.
-class Zero::AllUnits : public WholeParameters {
- public:
-  explicit AllUnits(Zero* zero) : zero_(zero) { zero_->whole_ = true; }
-  ~AllUnits() override {
-    zero_->whole_ = false;
-    zero_->ReleaseAll();
-  }
-
- private:
-  Zero* zero_;
-};
-
-Result<std::unique_ptr<ParallelStrategy::WholeParameters>> Zero::Gather() {
-  if (!sharded()) return std::make_unique<WholeParameters>();
-  const std::lock_guard lock(mutex_);
-  auto all = std::make_unique<AllUnits>(this);
-  for (size_t u = 0; u < units_.size(); ++u) Start(u);
-  for (size_t u = 0; u < units_.size(); ++u) {
-    LOCKSTEP_RETURN_IF_ERROR(Wait(u));
-    Need(u);
-  }
-  return std::unique_ptr<WholeParameters>(std::move(all));
-}
-
 void Zero::Start(size_t unit) {
   if (started_[unit] || sizes_[unit] == 0) return;
   started_[unit] = true;
@@ -71,7 +46,6 @@ void Zero::LetGo(size_t unit) {
 }
 
 void Zero::ReleaseAll() {
-  if (whole_) return;
   for (size_t u = 0; u < units_.size(); ++u) LetGo(u);
   live_ = 0;
 }
@@ -82,16 +56,26 @@ void Zero::StartAhead() {
   for (size_t i = 0; ahead < config_.zero.prefetch; ++i) {
     const std::optional<UnitUse> use = order_->Expected(i);
     if (!use) return;
-    if (started_[use->unit]) continue;
-    if (live_ + sizes_[use->unit] > config_.zero.live) return;
-    Start(use->unit);
+    if (!StartNext(use->unit)) return;
     ahead += sizes_[use->unit];
   }
 }
 
+// False: too much is whole already.
+bool Zero::StartNext(size_t unit) {
+  if (started_[unit]) return true;
+  if (live_ + sizes_[unit] > config_.zero.live) return false;
+  Start(unit);
+  return true;
+}
+
 void Zero::BeforeUnit(size_t unit, Phase phase) {
   const std::lock_guard lock(mutex_);
-  if (whole_) return;
+  if (evaluates_) {
+    size_t brought = units_.size();
+    while (brought != unit) Bring(brought = AgreeOnUnit(unit));
+    return;
+  }
   const bool expected = order_->Use({unit, phase == Phase::kBackward});
   if (!expected) {  // what was gathered for another order goes
     for (size_t u = 0; u < units_.size(); ++u) {
@@ -104,7 +88,7 @@ void Zero::BeforeUnit(size_t unit, Phase phase) {
 
 void Zero::AfterUnit(size_t unit, Phase phase) {
   const std::lock_guard lock(mutex_);
-  if (whole_) return;
+  if (evaluates_) return LetGo(unit);
   // A unit's gradients leave with it, so that all ranks make the same calls in the same order.
   if (phase == Phase::kBackward && exchanges_every_pass()) {
     LaunchUpTo(static_cast<size_t>(BucketsOf(static_cast<int>(unit)).end));

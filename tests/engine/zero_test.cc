@@ -11,7 +11,9 @@
 #include <mutex>
 
 #include "engine/chain.h"
+#include "engine/learner.h"
 #include "engine/train_on.h"
+#include "engine/unit_runner.h"
 
 namespace lockstep::engine {
 namespace {
@@ -156,6 +158,114 @@ TEST(ZeroBits, QueuedUpdatesHaveTheBitsOfDdpToo) {
       ExpectSame(Train(run), ddp, fmt::format("stage {} on {}", stage, world));
     }
   }
+}
+
+// Seven samples in batches of two: ranks have different numbers of batches, one of four ranks only one sample. The
+// toy's score runs the model a second time. With an EMA, that is what is validated.
+TEST(ZeroValidation, HasTheBitsOfDdpWhateverEachRankHasToDo) {
+  for (const int world : {2, 3, 4}) {
+    for (const double decay : {0.0, 0.9}) {
+      Work run{world, Base(), {}, {}, {}};
+      run.config.train.ema.decay = decay;
+      run.config.data.validation.every = 2;
+      run.config.data.validation.batch = 2;
+      run.prepare = [](Chain& chain, int) { chain.held_out = std::make_shared<Points>(7); };
+      const Trained ddp = Train(run);
+      ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+      ASSERT_TRUE(ddp.position.best);
+      for (const int64_t prefetch : {0, 1 << 20}) {
+        run.config.train.zero.stage = 3;
+        run.config.train.zero.prefetch = prefetch;
+        const Trained sharded = Train(run);
+        const std::string what = fmt::format("{} ranks, decay {}, {} ahead", world, decay, prefetch);
+        ExpectSame(sharded, ddp, what);
+        EXPECT_EQ(sharded.position.best, ddp.position.best) << what;
+        EXPECT_EQ(sharded.position.best_step, ddp.position.best_step) << what;
+      }
+    }
+  }
+}
+
+// What is whole during an evaluation, on every rank: the unit that computes and what is gathered ahead. The ranks run
+// the model 0, 1 and 2 times, the last one backwards through its units.
+TEST(ZeroValidation, HoldsAUnitAndWhatIsGatheredAheadAtAnyTime) {
+  const int64_t unit = 24 * 24 + 24;
+  const struct {
+    int64_t prefetch, units;
+  } rows[] = {{0, 1}, {1, 2}, {unit + 1, 3}};
+  for (const auto& row : rows) {
+    OnRanks(3, [&](Ranks& ranks) {
+      Chain plain, chain;
+      ASSERT_TRUE(plain.Build({}, 7).ok() && chain.Build({}, 7).ok());
+      Learner::Settings settings;
+      settings.strategy.zero = {.stage = 3, .prefetch = row.prefetch, .persistent = 0};
+      settings.strategy.units = chain.Units();
+      const auto learner = Learner::Create(chain.model(), settings, &ranks, at::kCPU);
+      ASSERT_TRUE(learner.ok()) << learner.status().ToString();
+      auto& zero = dynamic_cast<Zero&>((*learner)->strategy());
+      ASSERT_TRUE(zero.AdoptParameters().ok());
+      chain.RunUnits(MakeUnitRunner(&zero, /*recompute=*/false));
+      const at::NoGradGuard no_grad;
+      const at::Tensor x = at::rand({3, 4}), wide = at::rand({3, 24});
+      const int64_t padded = 3 * kFlatAlignment;        // of a bucket
+      const size_t always = zero.unit_memory().held();  // the scale
+      zero.unit_memory().StartPeak();
+      const Status status = zero.Evaluate([&] {
+        for (int i = 0; i < ranks.rank(); ++i) {
+          EXPECT_TRUE(at::equal(chain.Forward(x), plain.Forward(x)));
+          for (const size_t u : {3, 2, 1}) {
+            const auto forward = [&](const at::Tensor& y) { return chain.chain->layers[u]->forward(y); };
+            EXPECT_TRUE(at::equal(chain.run(u, forward, wide), plain.chain->layers[u]->forward(wide)));
+          }
+        }
+      });
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(zero.unit_memory().held(), always);
+      EXPECT_GT(zero.unit_memory().peak(), always) << "ranks without work help";
+      EXPECT_LE(zero.unit_memory().peak() - always, static_cast<size_t>(row.units * (unit + padded)) * sizeof(float));
+    });
+  }
+}
+
+// The same of a training pass, where the order is known. Two units are whole where one follows the other in memory.
+TEST(Zero, GathersAheadNoMoreThanItMay) {
+  OnRanks(2, [&](Ranks& ranks) {
+    Chain chain;
+    ASSERT_TRUE(chain.Build({}, 7).ok());
+    Learner::Settings settings;
+    settings.strategy.zero = {.stage = 3, .prefetch = 1, .persistent = 0};
+    settings.strategy.units = chain.Units();
+    const auto learner = Learner::Create(chain.model(), settings, &ranks, at::kCPU);
+    ASSERT_TRUE(learner.ok()) << learner.status().ToString();
+    auto& zero = dynamic_cast<Zero&>((*learner)->strategy());
+    ASSERT_TRUE(zero.AdoptParameters().ok());
+    chain.RunUnits(MakeUnitRunner(&zero, /*recompute=*/false));
+    zero.BeginStep();
+    zero.BeginBackward(/*last=*/true);
+    chain.Forward(at::rand({3, 4})).sum().backward();
+    ASSERT_TRUE(zero.EndBackward(ParallelStrategy::Backward::kDone).ok());
+    ASSERT_TRUE(zero.FinishGradients().ok());
+    const int64_t unit = 24 * 24 + 24 + 2 * kFlatAlignment;
+    EXPECT_LE(zero.unit_memory().peak(), static_cast<size_t>(2 * unit + 2 * kFlatAlignment) * sizeof(float));
+  });
+}
+
+TEST(ZeroValidation, AFailureOnOneRankIsThatOfAll) {
+  Work run{3, Base(), {}, {}, {}};
+  run.config.train.zero.stage = 3;
+  run.config.data.validation.every = 2;
+  run.prepare = [](Chain& chain, int rank) {
+    chain.held_out = std::make_shared<Points>(9);
+    if (rank != 1) return;
+    chain.before_loss = [&chain](const TensorBatch&) {
+      if (!chain.chain->is_training()) chain.foreign = 2;  // fails inside a unit
+    };
+  };
+  run.config.train.zero.persistent = 0;
+  const Trained trained = Train(run);
+  EXPECT_NE(trained.status.message().find("validation failed on rank 1: unit layer2 uses the parameter layer0.bias"),
+            std::string::npos)
+      << trained.status.ToString();
 }
 
 TEST(Zero, StagesThatExchangeEveryPassAgree) {
