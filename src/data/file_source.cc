@@ -1,7 +1,6 @@
 #include "data/file_source.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -12,6 +11,7 @@
 #include "data/image.h"
 #include "data/listing.h"
 #include "data/pace.h"
+#include "data/parts.h"
 #include "data/video.h"
 
 namespace lockstep::data {
@@ -38,13 +38,21 @@ class FileSource final : public Source {
  private:
   const Video& VideoOf(uint64_t index) const { return inventory_.videos[index / config_.clips_per_video]; }
   std::string PathOf(const Video& video) const {
-    return video.pictures.size() == 1 ? JoinPath(video.path, video.pictures[0]) : video.path;
+    if (video.pictures.size() == 1) return JoinPath(video.path, video.pictures[0].name);
+    return video.packed ? fmt::format("{} in {}", video.origin, video.path) : video.path;
+  }
+  Result<Image> Decode(const Video& video, const Picture& picture, const std::string& name) const {
+    if (!video.packed) return DecodeImage(name);
+    Result<std::string> bytes = parts_.Read(video.path, picture.offset, picture.bytes, name);
+    if (!bytes.ok()) return bytes.status();
+    return DecodeImageBytes(*bytes, name);
   }
   Status ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const;
 
   SourceConfig config_;
   Inventory inventory_;
   std::vector<Field> fields_;
+  PartReader parts_;
 };
 
 Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const {
@@ -55,7 +63,8 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
   if (!video.pictures.empty()) return ReadPictures(draw, video, pace, planes);
   std::optional<ClipTransform> transform;
   const size_t frame_bytes = fields_[0].bytes() / config_.frames;
-  return ReadVideoClip(video.path, pace, draw.cancelled, [&](const VideoFrame& frame) {
+  const VideoPart part{video.path, PathOf(video), video.packed ? video.offset : 0, video.packed ? video.bytes : 0};
+  return ReadVideoClip(part, pace, draw.cancelled, [&](const VideoFrame& frame) {
     if (!transform) transform.emplace(draw, frame.width, frame.height, config_.width, config_.height);
     transform->Apply(frame.rgb, frame.stride, planes + frame.number * frame_bytes);
     return Status::Ok();
@@ -66,7 +75,7 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
   const std::optional<Placed> placed = Place(pace, video.pictures.size());
   if (!placed) {
     return Status(Code::kEnvironment,
-                  fmt::format("'{}' is too short: a clip needs {}, the folder has {}", video.path,
+                  fmt::format("'{}' is too short: a clip needs {}, it has {}", PathOf(video),
                               Count(static_cast<int64_t>(pace.frames), "frame"), video.pictures.size()));
   }
   std::optional<ClipTransform> transform;
@@ -75,8 +84,9 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
   int height = 0;
   for (int i = 0; i < pace.frames; ++i) {
     if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
-    const std::string path = JoinPath(video.path, video.pictures[placed->start + i * placed->stride]);
-    Result<Image> image = DecodeImage(path);
+    const Picture& picture = video.pictures[placed->start + i * placed->stride];
+    const std::string path = JoinPath(video.path, picture.name);
+    Result<Image> image = Decode(video, picture, path);
     if (!image.ok()) return image.status();
     if (!transform) {
       transform.emplace(draw, image->width, image->height, config_.width, config_.height);
@@ -96,7 +106,7 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
 }
 
 std::string FileSource::Describe() const {
-  const char* what = config_.kind == "images" ? "image" : "video";
+  const char* what = config_.kind == "images" || config_.frames == 1 ? "image" : "video";
   const size_t count = inventory_.videos.size();
   std::string text = fmt::format("{}: {} {}{}", config_.kind, count, what, count == 1 ? "" : "s");
   if (config_.clips_per_video > 1) text += fmt::format(" x {} clips", config_.clips_per_video);
@@ -109,18 +119,17 @@ std::string FileSource::Digest() const {
   XXH64_state_t* state = XXH64_createState();
   XXH64_reset(state, 0);
   const auto add = [state](const std::string& text) { XXH64_update(state, text.c_str(), text.size() + 1); };
-  const auto add_file = [&](const std::string& name, const std::string& path) {
-    struct stat info{};
+  const auto add_file = [&](const std::string& name, uint64_t bytes) {
     add(name);
-    add(::stat(path.c_str(), &info) == 0 ? std::to_string(info.st_size) : "missing");
+    add(bytes == kMissing ? "missing" : std::to_string(bytes));
   };
   add(inventory_.digest);
   add(std::to_string(config_.clips_per_video));
   for (const Video& video : inventory_.videos) {
     add(video.origin);
     if (!inventory_.digest.empty()) continue;  // millions of listed files are not asked one by one
-    if (video.pictures.empty()) add_file("", video.path);
-    for (const std::string& picture : video.pictures) add_file(picture, JoinPath(video.path, picture));
+    if (video.pictures.empty()) add_file("", video.bytes);
+    for (const Picture& picture : video.pictures) add_file(picture.name, picture.bytes);
   }
   const uint64_t digest = XXH64_digest(state);
   XXH64_freeState(state);

@@ -13,12 +13,22 @@
 
 namespace lockstep::data {
 
-// What clips are cut from: a video file, or pictures in one folder.
-struct Video {
-  std::string origin;                 // name below the root
-  std::string path;                   // of the video file, or of the folder
-  std::vector<std::string> pictures;  // names in the folder; empty: a video file
+struct Picture {
+  std::string name;     // in its folder or container
+  uint64_t bytes = 0;   // of the encoded picture
+  uint64_t offset = 0;  // in the container
 };
+
+// What clips are cut from: a video file, pictures in one folder, or either of them in a container (tar, LMDB).
+struct Video {
+  std::string origin;             // name below the root
+  std::string path;               // of the video file, of the folder, or of the container
+  std::vector<Picture> pictures;  // empty: a video
+  bool packed = false;            // in a container: offsets and sizes say where
+  uint64_t offset = 0;            // of a video in its container
+  uint64_t bytes = 0;             // of a video
+};
+constexpr uint64_t kMissing = ~0ull;  // size of a file that was listed and cannot be asked for its size
 
 struct Inventory {
   std::vector<Video> videos;
@@ -30,10 +40,18 @@ struct Inventory {
 // What the configuration names, or an error that says what was looked for and what was found.
 Result<Inventory> TakeInventory(const SourceConfig& config);
 
+// Asks for the sizes of all files, many at once. Nothing to do for containers, whose listing has them, and for an
+// inventory with a digest of its own.
+void MeasureFiles(Inventory* inventory);
+
 // An inventory as text, for ranks that need not look for themselves (SourceConfig::index).
 std::string WriteIndex(const Inventory& inventory, const SourceConfig& config);
 // Refuses text that is cut or of another root, and a machine that misses files the writer had: a few are looked at.
 Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config);
+
+// The kinds tar and lmdb.
+Result<Inventory> InventoryOfTar(const SourceConfig& config);
+Result<Inventory> InventoryOfLmdb(const SourceConfig& config);
 
 std::unique_ptr<Source> MakeFileSource(const SourceConfig& config, Inventory inventory);
 

@@ -12,6 +12,7 @@
 #include "data/annotations.h"
 #include "data/file_source.h"
 #include "data/listing.h"
+#include "data/parallel.h"
 #include "data/video.h"
 
 namespace lockstep::data {
@@ -46,9 +47,11 @@ std::string BaseName(std::string path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-std::vector<std::string> Pictures(const std::vector<std::string>& files) {
-  std::vector<std::string> pictures;
-  std::ranges::copy_if(files, std::back_inserter(pictures), IsImageName);
+std::vector<Picture> Pictures(const std::vector<std::string>& files) {
+  std::vector<Picture> pictures;
+  for (const std::string& file : files) {
+    if (IsImageName(file)) pictures.push_back({file});
+  }
   return pictures;
 }
 
@@ -58,7 +61,7 @@ Result<Inventory> FromFrames(const SourceConfig& config) {
   Inventory inventory;
   size_t in_root = 0;
   for (const Folder& folder : *folders) {
-    std::vector<std::string> pictures = Pictures(folder.files);
+    std::vector<Picture> pictures = Pictures(folder.files);
     if (pictures.empty()) continue;
     if (folder.name.empty()) in_root = pictures.size();
     inventory.videos.push_back({folder.name.empty() ? BaseName(config.path) : folder.name,
@@ -80,9 +83,9 @@ Result<Inventory> FromImages(const SourceConfig& config) {
   if (!folders.ok()) return folders.status();
   Inventory inventory;
   for (const Folder& folder : *folders) {
-    for (std::string& picture : Pictures(folder.files)) {
+    for (Picture& picture : Pictures(folder.files)) {
       inventory.videos.push_back(
-          {JoinPath(folder.name, picture), JoinPath(config.path, folder.name), {std::move(picture)}});
+          {JoinPath(folder.name, picture.name), JoinPath(config.path, folder.name), {std::move(picture)}});
     }
   }
   if (inventory.videos.empty()) return NothingUsable(config, "images", kImageNames, *folders);
@@ -167,7 +170,7 @@ Result<Inventory> FromAnnotations(const SourceConfig& config) {
       Result<std::vector<Entry>> inside = ListEntries(path);
       if (!inside.ok()) return inside.status();
       for (const Entry& file : *inside) {
-        if (!file.is_folder && IsImageName(file.name)) video.pictures.push_back(file.name);
+        if (!file.is_folder && IsImageName(file.name)) video.pictures.push_back({file.name});
       }
       if (video.pictures.empty()) {
         return Status(Code::kUsage, fmt::format("{}: '{}' is a folder without frames (looked for {})",
@@ -176,7 +179,7 @@ Result<Inventory> FromAnnotations(const SourceConfig& config) {
     } else if (IsImageName(name)) {
       const size_t slash = path.rfind('/');
       video.path = slash == std::string::npos ? "" : path.substr(0, slash);
-      video.pictures = {slash == std::string::npos ? path : path.substr(slash + 1)};
+      video.pictures = {{slash == std::string::npos ? path : path.substr(slash + 1)}};
     } else if (!HasVideo()) {
       return NoVideoSupport().Context(fmt::format("'{}'", path));
     }
@@ -218,10 +221,25 @@ Status KeepNamed(const std::vector<std::string>& names, Inventory* inventory) {
 
 }  // namespace
 
+void MeasureFiles(Inventory* inventory) {
+  if (!inventory->digest.empty()) return;
+  const auto size_of = [](const std::string& path) {
+    struct stat info{};
+    return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : kMissing;
+  };
+  ForEachAtOnce(inventory->videos.size(), [&](size_t i) {
+    Video& video = inventory->videos[i];
+    if (video.packed) return;
+    if (video.pictures.empty()) video.bytes = size_of(video.path);
+    for (Picture& picture : video.pictures) picture.bytes = size_of(JoinPath(video.path, picture.name));
+  });
+}
+
 Result<Inventory> TakeInventory(const SourceConfig& config) {
   using Take = Result<Inventory> (*)(const SourceConfig&);
-  static const std::map<std::string, Take> kKinds = {
-      {"frames", FromFrames}, {"images", FromImages}, {"videos", FromVideos}, {"annotations", FromAnnotations}};
+  static const std::map<std::string, Take> kKinds = {{"frames", FromFrames},  {"images", FromImages},
+                                                     {"videos", FromVideos},  {"annotations", FromAnnotations},
+                                                     {"tar", InventoryOfTar}, {"lmdb", InventoryOfLmdb}};
   const auto kind = kKinds.find(config.kind);
   if (kind == kKinds.end()) return Status(Code::kInternal, "no kind of files: " + config.kind);
   Result<Inventory> inventory = kind->second(config);

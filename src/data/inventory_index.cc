@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "base/digits.h"
 #include "base/text.h"
 #include "data/file_source.h"
@@ -10,7 +12,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::string_view kHead = "lockstep-index-1";
+constexpr std::string_view kHead = "lockstep-index-2";
 
 class Fields {
  public:
@@ -30,13 +32,15 @@ class Fields {
     *field = text;
     return true;
   }
-  bool Next(size_t* count) {
+  bool Next(uint64_t* value) {
     std::string_view text;
     if (!Next(&text)) return false;
-    const std::optional<size_t> number = ParseDigits<size_t>(text);
-    *count = number.value_or(0);
-    return number && *count <= rest_.size();
+    const std::optional<uint64_t> number = ParseDigits<uint64_t>(text);
+    *value = number.value_or(0);
+    return number.has_value();
   }
+  // Of things that follow.
+  bool NextCount(size_t* count) { return Next(count) && *count <= rest_.size(); }
   bool done() const { return rest_.empty(); }
 
  private:
@@ -45,28 +49,58 @@ class Fields {
 
 bool ReadVideo(Fields& fields, const std::string& root, Video* video) {
   size_t pictures = 0;
-  if (!fields.Next(&video->origin) || !fields.Next(&video->path) || !fields.Next(&pictures)) return false;
+  uint64_t packed = 0;
+  if (!fields.Next(&video->origin) || !fields.Next(&video->path) || !fields.Next(&packed) ||
+      !fields.Next(&video->offset) || !fields.Next(&video->bytes) || !fields.NextCount(&pictures)) {
+    return false;
+  }
   if (video->path.empty()) video->path = JoinPath(root, video->origin);
+  video->packed = packed != 0;
   video->pictures.resize(pictures);
-  for (std::string& picture : video->pictures) {
-    if (!fields.Next(&picture)) return false;
+  for (Picture& picture : video->pictures) {
+    if (!fields.Next(&picture.name) || !fields.Next(&picture.bytes)) return false;
+    if (video->packed && !fields.Next(&picture.offset)) return false;
   }
   return true;
 }
 
-// Nodes with other data would train on other samples; looking at a few files finds a missing mount for the price of
-// a few requests.
-Status SpotCheck(const Inventory& inventory) {
-  constexpr size_t kLooks = 16;
-  const size_t count = inventory.videos.size();
-  for (size_t i = 0; i < std::min(kLooks, count); ++i) {
-    const Video& video = inventory.videos[i * count / std::min(kLooks, count)];
-    const std::string path = video.pictures.empty() ? video.path : JoinPath(video.path, video.pictures.front());
-    struct stat info{};
-    if (::stat(path.c_str(), &info) == 0) continue;
+// What a file has here, against what rank 0 saw of it.
+Status LookAt(const Video& video, const Picture* picture, bool measured) {
+  const bool alone = !video.packed && picture != nullptr;
+  const std::string path = alone ? JoinPath(video.path, picture->name) : video.path;
+  const uint64_t bytes = picture == nullptr ? video.bytes : picture->bytes;
+  const uint64_t offset = picture == nullptr ? video.offset : picture->offset;
+  const char* const hint = "give every node the same files under data.path";
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (bytes == kMissing) return Status::Ok();  // nor could rank 0
     return Status(Code::kEnvironment,
-                  fmt::format("'{}' is listed by rank 0 but cannot be read here: {}", path, ErrnoText(errno)),
-                  "give every node the same files under data.path");
+                  fmt::format("'{}' is listed by rank 0 but cannot be read here: {}", path, ErrnoText(errno)), hint);
+  }
+  const auto here = static_cast<uint64_t>(info.st_size);
+  if (!measured || (video.packed ? offset + bytes <= here : bytes == here)) return Status::Ok();
+  return Status(Code::kEnvironment,
+                video.packed ? fmt::format("'{}' has {} bytes here, rank 0's reaches beyond", path, here)
+                             : fmt::format("'{}' has {} bytes here and {} on rank 0", path, here, bytes),
+                hint);
+}
+
+// Nodes with other data would train on other samples; looking at a few files, spread over all, finds a missing mount or
+// another copy for the price of a few requests. Small data sets are looked at as a whole.
+Status SpotCheck(const Inventory& inventory) {
+  constexpr size_t kLooks = 64;
+  std::vector<size_t> starts = {0};  // of each video's files among all
+  for (const Video& video : inventory.videos) {
+    starts.push_back(starts.back() + std::max<size_t>(video.pictures.size(), 1));
+  }
+  const size_t files = starts.back();
+  const size_t looks = std::min(kLooks, files);
+  for (size_t i = 0; i < looks; ++i) {
+    const size_t file = looks == 1 ? 0 : i * (files - 1) / (looks - 1);
+    const size_t at = std::ranges::upper_bound(starts, file) - starts.begin() - 1;
+    const Video& video = inventory.videos[at];
+    const Picture* picture = video.pictures.empty() ? nullptr : &video.pictures[file - starts[at]];
+    LOCKSTEP_RETURN_IF_ERROR(LookAt(video, picture, inventory.digest.empty()));
   }
   return Status::Ok();
 }
@@ -87,8 +121,15 @@ std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
   for (const Video& video : inventory.videos) {
     add(video.origin);
     add(video.path == JoinPath(config.path, video.origin) ? "" : video.path);
+    add(video.packed ? "1" : "0");
+    add(std::to_string(video.offset));
+    add(std::to_string(video.bytes));
     add(std::to_string(video.pictures.size()));
-    for (const std::string& picture : video.pictures) add(picture);
+    for (const Picture& picture : video.pictures) {
+      add(picture.name);
+      add(std::to_string(picture.bytes));
+      if (video.packed) add(std::to_string(picture.offset));
+    }
   }
   return text;
 }
@@ -98,13 +139,14 @@ Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config) {
   Inventory inventory;
   std::string_view head, root;
   size_t count = 0;
-  const Status damaged(Code::kInternal, fmt::format("the index of '{}' is damaged", config.annotations));
+  const Status damaged(Code::kInternal, fmt::format("the index of '{}' is damaged",
+                                                    config.kind == "annotations" ? config.annotations : config.path));
   if (!fields.Next(&head) || head != kHead || !fields.Next(&root)) return damaged;
   if (root != config.path) {
     return Status(Code::kUsage,
                   fmt::format("data.path is '{}' on rank 0 and '{}' here", Printable(root), Printable(config.path)));
   }
-  if (!fields.Next(&inventory.digest) || !fields.Next(&inventory.notes) || !fields.Next(&count)) return damaged;
+  if (!fields.Next(&inventory.digest) || !fields.Next(&inventory.notes) || !fields.NextCount(&count)) return damaged;
   inventory.videos.resize(count);
   for (Video& video : inventory.videos) {
     if (!ReadVideo(fields, config.path, &video)) return damaged;

@@ -11,6 +11,7 @@
 #include "data/file_source.h"
 #include "data/pace.h"
 #include "data/random.h"
+#include "data/rows.h"
 #include "data/scene.h"
 
 namespace lockstep::data {
@@ -66,8 +67,11 @@ class ClipsSource final : public Source {
   std::vector<Field> fields_;
 };
 
+// A few large files, each with its own index: every rank opens them for itself.
+bool IsRowKind(const std::string& kind) { return kind == "hdf5" || kind == "safetensors"; }
+
 Status Check(const SourceConfig& config) {
-  const std::vector<std::string> kinds = {"clips", "frames", "images", "videos", "annotations"};
+  const std::vector<std::string> kinds = SourceKinds();
   if (std::ranges::find(kinds, config.kind) == kinds.end()) {
     return Status(Code::kUsage, fmt::format("unknown kind of data '{}'{}", config.kind, DidYouMean(config.kind, kinds)),
                   "kinds: " + Join(kinds, " "));
@@ -105,11 +109,19 @@ Status Check(const SourceConfig& config) {
 
 }  // namespace
 
+const std::vector<std::string>& SourceKinds() {
+  static const auto& kinds = *new std::vector<std::string>{"clips", "frames", "images", "videos",     "annotations",
+                                                           "tar",   "lmdb",   "hdf5",   "safetensors"};
+  return kinds;
+}
+
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
   if (config.kind == "clips") return std::unique_ptr<Source>(std::make_unique<ClipsSource>(config));
+  if (IsRowKind(config.kind)) return OpenRowClips(config);
   Result<Inventory> inventory = config.index ? ReadIndex(*config.index, config) : TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
+  if (!config.index) MeasureFiles(&*inventory);
   const auto frames = static_cast<size_t>(config.frames);
   const auto too_short = [&](const Video& video) { return !video.pictures.empty() && video.pictures.size() < frames; };
   const auto shorts = static_cast<size_t>(std::ranges::count_if(inventory->videos, too_short));
@@ -129,10 +141,11 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
 }
 
 Result<std::string> IndexSource(const SourceConfig& config) {
-  if (config.kind != "annotations") return std::string();
+  if (config.kind == "clips" || IsRowKind(config.kind)) return std::string();
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
   Result<Inventory> inventory = TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
+  MeasureFiles(&*inventory);
   return WriteIndex(*inventory, config);
 }
 

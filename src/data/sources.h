@@ -9,6 +9,10 @@
 //   images        a folder (searched with its subfolders) of PNG/JPEG images; every image is a clip of one frame
 //   videos        a folder (searched with its subfolders) of video files, or one file; needs a build with FFmpeg
 //   annotations   the root of the paths in the file `annotations` (docs/formats/annotations.md)
+//   tar           tar files in WebDataset's layout, a folder of them or one; a sample holds pictures, or one video
+//   hdf5          an HDF5 file, or a folder of them; each row of the data set `field` is a video (rows.h)
+//   safetensors   the same with tensors of safetensors files
+//   lmdb          a folder with data.mdb as KAIR writes it: keys clip/frame, values encoded pictures
 #pragma once
 
 #include <cstdint>
@@ -24,8 +28,9 @@ namespace lockstep::data {
 struct SourceConfig {
   std::string kind = "clips";
   std::string path;
-  std::string annotations;  // the annotation file
-  int frames = 12;          // T
+  std::string annotations;       // the annotation file
+  std::string field = "frames";  // the array of kinds hdf5 and safetensors
+  int frames = 12;               // T
   int height = 64;
   int width = 64;
   // Distance of neighbouring frames of a clip in frames of the video, drawn from [min_stride, max_stride]. Reduced for
@@ -42,8 +47,12 @@ struct SourceConfig {
 
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);
 
-// For kind annotations, where millions of files are listed: which of them exist, as text that one rank makes and the
-// others put into `index`. Empty for the other kinds, which every rank lists for itself.
+// Every kind, in the order of the table.
+const std::vector<std::string>& SourceKinds();
+
+// What there is, with sizes and places, as text that one rank makes and the others put into `index`: none but one lists
+// folders and asks for the sizes of files. Empty for kind clips, which has no files, and for hdf5 and safetensors,
+// which have few.
 Result<std::string> IndexSource(const SourceConfig& config);
 
 // Whether this build reads video files.

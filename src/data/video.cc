@@ -39,9 +39,11 @@ Result<uint64_t> CountFrames(const std::string& path, const VideoReader::Options
 
 }  // namespace
 
-Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomic<bool>* cancelled,
+Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<bool>* cancelled,
                      const std::function<Status(const VideoFrame&)>& take) {
-  const VideoReader::Options options{.cancelled = cancelled};
+  const std::string& path = part.path;
+  const VideoReader::Options options{
+      .cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes};
   uint64_t claimed = 0;
   {
     auto video = VideoReader::Open(path, options);
@@ -59,7 +61,7 @@ Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomi
   const std::optional<Placed> placed = Place(pace, *total);
   if (!placed) {
     return Status(Code::kEnvironment,
-                  fmt::format("'{}' is too short: a clip needs {}, the video has {}{}", path,
+                  fmt::format("'{}' is too short: a clip needs {}, the video has {}{}", part.name,
                               Count(static_cast<int64_t>(pace.frames), "frame"), *total,
                               claimed > *total ? fmt::format(" (it promises {} and ends early)", claimed) : ""));
   }
@@ -67,7 +69,7 @@ Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomi
   if (!video.ok()) return video.status();
   Result<bool> complete = ReadPlaced(video->get(), *placed, /*seek=*/false, pace.frames, take);
   if (!complete.ok()) return complete.status();
-  if (!*complete) return Status(Code::kEnvironment, fmt::format("'{}' changed while it was read", path));
+  if (!*complete) return Status(Code::kEnvironment, fmt::format("'{}' changed while it was read", part.name));
   return Status::Ok();
 }
 

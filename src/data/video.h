@@ -12,11 +12,23 @@
 
 namespace lockstep::data {
 
+// A video file, or a part of a file that holds one.
+struct VideoPart {
+  std::string path;
+  std::string name;  // for errors
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // 0: the whole file
+};
+
 // Hands the frames of one clip to `take`, in order. A video that ends before the clip does is read again with what its
 // true length allows, so `take` may see the same numbers twice: the later call counts. Errors name the file; a video
 // too short at stride 1 says how many frames were wanted and how many there are. Strides count frames, whatever their
 // distance in time.
-Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomic<bool>* cancelled,
+Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<bool>* cancelled,
                      const std::function<Status(const VideoFrame&)>& take);
+inline Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomic<bool>* cancelled,
+                            const std::function<Status(const VideoFrame&)>& take) {
+  return ReadVideoClip(VideoPart{path, path}, pace, cancelled, take);
+}
 
 }  // namespace lockstep::data

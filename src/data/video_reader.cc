@@ -81,7 +81,9 @@ Turned TurnedOf(const AVStream* stream) {
 
 class AvReader : public VideoReader {
  public:
-  AvReader(const std::string& path, const Options& options) : path_(path), options_(options) {}
+  AvReader(const std::string& path, const Options& options) : path_(path), options_(options) {
+    if (options_.name.empty()) options_.name = path;
+  }
 
   Status Start();
   const VideoInfo& info() const override { return info_; }
@@ -92,7 +94,7 @@ class AvReader : public VideoReader {
 
  private:
   Status Wrong(const std::string& what) const {
-    return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", path_, what));
+    return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", options_.name, what));
   }
   bool Cancelled() const { return options_.cancelled != nullptr && *options_.cancelled; }
   Result<bool> ReadPacket(AVPacket* to);
@@ -150,11 +152,15 @@ Status AvReader::Start() {
   format->interrupt_callback = {Interrupted, const_cast<std::atomic<bool>*>(options_.cancelled)};
   // A file can name others to be opened in its place (playlists): only files, nothing of the network.
   AVDictionary* options = nullptr;
-  av_dict_set(&options, "protocol_whitelist", "file", 0);
-  int error = avformat_open_input(&format, ("file:" + path_).c_str(), nullptr, &options);
+  const bool part = options_.bytes > 0;
+  av_dict_set(&options, "protocol_whitelist", part ? "file,subfile" : "file", 0);
+  std::string place = "file:" + path_;
+  if (part)
+    place = fmt::format("subfile,,start,{},end,{},,:{}", options_.offset, options_.offset + options_.bytes, place);
+  int error = avformat_open_input(&format, place.c_str(), nullptr, &options);
   av_dict_free(&options);
   if (error == AVERROR(EIO)) return Wrong("it ends within its header, or the disk cannot be read");
-  if (error == AVERROR_INVALIDDATA && HeadOfMp4(path_)) {
+  if (error == AVERROR_INVALIDDATA && !part && HeadOfMp4(path_)) {
     return Wrong("its index ('moov') is missing or damaged")
         .WithHint("the copy or the recording ended too early: fetch the file again");
   }
@@ -414,16 +420,17 @@ std::vector<std::string> AvReader::Notes() const {
   std::vector<std::string> notes;
   if (before_key_ > 0) {
     notes.push_back(fmt::format("'{}' begins without a key frame: {} of its frames cannot be decoded and were left out",
-                                path_, before_key_));
+                                options_.name, before_key_));
   }
   if (!draining_) return notes;
   if (stream_->nb_frames > 0 && packets_ < static_cast<uint64_t>(stream_->nb_frames)) {
-    notes.push_back(fmt::format("'{}' promises {} frames and ends after {}", path_, stream_->nb_frames, delivered_));
-  } else if (ended_in_error_ || refused_ < 0) {
-    notes.push_back(fmt::format("'{}' was cut: it ends in the middle of a frame, after {}", path_, delivered_));
-  } else if (const double missing = MissingSeconds(); missing > 0) {
     notes.push_back(
-        fmt::format("'{}' promises {:.2f} s more than it has: it ends after {}", path_, missing, Frames(delivered_)));
+        fmt::format("'{}' promises {} frames and ends after {}", options_.name, stream_->nb_frames, delivered_));
+  } else if (ended_in_error_ || refused_ < 0) {
+    notes.push_back(fmt::format("'{}' was cut: it ends in the middle of a frame, after {}", options_.name, delivered_));
+  } else if (const double missing = MissingSeconds(); missing > 0) {
+    notes.push_back(fmt::format("'{}' promises {:.2f} s more than it has: it ends after {}", options_.name, missing,
+                                Frames(delivered_)));
   }
   return notes;
 }

@@ -52,6 +52,9 @@ class VideoReader {
   struct Options {
     const std::atomic<bool>* cancelled = nullptr;  // set by another thread: reading ends with kInterrupted
     int threads = 1;                               // of the decoder; 0: as many as it likes
+    std::string name;                              // for errors; "": the path
+    uint64_t offset = 0;                           // where the video begins in the file, if `bytes` is not 0
+    uint64_t bytes = 0;                            // of the video in a larger file; 0: the whole file is the video
   };
   static Result<std::unique_ptr<VideoReader>> Open(const std::string& path, const Options& options);
   static Result<std::unique_ptr<VideoReader>> Open(const std::string& path) { return Open(path, Options()); }

@@ -178,7 +178,7 @@ Status AddInventory(const data::SourceConfig& config, std::vector<ClipPart>* par
   if (!inventory.ok()) return inventory.status();
   for (const data::Video& video : inventory->videos) {
     const bool one = video.pictures.size() == 1 && config.kind == "annotations";
-    parts->push_back({video.origin, one ? data::JoinPath(video.path, video.pictures[0]) : video.path});
+    parts->push_back({video.origin, one ? data::JoinPath(video.path, video.pictures[0].name) : video.path});
   }
   if (!inventory->notes.empty()) *notes += (notes->empty() ? "" : "; ") + inventory->notes;
   return Status::Ok();

@@ -6,19 +6,20 @@ namespace lockstep::recipes {
 
 void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   data::SourceConfig& s = clips_;
-  r.Choice("kind", &s.kind, {"clips", "frames", "images", "videos", "annotations"},
-           {.help = "where samples come from"});
+  r.Choice("kind", &s.kind, data::SourceKinds(), {.help = "where samples come from"});
   const bool generated = s.kind == "clips";
   r.When(generated, "only for kind: clips", [&] {
     r.Field("clips", &s.clips, {.min = 1, .help = "number of generated clips"});
     r.Field("clips_seed", &s.seed, {.help = "what the scenes are drawn from"});
   });
   r.When(!generated, "data.kind is clips, which are generated: other kinds read files", [&] {
-    r.Field("path", &s.path, {.required = true, .help = "folder of the data"});
+    r.Field("path", &s.path, {.required = true, .help = "folder of the data, or its one file"});
     r.Field("clips_per_video", &s.clips_per_video, {.min = 1});
   });
   r.When(s.kind == "annotations", "only for kind: annotations",
          [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });
+  r.When(s.kind == "hdf5" || s.kind == "safetensors", "only for kinds hdf5 and safetensors",
+         [&] { r.Field("field", &s.field, {.help = "the array whose rows are clips or pictures, U8"}); });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
   r.Field("height", &s.height, {.min = 8});
   r.Field("width", &s.width, {.min = 8});

@@ -127,7 +127,7 @@ TEST_F(FileSourceTest, AShortVideoReducesTheStrideAndThenIsUnreadable) {
   EXPECT_THAT(Levels(*source, {.index = 0}), ElementsAre(0, 4, 8));
   EXPECT_THAT(Levels(*source, {.index = 1}), ElementsAre(0, 2, 4));
   Levels(*source, {.index = 2});
-  EXPECT_THAT(status_.message(), HasSubstr("tiny' is too short: a clip needs 3 frames, the folder has 2"));
+  EXPECT_THAT(status_.message(), HasSubstr("tiny' is too short: a clip needs 3 frames, it has 2"));
   EXPECT_THAT(source->Describe(), HasSubstr("1 of 3 too short for 3 frames"));
   EXPECT_THAT(ErrorOf(Config("frames", 10)), HasSubstr("none of the 3 videos has that many (the longest"));
 }

@@ -93,7 +93,7 @@ TEST_F(IndexTest, TheOtherRanksReadNoListAndLookAtAFewFilesOnly) {
     looked_at += status.ok() ? 0 : 1;
     std::filesystem::rename(folder + ".away", folder);
   }
-  EXPECT_EQ(looked_at, 16);
+  EXPECT_EQ(looked_at, 64);
   EXPECT_THAT(error, HasSubstr("/0.png' is listed by rank 0 but cannot be read here"));
 }
 
@@ -112,11 +112,20 @@ TEST_F(IndexTest, ADamagedIndexOrOneOfAnotherRootIsRefused) {
   EXPECT_THAT(OpenSource(config).status().message(), HasSubstr("elsewhere' here"));
 }
 
-TEST_F(IndexTest, KindsThatAreListedFromFoldersNeedNoIndex) {
-  SourceConfig frames = config_;
-  frames.kind = "frames";
-  EXPECT_EQ(*IndexSource(frames), "");
+TEST_F(IndexTest, FoldersAreListedAndMeasuredByOneRankOnly) {
+  config_.kind = "frames";
+  const auto own = *OpenSource(config_);
+  const SourceConfig indexed = Indexed();
+  EXPECT_EQ((*OpenSource(indexed))->Digest(), own->Digest());
+  EXPECT_EQ((*OpenSource(indexed))->size(), 6);
+  // Another copy of the data on another node.
+  WritePng(dir_ / "data/v0/0.png", Pattern(40, 40));
+  EXPECT_THAT(OpenSource(indexed).status().message(), HasSubstr("bytes here and"));
+  EXPECT_NE((*OpenSource(config_))->Digest(), own->Digest());
+  std::filesystem::remove(dir_ / "data/v0/0.png");
+  EXPECT_THAT(OpenSource(indexed).status().message(), HasSubstr("cannot be read here"));
   EXPECT_EQ(*IndexSource({}), "");
+  config_.kind = "annotations";
   config_.annotations = dir_ / "absent.json";
   EXPECT_FALSE(IndexSource(config_).ok());
 }
