@@ -14,6 +14,13 @@ TEST(Checksum, GivesThePublishedValues) {
   EXPECT_EQ(Crc32(0, "", 0), 0u);
 }
 
+TEST(Checksum, GivesBytesInTheOrderOfTheText) {
+  EXPECT_EQ(Checksum().Bytes()[0], 0x99);
+  EXPECT_EQ(Checksum().Bytes()[15], 0x7f);
+  EXPECT_EQ(Checksum64("", 0), 0x2D06800538D394C2u);  // xxHash's own sanity test
+  EXPECT_NE(Checksum64("abc", 3, 1), Checksum64("abc", 3, 2));
+}
+
 TEST(Checksum, DoesNotDependOnTheCuts) {
   std::string data(100'000, 'x');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + i / 7);
