@@ -18,12 +18,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/host_memory.h"
 #include "engine/optimizer.h"
 
 namespace lockstep::engine {
 namespace {
-
-constexpr int64_t kChunk = int64_t{1} << 22;  // as the updater's
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -44,8 +43,9 @@ void Measure(int64_t millions, int rounds) {
   Optimizer optimizer({}, flat.owned(), {GroupSettings{1, 0.01}}, std::vector<int>(count, 0));
   const std::vector<bool> all(count, true);
   const auto pass = [&](const at::Tensor& from, double factor) {
-    for (int64_t end = flat.owned().numel(); end > 0; end -= kChunk) {
-      const FlatRange range{std::max<int64_t>(0, end - kChunk), end};
+    const int64_t numel = flat.owned().numel();
+    for (int64_t begin = (numel - 1) / kHostChunk * kHostChunk; begin >= 0; begin -= kHostChunk) {
+      const FlatRange range{begin, std::min(begin + kHostChunk, numel)};
       optimizer.StepChunk(range, 1, factor, all, from.narrow(0, range.begin, range.size()),
                           out.narrow(0, range.begin, range.size()));
     }

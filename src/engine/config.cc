@@ -102,12 +102,18 @@ void DeclareZero(ConfigReader& r, TrainConfig* t) {
   });
 }
 
-void DeclareOffload(ConfigReader& r, OffloadConfig* o) {
+void DeclareOffload(ConfigReader& r, OffloadConfig* o, int stage) {
   r.Field("optimizer", &o->optimizer,
           {.help = "the float32 master and the optimizer's state lie in host memory, and are updated there"});
   r.When(o->optimizer, "only an offloaded optimizer moves gradients", [&] {
     r.Enum("gradients", &o->gradients, {{"exact", at::kFloat}, {"bf16", at::kBFloat16}},
            {.help = "how they travel to the host: as they were added up, or rounded to bf16 (other bits)"});
+  });
+  const char* needs = "it needs train.zero.stage: 3 and train.offload.optimizer: true";
+  r.When(o->optimizer && stage == 3, needs, [&] {
+    r.Field("parameters", &o->parameters,
+            {.help = "a rank's shard of the parameters lies in host memory; its units are copied up before they are "
+                     "gathered"});
   });
 }
 
@@ -154,7 +160,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     });
   });
   DeclareZero(r, t);
-  r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload); });
+  r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload, t->zero.stage); });
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
   r.When(t->reproducible, "only with reproducible: true", [&] {

@@ -30,6 +30,7 @@ struct RunConfig {
 
 struct OffloadConfig {
   bool optimizer = false;
+  bool parameters = false;                // a rank's shards of stage 3, too
   at::ScalarType gradients = at::kFloat;  // what they travel in; bf16 ones that were never added up stay so
 };
 

@@ -55,7 +55,7 @@ class Ddp : public Replicated {
   void LaunchUpTo(size_t end);
   Status WaitForExchange();
   Status AgreeOnUsed();
-  bool exchanges() const { return config_.reduce && (ranks_->size() > 1 || config_.alone); }
+  bool exchanges() const { return config_.reduce && (ranks_->size() > 1 || config_.alone || config_.host_parameters); }
   const std::vector<FlatRange>& buckets() const { return flat_->layout().buckets(); }
   bool came(size_t parameter) const { return arrived_[parameter] > 0; }
 

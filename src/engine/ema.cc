@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/host_memory.h"
 #include "engine/kernels.h"
 #include "engine/parallel.h"
 
@@ -29,9 +30,12 @@ void Ema::Update() {
   for (const auto& [first, part] : own_.ValueParts()) {
     auto* average = values_.mutable_data_ptr<float>() + first;
     const auto* p = static_cast<const float*>(part.const_data_ptr());
-    ParallelFor(0, part.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
-      kernels::Average(average + begin, p + begin, static_cast<size_t>(end - begin), static_cast<float>(decay));
-    });
+    const int64_t chunk = own_.on_host ? kHostChunk : part.numel();
+    for (int64_t at = 0; at < part.numel(); at += chunk) {
+      ParallelFor(at, std::min(at + chunk, part.numel()), 1 << 16, [&](int64_t begin, int64_t end) {
+        kernels::Average(average + begin, p + begin, static_cast<size_t>(end - begin), static_cast<float>(decay));
+      });
+    }
   }
 }
 

@@ -31,10 +31,17 @@ std::map<std::string, int> GroupsOf(const std::vector<Unit>& units) {
   return groups;
 }
 
+// Zeroed float32 memory beside the model.
+at::Tensor MemoryOn(at::Device device, int64_t numel) {
+  constexpr int64_t kLarge = int64_t{1} << 20;  // elements; two huge pages
+  if (device.is_cpu() && numel >= kLarge) return HostMemory(numel, {.chunk = 0});
+  return at::zeros({numel}, at::TensorOptions().dtype(at::kFloat).device(device));
+}
+
 }  // namespace
 
 at::Tensor OwnedParameters::NewState() const {
-  return on_host ? HostMemory(numel()) : at::zeros({numel()}, values.options());
+  return on_host ? HostMemory(numel()) : MemoryOn(values.device(), numel());
 }
 
 std::vector<std::pair<int64_t, at::Tensor>> OwnedParameters::Parts(const at::Tensor& memory, bool in_place) const {
@@ -96,12 +103,16 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   own.on_host = options.host_master;
   own.size = TotalSize(own.ranges);
   const bool all = !IsSharded(options.stage, Buffer::kOptimizer);
+  // What a device reads of the host's memory: parameters in the model's type, which may be the master itself.
+  const HostMemoryOptions read{.type = options.parameters, .pinned = !flat.device_.is_cpu()};
+  const bool one_copy = options.host_parameters && options.parameters == at::kFloat;
+  const HostMemoryOptions master = one_copy ? read : HostMemoryOptions();
   at::Tensor drawn;
   if (options.draw && shards) {
-    own.values = options.host_master ? HostMemory(own.size) : at::zeros({own.size}, whole);
+    own.values = options.host_master ? HostMemory(own.size, master) : MemoryOn(flat.device_, own.size);
     LOCKSTEP_RETURN_IF_ERROR(flat.DrawOwned());
   } else {
-    drawn = at::zeros({flat.layout_.numel()}, whole);
+    drawn = MemoryOn(flat.device_, flat.layout_.numel());
     const at::NoGradGuard no_grad;
     for (FlatParameter& parameter : flat.parameters_) View(drawn, parameter).copy_(parameter.tensor);
     if (!all) flat.fingerprint_ = Fingerprint(drawn);
@@ -110,17 +121,22 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
     if (own.values_in_place) {
       own.values = drawn;
     } else {
-      own.values = options.host_master ? HostMemory(own.size) : at::empty({own.size}, whole);
+      own.values = options.host_master ? HostMemory(own.size, master) : MemoryOn(flat.device_, own.size);
       CopyRanges(own.ranges, drawn, own.values, /*to_flat=*/false);
     }
   }
   if (shards) {
-    flat.shards_ = own.values.to(flat.device_, options.parameters);  // the same memory where it is float32
+    if (options.host_parameters) {
+      flat.shards_ = one_copy ? own.values : HostMemory(own.size, read).copy_(own.values);
+    } else {
+      flat.shards_ = own.values.to(flat.device_, options.parameters);  // the same memory where it is float32
+    }
     flat.nowhere_ = at::empty({0}, whole.dtype(options.parameters));
     // Shapes without memory, for the gradient accumulators that a strategy makes.
     const at::Tensor one = at::zeros({1}, flat.nowhere_.options());
     for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(one.expand(parameter.shape));
-    flat.frozen_ = FrozenShards(module, options.units, options.persistent, flat.layout_.shares(), options.share);
+    flat.frozen_ = FrozenShards(module, options.units, options.persistent, flat.layout_.shares(), options.share,
+                                options.host_parameters);
     flat.fingerprint_ += flat.frozen_.fingerprint();
   } else {
     if (options.values) {
@@ -139,7 +155,7 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
   flat.views_ = options.whole_gradients && flat.gradients_.scalar_type() == options.parameters;
   const bool widest = options.whole_gradients && flat.gradients_.scalar_type() == at::kFloat;
   own.gradients_in_place = options.host_master ? all && options.whole_gradients : widest;
-  own.gradients = own.gradients_in_place ? flat.gradients_ : at::zeros({own.size}, whole);
+  own.gradients = own.gradients_in_place ? flat.gradients_ : MemoryOn(flat.device_, own.size);
   flat.ResetGradients();
   return flat;
 }
@@ -191,7 +207,7 @@ void FlatParameters::WriteOwnedValues() {
   const at::NoGradGuard no_grad;
   if (options_.host_master) {
     const at::Tensor working = OwnedWorking();
-    if (!written_) working.copy_(owned_.values);
+    if (!written_ && !working.is_same(owned_.values)) working.copy_(owned_.values);
     written_ = false;
     if (!shards_.defined() && !working.is_same(values_)) CopyRanges(owned_.ranges, values_, working, true);
   } else if (shards_.defined()) {

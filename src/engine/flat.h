@@ -84,6 +84,8 @@ class FlatParameters {
     // The own values and the optimizer's state lie in host memory while the model is on a device; the own gradients
     // stay there, in the type they were exchanged in.
     bool host_master = false;
+    // With sharded parameters and a master in host memory: the shards lie there as well.
+    bool host_parameters = false;
     // With sharded parameters: gives elements of a parameter that has no memory yet (float32, on the CPU). None: the
     // module's tensors hold their values.
     std::function<Status(const std::string& name, int64_t begin, const at::Tensor& out)> draw;
@@ -128,8 +130,8 @@ class FlatParameters {
   // The flat values follow the own part, after an update. Parts of other ranks are left as they are.
   void WriteOwnedValues();
 
-  // With a master on the host: what its update writes (the own part in the model's type, on its device), and that it
-  // has, so that the next WriteOwnedValues need not.
+  // With a master on the host: what its update writes (the own part in the model's type, on its device or in host
+  // memory), and that it has, so that the next WriteOwnedValues need not.
   at::Tensor OwnedWorking() const { return shards_.defined() ? shards_ : working_; }
   void OwnedValuesAreWritten() { written_ = true; }
 

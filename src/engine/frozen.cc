@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/host_memory.h"
+
 namespace lockstep::engine {
 
 int64_t Fingerprint(const at::Tensor& values) {
@@ -20,7 +22,7 @@ int64_t Fingerprint(const at::Tensor& values) {
 }
 
 FrozenShards::FrozenShards(const torch::nn::Module& module, const std::vector<Unit>& units, int64_t persistent,
-                           int shares, int share)
+                           int shares, int share, bool on_host)
     : share_(share) {
   const at::NoGradGuard no_grad;
   const auto named = module.named_parameters(/*recurse=*/true);
@@ -41,7 +43,9 @@ FrozenShards::FrozenShards(const torch::nn::Module& module, const std::vector<Un
       }
       const int64_t unit = kFlatAlignment * shares;
       const int64_t own = (total + unit - 1) / unit * kFlatAlignment;
-      groups_.push_back({u, at::zeros({own}, list.front().tensor.options().requires_grad(false))});
+      const auto options = list.front().tensor.options().requires_grad(false);
+      const HostMemoryOptions read{.type = type, .pinned = !options.device().is_cpu()};
+      groups_.push_back({u, on_host ? HostMemory(own, read) : at::zeros({own}, options), at::empty({0}, options)});
       for (FrozenParameter& parameter : list) {
         const FlatRange range = RangeOf(parameter, share);
         OwnPart(parameter).copy_(
@@ -67,11 +71,11 @@ at::Tensor FrozenShards::OwnPart(const FrozenParameter& parameter) const {
 }
 
 void FrozenShards::Place(size_t group, const at::Tensor& buffer) {
-  const at::Tensor nowhere = groups_[group].shard.narrow(0, 0, 0);
   for (FrozenParameter& parameter : parameters_) {
     if (parameter.group != group) continue;
-    parameter.tensor.set_data(
-        buffer.defined() ? buffer.narrow(0, parameter.offset, parameter.numel).view(parameter.shape) : nowhere);
+    parameter.tensor.set_data(buffer.defined()
+                                  ? buffer.narrow(0, parameter.offset, parameter.numel).view(parameter.shape)
+                                  : groups_[group].nowhere);
   }
 }
 

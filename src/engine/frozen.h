@@ -26,16 +26,17 @@ struct FrozenParameter {
 // Frozen parameters of one unit and one type: gathered together.
 struct FrozenGroup {
   size_t unit = 0;
-  at::Tensor shard;  // this rank's part of the buffer; every rank has as much
+  at::Tensor shard;    // this rank's part of the buffer; every rank has as much
+  at::Tensor nowhere;  // without elements, on the model's device
 };
 
 class FrozenShards {
  public:
   FrozenShards() = default;
   // Takes every parameter of a unit that requires no gradient now and has at least `persistent` elements; from now on
-  // it is nowhere until it is placed. `share` of `shares` is this rank's.
+  // it is nowhere until it is placed. `share` of `shares` is this rank's. `on_host`: shards lie in host memory.
   FrozenShards(const torch::nn::Module& module, const std::vector<Unit>& units, int64_t persistent, int shares,
-               int share);
+               int share, bool on_host = false);
 
   const std::vector<FrozenParameter>& parameters() const { return parameters_; }
   const std::vector<FrozenGroup>& groups() const { return groups_; }

@@ -1,6 +1,8 @@
 #include "engine/gathered.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <utility>
@@ -46,15 +48,40 @@ c10::DataPtr UnitMemory::Take(size_t bytes) {
   return {slots_->all[slot].data_ptr(), context, &GiveBack, device_};
 }
 
-GatheredBuffer::GatheredBuffer(std::vector<at::Tensor> shards, comm::TensorCommunicator* comm, UnitMemory* memory)
-    : shards_(std::move(shards)), comm_(comm), memory_(memory) {
+comm::TensorWork ShardUpload::AllGather(const at::Tensor& shard, const at::Tensor& into,
+                                        comm::TensorCommunicator* comm) {
+  const at::NoGradGuard no_grad;
+  if (device_.is_cpu()) return comm->AllGather(shard.clone(), into);
+  const c10::impl::VirtualGuardImpl device(device_.type());
+  const c10::Stream computes = device.getStream(device_);
+  if (!stream_) stream_ = device.getStreamFromGlobalPool(device_);
+  c10::Event free(device_.type());  // what was in the memory of `into` before is no longer used
+  free.record(computes);
+  const c10::StreamGuard on(*stream_);
+  const at::Tensor here = at::empty(shard.sizes(), at::TensorOptions().dtype(shard.scalar_type()).device(device_));
+  here.copy_(shard, /*non_blocking=*/true);
+  copied_.emplace(device_.type());
+  copied_->record(*stream_);
+  free.block(*stream_);
+  here.record_stream(computes);  // which waits for the gathering before anything is released
+  return comm->AllGather(here, into);
+}
+
+void ShardUpload::Finish() {
+  if (copied_) copied_->synchronize();
+  copied_.reset();
+}
+
+GatheredBuffer::GatheredBuffer(std::vector<at::Tensor> shards, comm::TensorCommunicator* comm, UnitMemory* memory,
+                               ShardUpload* upload)
+    : shards_(std::move(shards)), comm_(comm), memory_(memory), upload_(upload) {
   if (shards_.empty()) return;
   for (const at::Tensor& shard : shards_) numel_ += shard.numel() * comm_->identity().size;
   const size_t bytes = static_cast<size_t>(numel_) * shards_.front().element_size();
   memory_->Expect(bytes);
   // A storage without memory, large enough for the tensor to be made.
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, shards_.front().device()));
-  buffer_ = at::empty({0}, shards_.front().options()).set_(storage, 0, {numel_}, {1});
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, memory_->device()));
+  buffer_ = at::empty({0}, shards_.front().options().device(memory_->device())).set_(storage, 0, {numel_}, {1});
   storage.unsafeGetStorageImpl()->set_nbytes(size_t{0});
 }
 
@@ -68,7 +95,8 @@ void GatheredBuffer::Start() {
   int64_t begin = 0;
   for (const at::Tensor& shard : shards_) {
     const int64_t n = shard.numel() * comm_->identity().size;
-    works_.push_back(comm_->AllGather(shard, buffer_.narrow(0, begin, n)));
+    const at::Tensor into = buffer_.narrow(0, begin, n);
+    works_.push_back(upload_ != nullptr ? upload_->AllGather(shard, into, comm_) : comm_->AllGather(shard, into));
     begin += n;
   }
 }

@@ -4,10 +4,13 @@
 // collective.
 #pragma once
 
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 #include <torch/types.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -24,6 +27,7 @@ class UnitMemory {
   // piece of the host's memory fits any of them.
   void Expect(size_t bytes) { largest_ = std::max(largest_, bytes); }
   c10::DataPtr Take(size_t bytes);
+  at::Device device() const { return device_; }
   void Returned(size_t bytes) { held_ -= bytes; }
   // Bytes of whole units now, and the most there were since the last StartPeak.
   size_t held() const { return held_; }
@@ -38,10 +42,28 @@ class UnitMemory {
   std::shared_ptr<Slots> slots_;
 };
 
+// Shards that lie in host memory are copied to the device before they are gathered, on a stream of their own: behind
+// nothing that computes.
+class ShardUpload {
+ public:
+  explicit ShardUpload(at::Device device) : device_(device) {}
+  ~ShardUpload() { Finish(); }
+  comm::TensorWork AllGather(const at::Tensor& shard, const at::Tensor& into, comm::TensorCommunicator* comm);
+  // Before shards change: nothing reads them any more.
+  void Finish();
+
+ private:
+  at::Device device_;
+  std::optional<c10::Stream> stream_;
+  std::optional<c10::Event> copied_;  // behind the last one
+};
+
 class GatheredBuffer {
  public:
-  // `shards`: this rank's parts of what lies in the buffer one after the other; every rank has as much.
-  GatheredBuffer(std::vector<at::Tensor> shards, comm::TensorCommunicator* comm, UnitMemory* memory);
+  // `shards`: this rank's parts of what lies in the buffer one after the other; every rank has as much. `upload`: how
+  // they come to the device where they lie in host memory; else null.
+  GatheredBuffer(std::vector<at::Tensor> shards, comm::TensorCommunicator* comm, UnitMemory* memory,
+                 ShardUpload* upload = nullptr);
 
   int64_t numel() const { return numel_; }
   const at::Tensor& buffer() const { return buffer_; }  // its memory is there between Start and Release
@@ -54,6 +76,7 @@ class GatheredBuffer {
   std::vector<at::Tensor> shards_;
   comm::TensorCommunicator* comm_;
   UnitMemory* memory_;
+  ShardUpload* upload_;
   int64_t numel_ = 0;
   at::Tensor buffer_;
   std::vector<comm::TensorWork> works_;

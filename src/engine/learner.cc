@@ -20,7 +20,8 @@ Result<std::unique_ptr<Learner>> Learner::Create(const torch::nn::Module& module
   storage.host_master = settings.offload;
   storage.draw = settings.draw;
   // What a single backward on one rank computed in bf16 needs no wider type on its way.
-  if (settings.offload && settings.single_pass && ranks->size() == 1 && !settings.strategy.reproducible) {
+  if (settings.offload && settings.single_pass && storage.stage == Stage::kReplicated && ranks->size() == 1 &&
+      !settings.strategy.reproducible) {
     storage.gradients = storage.parameters;
   }
   made->late_ = settings.offload && storage.stage == Stage::kReplicated && !settings.strategy.units.empty();

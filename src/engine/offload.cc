@@ -14,12 +14,12 @@
 #include <thread>
 
 #include "engine/device_norm.h"
+#include "engine/host_memory.h"
 
 namespace lockstep::engine {
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 22;  // elements
-constexpr size_t kAhead = 3;                  // chunks whose gradients are on their way down
+constexpr size_t kAhead = 3;  // chunks whose gradients are on their way down
 
 // A chunk's staging memory, pinned where the device needs it.
 struct Staging {
@@ -32,11 +32,11 @@ class OffloadUpdater : public UpdaterOnHost {
   OffloadUpdater(const UpdaterConfig& config, FlatParameters* flat, ParallelStrategy* strategy)
       : UpdaterOnHost(config, flat->owned(), strategy), flat_(flat), device_(flat->device()) {
     const bool pinned = !device_.is_cpu();
-    const int64_t n = std::min(kChunk, own_.numel());
+    const int64_t n = std::min(kHostChunk, own_.numel());
     for (size_t i = 0; i < kAhead + 1; ++i) {
       Staging one;
-      one.gradients = at::empty({n}, at::TensorOptions().dtype(Travels()).pinned_memory(pinned));
-      one.values = at::empty({n}, at::TensorOptions().dtype(flat->options().parameters).pinned_memory(pinned));
+      one.gradients = HostMemory(n, {.type = Travels(), .pinned = pinned});
+      if (!working_on_host()) one.values = HostMemory(n, {.type = flat->options().parameters, .pinned = pinned});
       if (pinned) {
         one.down.emplace(device_.type());
         one.up.emplace(device_.type());
@@ -52,6 +52,9 @@ class OffloadUpdater : public UpdaterOnHost {
     }
     changed_.notify_all();
     worker_.join();
+    for (const Staging& one : staging_) {  // copies may still read it
+      if (one.up) one.up->synchronize();
+    }
   }
 
   void Sync() override { Finish(); }
@@ -69,7 +72,9 @@ class OffloadUpdater : public UpdaterOnHost {
   at::ScalarType Travels() const {
     return own_.gradients.scalar_type() == at::kFloat ? config_.travels : own_.gradients.scalar_type();
   }
-  size_t chunks() const { return static_cast<size_t>((own_.numel() + kChunk - 1) / kChunk); }
+  // Parameters in host memory are written there at once, and go up with their units (gathered.h).
+  bool working_on_host() const { return flat_->options().host_parameters; }
+  size_t chunks() const { return static_cast<size_t>((own_.numel() + kHostChunk - 1) / kHostChunk); }
 
   FlatParameters* flat_;
   at::Device device_;
@@ -87,10 +92,10 @@ class OffloadUpdater : public UpdaterOnHost {
   std::exception_ptr error_;
 };
 
-// Chunk 0 is the end of the buffer: parameters lie in the order of backward.
+// From the end of the buffer: parameters lie in the order of backward.
 FlatRange OffloadUpdater::ChunkRange(size_t chunk) const {
-  const int64_t end = own_.numel() - static_cast<int64_t>(chunk) * kChunk;
-  return {std::max<int64_t>(0, end - kChunk), end};
+  const int64_t begin = static_cast<int64_t>(chunks() - 1 - chunk) * kHostChunk;
+  return {begin, std::min(begin + kHostChunk, own_.numel())};
 }
 
 Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
@@ -179,12 +184,13 @@ void OffloadUpdater::Run() {
     const FlatRange range = ChunkRange(chunk);
     if (staging.down) staging.down->synchronize();
     // The memory of the next chunk to come down was last used for parameters that must have gone up.
-    optimizer_.StepChunk(range, lr_factor_, factor_, active_, staging.gradients, staging.values);
+    const at::Tensor to = working.narrow(0, range.begin, range.size());
+    optimizer_.StepChunk(range, lr_factor_, factor_, active_, staging.gradients,
+                         working_on_host() ? to : staging.values);
     {
       std::optional<c10::StreamGuard> up_guard;
       if (up) up_guard.emplace(*up);
-      const at::Tensor to = working.narrow(0, range.begin, range.size());
-      to.copy_(staging.values.narrow(0, 0, range.size()), /*non_blocking=*/true);
+      if (!working_on_host()) to.copy_(staging.values.narrow(0, 0, range.size()), /*non_blocking=*/true);
       std::optional<c10::Event> done;
       if (up) {
         staging.up->record(*up);

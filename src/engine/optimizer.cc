@@ -55,10 +55,10 @@ std::vector<Optimizer::Run> Optimizer::Runs(const std::vector<bool>& active) con
 
 void Optimizer::Step(double lr_factor, double gradient_factor, const std::vector<bool>& active) {
   const at::NoGradGuard no_grad;
-  for (const Run& run : Runs(active)) {
-    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor,
-            own_.gradients, own_.gradients_in_place ? -run.shift : 0, {});
-  }
+  const std::vector<Run> runs = Runs(active);
+  ParallelFor(0, own_.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    StepRange(runs, {begin, end}, lr_factor, gradient_factor, {own_.gradients, 0, own_.gradients_in_place, {}});
+  });
   EndChunks(active);
 }
 
@@ -69,46 +69,53 @@ void Optimizer::EndChunks(const std::vector<bool>& active) {
 void Optimizer::StepChunk(const FlatRange& range, double lr_factor, double gradient_factor,
                           const std::vector<bool>& active, const at::Tensor& gradients, const at::Tensor& out) {
   const at::NoGradGuard no_grad;
+  const at::Tensor values = own_.values.narrow(0, range.begin, range.size());
   const bool fused = out.scalar_type() == at::kBFloat16 && config_.kind != OptimizerConfig::Kind::kSgd;
+  const at::Tensor from = fused ? gradients : gradients.to(at::kFloat);
+  const std::vector<Run> runs = Runs(active);
+  ParallelFor(range.begin, range.end, kGrain, [&](int64_t begin, int64_t end) {
+    StepRange(runs, {begin, end}, lr_factor, gradient_factor, {from, range.begin, false, fused ? out : at::Tensor()});
+  });
   bool all = fused;  // whether every element was written
   int64_t end = range.begin;
-  for (Run run : Runs(active)) {
+  for (const Run& run : runs) {
+    if (run.end <= range.begin || run.begin >= range.end) continue;
+    all = all && run.begin <= end;
+    end = run.end;
+  }
+  if (all && end >= range.end) return;
+  const at::Tensor to = out.narrow(0, 0, range.size());
+  if (to.const_data_ptr() != values.const_data_ptr()) to.copy_(values);
+}
+
+void Optimizer::StepRange(const std::vector<Run>& runs, const FlatRange& range, double lr_factor,
+                          double gradient_factor, const Through& through) {
+  for (Run run : runs) {
     run.begin = std::max(run.begin, range.begin);
     run.end = std::min(run.end, range.end);
     if (run.begin >= run.end) continue;
-    all = all && run.begin == end;
-    end = run.end;
-    StepCpu(run, config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale, gradient_factor, gradients,
-            range.begin, fused ? out : at::Tensor());
+    const double lr = config_.lr * lr_factor * groups_[static_cast<size_t>(run.group)].lr_scale;
+    config_.kind == OptimizerConfig::Kind::kSgd ? StepSgd(run, lr, gradient_factor, through)
+                                                : StepAdam(run, lr, gradient_factor, through);
   }
-  if (all && end == range.end) return;
-  out.narrow(0, 0, range.size()).copy_(own_.values.narrow(0, range.begin, range.size()));
 }
 
-// `gradients` and `out` begin at element `base` of the own part.
-void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor, const at::Tensor& gradients, int64_t base,
-                        const at::Tensor& out) {
-  auto* p = own_.values.mutable_data_ptr<float>() + (own_.values_in_place ? run.shift : 0);
-  const bool bf16 = gradients.scalar_type() == at::kBFloat16;
-  const at::Tensor widened = bf16 && !out.defined() ? gradients.to(at::kFloat) : gradients;
-  const auto* g = bf16 && out.defined() ? nullptr : static_cast<const float*>(widened.const_data_ptr()) - base;
+void Optimizer::StepSgd(const Run& run, double lr, double gradient_factor, const Through& through) {
+  kernels::SgdStep step;
+  step.lr = static_cast<float>(lr);
+  step.l2 = static_cast<float>(groups_[static_cast<size_t>(run.group)].weight_decay);
+  step.momentum = static_cast<float>(config_.momentum);
+  step.gradient = static_cast<float>(gradient_factor);
+  step.nesterov = config_.nesterov;
+  step.first = run.step == 1;
+  float* momentum = slots_.empty() ? nullptr : slots_[0].own.mutable_data_ptr<float>() + run.begin;
+  const auto* g = static_cast<const float*>(through.gradients.const_data_ptr());
+  kernels::Sgd(ValuesOf(run), g + through.Gradient(run), momentum, static_cast<size_t>(run.end - run.begin), step);
+}
+
+void Optimizer::StepAdam(const Run& run, double lr, double gradient_factor, const Through& through) {
   const double decay = groups_[static_cast<size_t>(run.group)].weight_decay;
   const auto t = static_cast<double>(run.step);
-  if (config_.kind == OptimizerConfig::Kind::kSgd) {
-    kernels::SgdStep step;
-    step.lr = static_cast<float>(lr);
-    step.l2 = static_cast<float>(decay);
-    step.momentum = static_cast<float>(config_.momentum);
-    step.gradient = static_cast<float>(gradient_factor);
-    step.nesterov = config_.nesterov;
-    step.first = run.step == 1;
-    float* momentum = slots_.empty() ? nullptr : slots_[0].own.mutable_data_ptr<float>();
-    ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
-      kernels::Sgd(p + begin, g + begin, momentum == nullptr ? nullptr : momentum + begin,
-                   static_cast<size_t>(end - begin), step);
-    });
-    return;
-  }
   const bool decoupled = config_.kind == OptimizerConfig::Kind::kAdamW;
   kernels::AdamStep step;
   step.lr = static_cast<float>(lr);
@@ -120,20 +127,19 @@ void Optimizer::StepCpu(const Run& run, double lr, double gradient_factor, const
   step.correction1 = static_cast<float>(1 - std::pow(config_.beta1, t));
   step.correction2 = static_cast<float>(std::sqrt(1 - std::pow(config_.beta2, t)));
   step.gradient = static_cast<float>(gradient_factor);
-  auto* m = slots_[0].own.mutable_data_ptr<float>();
-  auto* v = slots_[1].own.mutable_data_ptr<float>();
-  auto* to = out.defined() ? static_cast<uint16_t*>(out.data_ptr()) - base : nullptr;
-  const auto* from = bf16 ? static_cast<const uint16_t*>(gradients.const_data_ptr()) - base : nullptr;
-  ParallelFor(run.begin, run.end, kGrain, [&](int64_t begin, int64_t end) {
-    const auto n = static_cast<size_t>(end - begin);
-    if (to == nullptr) {
-      kernels::Adam(p + begin, g + begin, m + begin, v + begin, n, step);
-    } else if (from == nullptr) {
-      kernels::AdamToBf16(p + begin, g + begin, m + begin, v + begin, to + begin, n, step);
-    } else {
-      kernels::AdamFromBf16(p + begin, from + begin, m + begin, v + begin, to + begin, n, step);
-    }
-  });
+  const auto n = static_cast<size_t>(run.end - run.begin);
+  float* p = ValuesOf(run);
+  auto* m = slots_[0].own.mutable_data_ptr<float>() + run.begin;
+  auto* v = slots_[1].own.mutable_data_ptr<float>() + run.begin;
+  const void* g = through.gradients.const_data_ptr();
+  const int64_t at = through.Gradient(run);
+  if (!through.out.defined()) return kernels::Adam(p, static_cast<const float*>(g) + at, m, v, n, step);
+  auto* out = static_cast<uint16_t*>(through.out.data_ptr()) + run.begin - through.base;
+  if (through.gradients.scalar_type() == at::kBFloat16) {
+    kernels::AdamFromBf16(p, static_cast<const uint16_t*>(g) + at, m, v, out, n, step);
+  } else {
+    kernels::AdamToBf16(p, static_cast<const float*>(g) + at, m, v, out, n, step);
+  }
 }
 
 void Optimizer::Activate(const std::vector<bool>& active) {

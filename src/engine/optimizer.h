@@ -77,8 +77,23 @@ class Optimizer {
     int64_t step = 0;  // this will be their step number
   };
   std::vector<Run> Runs(const std::vector<bool>& active) const;
-  void StepCpu(const Run& run, double lr, double gradient_factor, const at::Tensor& gradients, int64_t base,
-               const at::Tensor& out);
+  // What a pass reads and writes beside the own values. Both begin at element `base` of the own part, or gradients lie
+  // at their places in the flat buffer.
+  struct Through {
+    const at::Tensor& gradients;
+    int64_t base = 0;
+    bool in_place = false;
+    at::Tensor out;  // bf16; may be undefined
+    int64_t Gradient(const Run& run) const { return run.begin + (in_place ? run.shift : -base); }
+  };
+  // On the calling thread: all runs as far as they lie in a range of the own part.
+  void StepRange(const std::vector<Run>& runs, const FlatRange& range, double lr_factor, double gradient_factor,
+                 const Through& through);
+  void StepSgd(const Run& run, double lr, double gradient_factor, const Through& through);
+  void StepAdam(const Run& run, double lr, double gradient_factor, const Through& through);
+  float* ValuesOf(const Run& run) {
+    return own_.values.mutable_data_ptr<float>() + run.begin + (own_.values_in_place ? run.shift : 0);
+  }
 
   OptimizerConfig config_;
   OwnedParameters own_;

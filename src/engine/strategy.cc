@@ -18,9 +18,10 @@ Status Replicated::AdoptParameters() {
 
 namespace {
 
-// One rank has nothing to share.
+// One rank has nothing to share, but for what its device does not hold.
 Stage StageFor(const StrategyConfig& config, const Ranks& ranks) {
-  return ranks.size() == 1 && !config.alone ? Stage::kReplicated : static_cast<Stage>(config.zero.stage);
+  const bool shares = ranks.size() > 1 || config.alone || config.host_parameters;
+  return shares ? static_cast<Stage>(config.zero.stage) : Stage::kReplicated;
 }
 
 }  // namespace
@@ -39,6 +40,7 @@ FlatParameters::Options StorageFor(const StrategyConfig& config, const Ranks& ra
       !IsSharded(options.stage, Buffer::kGradients) || config.zero.exchange_once || config.reproducible;
   options.units = config.units;
   options.persistent = config.zero.persistent;
+  options.host_parameters = config.host_parameters;
   return options;
 }
 

@@ -135,6 +135,7 @@ struct StrategyConfig {
   ZeroConfig zero;
   at::ScalarType parameters = at::kFloat;  // what the model computes with
   std::vector<Unit> units;                 // of the model
+  bool host_parameters = false;            // stage 3: a rank's shards lie in host memory, with the master
   // The learner resets gradients itself, before the first backward of a step: until then they are still being read.
   bool late_reset = false;
   // For tests only: leaves every rank with its own gradients; a single rank exchanges its gradients too, with itself.

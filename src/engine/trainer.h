@@ -131,6 +131,12 @@ class Trainer {
   bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
   bool ReplayUpdate(Learner& learner, bool ema, Status* outcome);
   void NotCaptured(const std::string& why);
+  bool offloads_parameters() const { return config_.train.offload.parameters && queued_; }
+  // Of a parameter, beside its master; float32 ones are the master.
+  uint64_t offloaded_parameter_bytes() const {
+    return offloads_parameters() && config_.train.parameters != at::kFloat ? c10::elementSize(config_.train.parameters)
+                                                                           : 0;
+  }
   bool IsDiscriminator(const Learner& learner) const { return &learner == discriminator_.get(); }
 
   Config config_;

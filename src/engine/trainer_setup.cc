@@ -211,8 +211,9 @@ Status Trainer::OpenData() {
 Status Trainer::BuildModel() {
   recipe_->Join(ranks_);
   // Weights of a file go into tensors that hold them.
-  undrawn_ = config_.train.zero.stage == 3 && ranks_->size() > 1 && config_.checkpoint.weights.empty() &&
-             recipe_->UndrawnParts();
+  queued_ = !device_.is_cpu() || options_.queued;
+  undrawn_ = config_.train.zero.stage == 3 && (ranks_->size() > 1 || offloads_parameters()) &&
+             config_.checkpoint.weights.empty() && recipe_->UndrawnParts();
   Status built = recipe_->Build(config_, config_.run.seed);
   if (built.ok() && !config_.checkpoint.weights.empty()) {
     auto weights = ReadWeights(config_.checkpoint.weights);
@@ -224,7 +225,6 @@ Status Trainer::BuildModel() {
   if (built.ok()) built = CheckHostMemory();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
-  queued_ = !device_.is_cpu() || options_.queued;
   readback_ = std::make_unique<Readback>(device_);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(MoveModel()));
   recipe_->model().train();
@@ -255,20 +255,22 @@ Status Trainer::BuildModel() {
 // Offloaded state of all ranks of this node must fit its memory, which is taken page by page later on.
 Status Trainer::CheckHostMemory() const {
   if (!config_.train.offload.optimizer || device_.is_cpu()) return Status::Ok();
-  uint64_t count = 0;
+  uint64_t whole = 0;
   for (const at::Tensor& parameter : recipe_->model().parameters()) {
-    if (parameter.requires_grad()) count += static_cast<uint64_t>(parameter.numel());
+    const auto count = static_cast<uint64_t>(parameter.numel());
+    if (parameter.requires_grad()) whole += count * (kOffloadBytes + offloaded_parameter_bytes());
+    if (!parameter.requires_grad() && offloads_parameters()) whole += count * parameter.element_size();
   }
   const comm::RankIdentity& identity = ranks_->tensors().identity();
-  if (config_.train.zero.stage > 0) count = count / static_cast<uint64_t>(identity.size) + 1;
-  const uint64_t needed = count * kOffloadBytes * static_cast<uint64_t>(identity.local_size);
+  if (config_.train.zero.stage > 0) whole = whole / static_cast<uint64_t>(identity.size) + 1;
+  const uint64_t needed = whole * static_cast<uint64_t>(identity.local_size);
   const Result<std::string> memory = ReadFile("/proc/meminfo");
   const size_t at = memory.ok() ? memory->find("MemAvailable:") : std::string::npos;
   if (at == std::string::npos) return Status::Ok();
   const uint64_t available = std::strtoull(memory->c_str() + at + 13, nullptr, 10) * 1024;
   if (needed <= available) return Status::Ok();
   return Status(Code::kEnvironment,
-                fmt::format("train.offload.optimizer: the state of {} needs {} of host memory, {} are available",
+                fmt::format("train.offload: the state of {} needs {} of host memory, {} are available",
                             Count(identity.local_size, "rank"), FormatSize(needed), FormatSize(available)),
                 config_.train.zero.stage > 0 ? "use more nodes, or a smaller model"
                                              : "shard it between ranks (train.zero.stage), or use more memory");
@@ -353,6 +355,7 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
     settings.strategy.zero.stage = std::min(settings.strategy.zero.stage, 2);  // it names no units
   } else {
     settings.strategy.units = recipe_->Units();
+    settings.strategy.host_parameters = offloads_parameters();
     if (undrawn_) {
       settings.draw = [this](const std::string& name, int64_t begin, const at::Tensor& out) {
         return recipe_->DrawPart(name, begin, out);
@@ -500,8 +503,11 @@ void Trainer::Banner() {
                                                    t.zero.stage, own.numel(), learner_->flat().numel()));
   }
   if (t.offload.optimizer) {
-    report_->Say(own.on_host ? "offload     master and optimizer's state of a rank take " +
-                                   FormatSize(static_cast<uint64_t>(own.numel()) * kOffloadBytes) + " of host memory"
+    const uint64_t bytes = kOffloadBytes + offloaded_parameter_bytes();
+    report_->Say(own.on_host ? fmt::format("offload     {} of a rank take {} of host memory",
+                                           offloads_parameters() ? "master, optimizer's state and parameters"
+                                                                 : "master and optimizer's state",
+                                           FormatSize(static_cast<uint64_t>(own.numel()) * bytes))
                              : "offload     nothing to do: the device is the CPU");
   }
   if (discriminator_) {

@@ -32,6 +32,7 @@ Zero::Zero(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : D
   }
   if (!sharded()) return;
   memory_ = std::make_unique<UnitMemory>(&ranks->tensors(), flat->device());
+  if (flat->options().host_parameters) upload_ = std::make_unique<ShardUpload>(flat->device());
   const auto shards_of = [&](int group) {
     std::vector<at::Tensor> shards;
     const FlatRange range = BucketsOf(group);
@@ -39,17 +40,19 @@ Zero::Zero(const StrategyConfig& config, FlatParameters* flat, Ranks* ranks) : D
     return shards;
   };
   for (size_t u = 0; u < config_.units.size(); ++u) {
-    units_.push_back(
-        std::make_unique<GatheredBuffer>(shards_of(static_cast<int>(u)), &ranks->tensors(), memory_.get()));
+    units_.push_back(std::make_unique<GatheredBuffer>(shards_of(static_cast<int>(u)), &ranks->tensors(), memory_.get(),
+                                                      upload_.get()));
     sizes_.push_back(units_.back()->numel());
   }
   frozen_of_.resize(units_.size());
   for (const FrozenGroup& group : flat_->frozen().groups()) {
     frozen_of_[group.unit].push_back(frozen_.size());
-    frozen_.push_back(std::make_unique<GatheredBuffer>(std::vector{group.shard}, &ranks->tensors(), memory_.get()));
+    frozen_.push_back(
+        std::make_unique<GatheredBuffer>(std::vector{group.shard}, &ranks->tensors(), memory_.get(), upload_.get()));
     sizes_[group.unit] += frozen_.back()->numel();
   }
-  always_ = std::make_unique<GatheredBuffer>(shards_of(FlatParameters::kAlways), &ranks->tensors(), memory_.get());
+  always_ = std::make_unique<GatheredBuffer>(shards_of(FlatParameters::kAlways), &ranks->tensors(), memory_.get(),
+                                             upload_.get());
   order_ = std::make_unique<UnitOrder>(sizes_);
   started_.assign(units_.size(), false);
   placed_.assign(units_.size(), false);
@@ -184,6 +187,7 @@ Status Zero::FinishGradients() {
   LOCKSTEP_RETURN_IF_ERROR(WaitForExchange());
   LOCKSTEP_RETURN_IF_ERROR(AgreeOnUsed());
   if (tree_) flat_->ReadOwnedGradients();
+  if (upload_) upload_->Finish();  // an update follows
   exposed_seconds_ = SecondsSince(start);
   return Status::Ok();
 }
@@ -218,6 +222,7 @@ Status Zero::PublishParameters() {
     always_->Start();
     LOCKSTEP_RETURN_IF_ERROR(always_->Wait());
     if (always_->numel() > 0) flat_->Place(FlatParameters::kAlways, always_->buffer());
+    if (upload_) upload_->Finish();  // the EMA may be swapped in
     return Status::Ok();
   }
   const int me = flat_->options().share;

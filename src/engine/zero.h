@@ -92,6 +92,7 @@ class Zero : public Ddp {
 
   // Stage 3.
   std::unique_ptr<UnitMemory> memory_;
+  std::unique_ptr<ShardUpload> upload_;                  // null: shards are on the device
   std::vector<std::unique_ptr<GatheredBuffer>> units_;   // trained parameters
   std::vector<std::unique_ptr<GatheredBuffer>> frozen_;  // by group of frozen parameters
   std::vector<std::vector<size_t>> frozen_of_;           // per unit: its groups

@@ -25,6 +25,7 @@ Status Zero::Evaluate(const std::function<void()>& work) {
   }
   evaluates_ = false;
   ReleaseAll();
+  if (upload_) upload_->Finish();
   return status;
 }
 

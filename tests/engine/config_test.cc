@@ -27,6 +27,19 @@ ConfigRead ReadConfig(const std::string& file, const std::vector<std::string>& o
   return read;
 }
 
+TEST(Config, ParametersAreOffloadedWithTheOptimizerOfStage3Only) {
+  for (const char* file : {"train: {offload: {parameters: true}}",
+                           "train: {zero: {stage: 2}, offload: {optimizer: true, parameters: true}}",
+                           "train: {zero: {stage: 3}, offload: {parameters: true}}"}) {
+    EXPECT_THAT(ReadConfig(file).error,
+                HasSubstr("train.offload.parameters: has no effect here: it needs train.zero.stage: 3 and train.offload.optimizer: true"))
+        << file;
+  }
+  const ConfigRead read = ReadConfig("train: {zero: {stage: 3}, offload: {optimizer: true, parameters: true}}");
+  EXPECT_EQ(read.error, "");
+  EXPECT_TRUE(read.config.train.offload.parameters);
+}
+
 TEST(Config, AWarmUpNotChosenForThisRunIsAtMostATenthOfIt) {
   const struct {
     const char* file;

@@ -99,13 +99,31 @@ std::map<std::string, Case> ShardedCases() {
          c.stop_at = 9;
        }},
       {"-reproducible", [](Case& c) { c.config.train.reproducible = true; }},
+      {"-validated",
+       [](Case& c) {
+         c.config.data.validation.every = 5;
+         c.config.data.validation.batch = 2;
+         c.make = [] {
+           auto chain = std::make_unique<Chain>();
+           chain->held_out = std::make_shared<Points>(7);  // ranks have different numbers of batches
+           return chain;
+         };
+       }},
   };
+  const auto offload_all = [](Case& c) { c.config.train.offload = {.optimizer = true, .parameters = true}; };
   std::map<std::string, Case> cases;
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto& [name, change] : changes) {
       cases.emplace("zero-" + std::to_string(stage) + name, Sharded(stage, change));
     }
-    if (stage == 3) continue;
+    if (stage == 3) {
+      cases.emplace("zero-3-offload-parameters", Sharded(3, offload_all));
+      cases.emplace("zero-3-bf16-offload-parameters", Sharded(3, [&](Case& c) {
+                      bf16(c);
+                      offload_all(c);
+                    }));
+      continue;
+    }
     cases.emplace("zero-" + std::to_string(stage) + "-graph",
                   Sharded(stage, [](Case& c) { c.config.train.graph = "require"; }));
   }
@@ -161,6 +179,7 @@ std::map<std::string, Case> Cases() {
 struct Ended {
   at::Tensor weights;
   double loss = 0;
+  double best = -1;  // score of a validation
   uint64_t replayed = 0;
   int rank = 0;
   std::string transport;
@@ -182,8 +201,9 @@ Result<Ended> Train(const Case& one, const TrainerOptions& options, Ranks& ranks
   } else if (!one.by_checkpoint) {
     weights = trainer.flat().values().cpu();
   }
-  return Ended{weights, trainer.last_loss().value_or(-1), trainer.captured_steps(), ranks.rank(),
-               ranks.tensors().transport()};
+  return Ended{
+      weights,      trainer.last_loss().value_or(-1), trainer.position().best.value_or(-1), trainer.captured_steps(),
+      ranks.rank(), ranks.tensors().transport()};
 }
 
 Result<Ended> Run(const std::string& name, const Case& one, comm::Backend backend, const std::string& folder) {
@@ -242,8 +262,11 @@ int Main(int count, char** words) {
       std::fprintf(stderr, "%s\n", written.ToString().c_str());
       return 1;
     }
-    const nlohmann::json line = {
-        {"case", it->first}, {"loss", ended->loss}, {"replayed", ended->replayed}, {"transport", ended->transport}};
+    const nlohmann::json line = {{"case", it->first},
+                                 {"loss", ended->loss},
+                                 {"best", ended->best},
+                                 {"replayed", ended->replayed},
+                                 {"transport", ended->transport}};
     std::printf("%s\n", ToJsonLine(line).c_str());
     std::fflush(stdout);
   }

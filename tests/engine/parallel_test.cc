@@ -3,6 +3,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -46,6 +47,33 @@ TEST_F(ParallelForTest, RunsItsPartsAtTheSameTime) {
     both.wait_for(lock, std::chrono::seconds(60), [&] { return here.size() == 2; });
   });
   EXPECT_EQ(here.size(), 2u);
+}
+
+TEST_F(ParallelForTest, APartRunsOnTheSameThreadEveryTime) {
+  at::set_num_threads(3);
+  std::vector<std::thread::id> first(3), again(3);
+  for (auto* threads : {&first, &again}) {
+    ParallelFor(0, 3, 1,
+                [&](int64_t begin, int64_t) { (*threads)[static_cast<size_t>(begin)] = std::this_thread::get_id(); });
+  }
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(std::set<std::thread::id>(first.begin(), first.end()).size(), 3u);
+}
+
+TEST_F(ParallelForTest, ALoopInsideALoopIsNotSharedOut) {
+  at::set_num_threads(2);
+  std::atomic<int> calls = 0;
+  ParallelFor(0, 2, 1, [&](int64_t, int64_t) { ParallelFor(0, 100, 1, [&](int64_t, int64_t) { ++calls; }); });
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(ParallelThreads, StayOnANodeWhereThereAreSeveral) {
+  using Cpus = std::vector<std::vector<int>>;
+  EXPECT_EQ(CpusOfThreads({{0, 1, 2, 3}}, 2), (Cpus{{}, {}})) << "one node: anywhere";
+  EXPECT_EQ(CpusOfThreads({}, 1), (Cpus{{}})) << "unknown";
+  EXPECT_EQ(CpusOfThreads({{0, 1}, {4, 5}}, 4), (Cpus{{0, 1}, {0, 1}, {4, 5}, {4, 5}}));
+  EXPECT_EQ(CpusOfThreads({{0}, {2, 3, 4}}, 2), (Cpus{{0}, {2, 3, 4}}));
+  EXPECT_EQ(CpusOfThreads({{0}, {1}}, 5), (Cpus{{0}, {0}, {0}, {1}, {1}}));
 }
 
 TEST_F(ParallelForTest, OneThreadMeansTheCallersOwn) {

@@ -35,8 +35,11 @@ RESUMED = ["resumed", "graph-resumed"]
 SAME = [("graph", "plain"), ("graph-accumulation", "accumulation"), ("graph-fp16", "fp16"),
         ("graph-discriminator", "discriminator"), ("resumed", "plain"), ("graph-resumed", "graph"),
         ("reproducible-graph", "reproducible")]
-ZERO = ["", "-bf16", "-accumulation", "-recompute", "-offload", "-bf16-offload", "-offload-resumed", "-reproducible"]
+ZERO = ["", "-bf16", "-accumulation", "-recompute", "-offload", "-bf16-offload", "-offload-resumed", "-reproducible", "-validated"]
+# (case, the case of stage 0 whose bits it has)
+OFFLOADED = [("zero-3-offload-parameters", "zero-0-offload"), ("zero-3-bf16-offload-parameters", "zero-0-bf16-offload")]
 SHARDED = [f"zero-{stage}{change}" for stage in range(4) for change in ZERO] + [f"zero-{stage}-graph" for stage in range(3)]
+SHARDED += [case for case, _ in OFFLOADED]
 CASES = FP32 + HALF + BITS + RESUMED + SHARDED
 
 
@@ -136,7 +139,12 @@ class NcclRanks(unittest.TestCase):
 
     def test_every_stage_of_zero_has_the_bits_of_ddp(self):
         for world in (2, 4):
-            weights, _ = trained(world)
+            weights, said = trained(world)
+            for case, other in OFFLOADED:
+                same = weights[case][0] == weights[other][0]
+                self.assertTrue(same or world > 2, (world, case))
+            if world == 2:
+                self.assertEqual(len({said[f"zero-{stage}-validated"]["best"] for stage in range(4)}), 1)
             for change in [*ZERO, "-graph"]:
                 for stage in (1, 2, 3):
                     if stage == 3 and change == "-graph":
