@@ -24,6 +24,7 @@
 #include "engine/config.h"
 #include "engine/feed.h"
 #include "engine/learner.h"
+#include "engine/memory_need.h"
 #include "engine/ranks.h"
 #include "engine/readback.h"
 #include "engine/recipe.h"
@@ -86,7 +87,8 @@ class Trainer {
   Status BuildModel();
   Status MoveModel();
   Status CheckUnits() const;
-  Status CheckHostMemory() const;
+  Status CheckMemory() const;
+  TrainConfig InForce() const;
   void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
   Status FindCheckpoint(std::string* path);
@@ -132,11 +134,6 @@ class Trainer {
   bool ReplayUpdate(Learner& learner, bool ema, Status* outcome);
   void NotCaptured(const std::string& why);
   bool offloads_parameters() const { return config_.train.offload.parameters && queued_; }
-  // Of a parameter, beside its master; float32 ones are the master.
-  uint64_t offloaded_parameter_bytes() const {
-    return offloads_parameters() && config_.train.parameters != at::kFloat ? c10::elementSize(config_.train.parameters)
-                                                                           : 0;
-  }
   bool IsDiscriminator(const Learner& learner) const { return &learner == discriminator_.get(); }
 
   Config config_;
@@ -150,8 +147,9 @@ class Trainer {
   BatchPlan plan_;
   std::string precision_why_;  // where it was chosen here
   uint64_t passes_ = 1;        // of this rank in a step
-  bool undrawn_ = false;       // parameters have no memory until each rank draws its part
-  bool queued_ = false;        // updates are queued on the device; numbers come later
+  ModelSize model_size_;
+  bool undrawn_ = false;  // parameters have no memory until each rank draws its part
+  bool queued_ = false;   // updates are queued on the device; numbers come later
 
   Sources sources_;
   std::optional<data::Sampler> sampler_;

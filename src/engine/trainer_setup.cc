@@ -17,6 +17,7 @@
 #include "data/cached_source.h"
 #include "engine/convolution.h"
 #include "engine/devices.h"
+#include "engine/memory_need.h"
 #include "engine/state_tensors.h"
 #include "engine/trainer.h"
 #include "engine/tree_sum.h"
@@ -24,12 +25,6 @@
 #include "record/checkpoint_folder.h"
 
 namespace lockstep::engine {
-
-namespace {
-
-constexpr uint64_t kOffloadBytes = 12;  // of a parameter: master and two moments
-
-}  // namespace
 
 Result<at::Device> ChooseDevice(const std::string& wanted, int local_rank, int local_size, comm::Backend backend) {
   const int count = VisibleGpus();
@@ -222,7 +217,10 @@ Status Trainer::BuildModel() {
   }
   if (built.ok()) built = FreezeForGood(config_.train.groups, recipe_->model());
   if (built.ok()) built = CheckUnits();
-  if (built.ok()) built = CheckHostMemory();
+  if (built.ok()) {
+    model_size_ = SizeOf(recipe_->model());
+    built = CheckMemory();
+  }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
   part_names_ = recipe_->Parts();
   readback_ = std::make_unique<Readback>(device_);
@@ -252,28 +250,27 @@ Status Trainer::BuildModel() {
   return Status::Ok();
 }
 
-// Offloaded state of all ranks of this node must fit its memory, which is taken page by page later on.
-Status Trainer::CheckHostMemory() const {
-  if (!config_.train.offload.optimizer || device_.is_cpu()) return Status::Ok();
-  uint64_t whole = 0;
-  for (const at::Tensor& parameter : recipe_->model().parameters()) {
-    const auto count = static_cast<uint64_t>(parameter.numel());
-    if (parameter.requires_grad()) whole += count * (kOffloadBytes + offloaded_parameter_bytes());
-    if (!parameter.requires_grad() && offloads_parameters()) whole += count * parameter.element_size();
-  }
+// Before anything large is allocated.
+Status Trainer::CheckMemory() const {
   const comm::RankIdentity& identity = ranks_->tensors().identity();
-  if (config_.train.zero.stage > 0) whole = whole / static_cast<uint64_t>(identity.size) + 1;
-  const uint64_t needed = whole * static_cast<uint64_t>(identity.local_size);
+  MemoryThere there;
+  there.ranks = identity.local_size;
+  if (const std::optional<GpuFacts> gpu = DescribeGpu(device_)) {
+    there.device = gpu->name;
+    there.device_bytes = gpu->memory;
+  }
   const Result<std::string> memory = ReadFile("/proc/meminfo");
   const size_t at = memory.ok() ? memory->find("MemAvailable:") : std::string::npos;
-  if (at == std::string::npos) return Status::Ok();
-  const uint64_t available = std::strtoull(memory->c_str() + at + 13, nullptr, 10) * 1024;
-  if (needed <= available) return Status::Ok();
-  return Status(Code::kEnvironment,
-                fmt::format("train.offload: the state of {} needs {} of host memory, {} are available",
-                            Count(identity.local_size, "rank"), FormatSize(needed), FormatSize(available)),
-                config_.train.zero.stage > 0 ? "use more nodes, or a smaller model"
-                                             : "shard it between ranks (train.zero.stage), or use more memory");
+  if (at != std::string::npos) there.host_bytes = std::strtoull(memory->c_str() + at + 13, nullptr, 10) * 1024;
+  return engine::CheckMemory(InForce(), model_size_, identity.size, passes_ == 1, there);
+}
+
+// What of the configuration has an effect on this device.
+TrainConfig Trainer::InForce() const {
+  TrainConfig train = config_.train;
+  train.offload.optimizer = train.offload.optimizer && queued_;
+  train.offload.parameters = offloads_parameters();
+  return train;
 }
 
 // To its device. Parameters without memory stay so, but for frozen ones, which every rank holds.
@@ -493,9 +490,7 @@ void Trainer::Banner() {
   report_->Say(fmt::format("precision   {}{}{}", PrecisionName(t.precision),
                            precision_why_.empty() ? "" : " (" + precision_why_ + ")",
                            t.reproducible ? ", the same bits on any number of ranks" : ""));
-  int64_t frozen = 0;
-  for (const auto& p : recipe_->model().parameters()) frozen += p.requires_grad() ? 0 : p.numel();
-  report_->Say(fmt::format("parameters  {} trained, {} frozen", learner_->flat().count(), frozen));
+  report_->Say(fmt::format("parameters  {} trained, {} frozen", model_size_.trained, model_size_.frozen));
   const OwnedParameters& own = learner_->flat().owned();
   if (t.zero.stage > 0) {
     report_->Say(ranks_->size() == 1 ? fmt::format("sharding    ZeRO-{}: one rank has nothing to share", t.zero.stage)
@@ -503,12 +498,12 @@ void Trainer::Banner() {
                                                    t.zero.stage, own.numel(), learner_->flat().numel()));
   }
   if (t.offload.optimizer) {
-    const uint64_t bytes = kOffloadBytes + offloaded_parameter_bytes();
-    report_->Say(own.on_host ? fmt::format("offload     {} of a rank take {} of host memory",
-                                           offloads_parameters() ? "master, optimizer's state and parameters"
-                                                                 : "master and optimizer's state",
-                                           FormatSize(static_cast<uint64_t>(own.numel()) * bytes))
-                             : "offload     nothing to do: the device is the CPU");
+    report_->Say(own.on_host
+                     ? fmt::format("offload     {} of a rank take {} of host memory",
+                                   offloads_parameters() ? "master, optimizer's state and parameters"
+                                                         : "master and optimizer's state",
+                                   FormatSize(NeedOf(InForce(), model_size_, ranks_->size(), passes_ == 1).host))
+                     : "offload     nothing to do: the device is the CPU");
   }
   if (discriminator_) {
     report_->Say(

@@ -31,13 +31,23 @@ TEST(Config, ParametersAreOffloadedWithTheOptimizerOfStage3Only) {
   for (const char* file : {"train: {offload: {parameters: true}}",
                            "train: {zero: {stage: 2}, offload: {optimizer: true, parameters: true}}",
                            "train: {zero: {stage: 3}, offload: {parameters: true}}"}) {
-    EXPECT_THAT(ReadConfig(file).error,
-                HasSubstr("train.offload.parameters: has no effect here: it needs train.zero.stage: 3 and train.offload.optimizer: true"))
+    EXPECT_THAT(ReadConfig(file).error, HasSubstr("train.offload.parameters: has no effect here: it needs "
+                                                  "train.zero.stage: 3 and train.offload.optimizer: true"))
         << file;
   }
   const ConfigRead read = ReadConfig("train: {zero: {stage: 3}, offload: {optimizer: true, parameters: true}}");
   EXPECT_EQ(read.error, "");
   EXPECT_TRUE(read.config.train.offload.parameters);
+}
+
+TEST(Config, AStageOrAMicroBatchThatDoesNotExistIsRefused) {
+  EXPECT_THAT(ReadConfig("train: {zero: {stage: 4}}").error,
+              HasSubstr("train.zero.stage: expected an integer of at least 0 and at most 3"));
+  EXPECT_THAT(ReadConfig("train: {micro_batch: -1}").error, HasSubstr("train.micro_batch: expected"));
+  EXPECT_THAT(ReadConfig("train: {batch: 0}").error, HasSubstr("train.batch: expected an integer of at least 1"));
+  const ConfigRead whole = ReadConfig("train: {micro_batch: 0, batch: 8}");  // a rank's whole share
+  EXPECT_EQ(whole.error, "");
+  EXPECT_EQ(PlanBatch(whole.config.train, 2)->accumulation, 1u);
 }
 
 TEST(Config, AWarmUpNotChosenForThisRunIsAtMostATenthOfIt) {

@@ -384,6 +384,19 @@ TEST(Zero, OtherWaysThroughTheModelHaveTheSameBitsToo) {
   }
 }
 
+// Each parameter is a bucket; the last bias has two elements, and four ranks share it: buckets are filled up.
+TEST(Zero, MoreRanksThanElementsOfABucketIsNoMistake) {
+  Work run{4, Base(), {}, {}, {}};
+  run.config.train.bucket = run.config.train.first_bucket = 4;
+  run.config.train.zero.persistent = 0;
+  const Trained ddp = Train(run);
+  ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+  for (const int stage : {1, 2, 3}) {
+    run.config.train.zero.stage = stage;
+    ExpectSame(Train(run), ddp, fmt::format("stage {}", stage));
+  }
+}
+
 TEST(ZeroResume, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
   const std::string root = testing::TempDir() + fmt::format("zero-{}", getpid());
   Work run{2, Base(), {}, {}, {}};

@@ -5,6 +5,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <gmock/gmock.h>
 
+#include "base/safetensors.h"
 #include "engine/state.h"
 #include "recipes/lm_bed.h"
 
@@ -155,7 +156,21 @@ TEST(Lm, ValidationIsTheMeanOverLabelledTokensForAnyBatch) {
   EXPECT_NEAR(scores[1].first, scores[3].first, 1e-5);
 }
 
-TEST(Lm, WhatCannotTrainIsSaidBeforeTheModelIsBuilt) {
+// On two ranks: one error, the same on both, so that they leave with the same exit code.
+TEST(Lm, WhatCannotTrainIsSaidByAllRanksBeforeAnythingIsAllocated) {
+  const TempDir folder = *TempDir::Create();
+  const auto file = [&](const char* name, std::string_view text) {
+    EXPECT_TRUE(WriteFileAtomic(folder / name, std::string(text)).ok());
+    return folder / name;
+  };
+  const std::string empty = file("empty.txt", ""), binary = file("binary.txt", std::string_view("PK\0\1\2", 5));
+  const std::string weights = folder / "weights.safetensors";
+  {
+    const std::vector<float> zeros(5 * 7);
+    auto writer = SafetensorsWriter::Create(weights, {{"model.embed_tokens.weight", Dtype::kF32, {5, 7}}});
+    ASSERT_TRUE(writer.ok() && writer->Write("model.embed_tokens.weight", zeros.data(), zeros.size() * 4).ok());
+    ASSERT_TRUE(writer->Finish().ok());
+  }
   struct Row {
     const char* what;
     std::function<void(LmRecipe&, engine::Config&)> set;
@@ -169,14 +184,40 @@ TEST(Lm, WhatCannotTrainIsSaidBeforeTheModelIsBuilt) {
        "the data have a vocabulary of 257 ('bytes'), the model one of 256 (recipe.vocabulary)"},
       {"length", [](LmRecipe& r, engine::Config&) { r.length() = 100000; }, "data.length 100000"},
       {"path", [](LmRecipe& r, engine::Config&) { r.corpus().path = "/nowhere.txt"; }, "data.path"},
+      {"empty text", [&](LmRecipe& r, engine::Config&) { r.corpus().path = empty; }, "is empty"},
+      {"binary text", [&](LmRecipe& r, engine::Config&) { r.corpus().path = binary; }, "binary, not text"},
+      {"LoRA targets",
+       [](LmRecipe& r, engine::Config&) {
+         r.settings().lora.rank = 2;
+         r.settings().lora.targets = {"*.q_porj.weight"};
+       },
+       "did you mean '*.q_proj.weight'"},
+      {"weights", [&](LmRecipe&, engine::Config& c) { c.checkpoint.weights = weights; }, "do not fit the model"},
+      {"sharded weights",
+       [&](LmRecipe&, engine::Config& c) {
+         c.checkpoint.weights = weights;
+         c.train.zero.stage = 3;
+       },
+       "do not fit the model"},
+      {"ranks", [](LmRecipe&, engine::Config& c) { c.train.batch = 1; }, "train.batch is 1, but there are 2 ranks"},
+      {"memory",
+       [](LmRecipe& r, engine::Config& c) {
+         r.settings().width = 1 << 16;  // 64 GiB for each layer
+         r.settings().mlp = 1 << 20;
+         c.train.zero.stage = 3;
+       },
+       "train.zero.stage 3: the state of 2 ranks needs"},
   };
   for (const Row& row : rows) {
     LmJob job;
     job.set = row.set;
-    const LmOutcome outcome = TrainLm(1, job)[0];
-    ASSERT_FALSE(outcome.status.ok()) << row.what;
-    EXPECT_THAT(outcome.status.ToString(), HasSubstr(row.says)) << row.what;
-    EXPECT_TRUE(outcome.weights.empty());
+    const std::vector<LmOutcome> outcomes = TrainLm(2, job);
+    for (const LmOutcome& outcome : outcomes) {
+      ASSERT_FALSE(outcome.status.ok()) << row.what;
+      EXPECT_THAT(outcome.status.ToString(), HasSubstr(row.says)) << row.what;
+      EXPECT_EQ(outcome.status.code(), outcomes[0].status.code()) << row.what;
+      EXPECT_TRUE(outcome.weights.empty());
+    }
   }
 }
 
