@@ -32,25 +32,52 @@ Result<std::string> PathOf(const json& entry, const std::string& where) {
   return path;
 }
 
+Result<std::vector<std::string>> PathsOfDocument(std::string_view text, const std::string& source) {
+  Result<json> document = ParseJson(text, source);
+  if (!document.ok()) return document.status();
+  if (!document->is_object() && !document->is_array()) {
+    return Wrong(source, fmt::format("expected an object with 'list', found {}", document->type_name()));
+  }
+  const bool bare = document->is_array();
+  const auto it = bare ? document->end() : document->find("list");
+  if (!bare && it == document->end()) return Wrong(source, "the object has no 'list'");
+  const json& list = bare ? *document : *it;
+  if (!list.is_array()) return Wrong(source, fmt::format("'list' must be an array, found {}", list.type_name()));
+  std::vector<std::string> paths;
+  paths.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    Result<std::string> path = PathOf(list[i], fmt::format("{}: {}[{}]", source, bare ? "" : "list", i));
+    if (!path.ok()) return path.status();
+    paths.push_back(std::move(*path));
+  }
+  return paths;
+}
+
+// One entry a line; empty lines are passed over.
+Result<std::vector<std::string>> PathsOfLines(std::string_view text, const std::string& source) {
+  std::vector<std::string> paths;
+  for (size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{} line {}", source, number);
+    Result<json> entry = ParseJson(line, where);
+    if (!entry.ok()) return entry.status();
+    Result<std::string> path = PathOf(*entry, where);
+    if (!path.ok()) return path.status();
+    paths.push_back(std::move(*path));
+  }
+  return paths;
+}
+
 }  // namespace
 
 Result<Annotations> ParseAnnotations(std::string_view text, const std::string& source) {
-  Result<json> document = ParseJson(text, source);
-  if (!document.ok()) return document.status();
-  if (!document->is_object()) {
-    return Wrong(source, fmt::format("expected an object with 'list', found {}", document->type_name()));
-  }
-  const auto list = document->find("list");
-  if (list == document->end()) return Wrong(source, "the object has no 'list'");
-  if (!list->is_array()) return Wrong(source, fmt::format("'list' must be an array, found {}", list->type_name()));
-  if (list->empty()) return Wrong(source, "'list' is empty");
-  Annotations annotations;
-  annotations.paths.reserve(list->size());
-  for (size_t i = 0; i < list->size(); ++i) {
-    Result<std::string> path = PathOf((*list)[i], fmt::format("{}: list[{}]", source, i));
-    if (!path.ok()) return path.status();
-    annotations.paths.push_back(std::move(*path));
-  }
+  Result<std::vector<std::string>> paths =
+      source.ends_with(".jsonl") ? PathsOfLines(text, source) : PathsOfDocument(text, source);
+  if (!paths.ok()) return paths.status();
+  if (paths->empty()) return Wrong(source, source.ends_with(".jsonl") ? "it has no entry" : "'list' is empty");
+  Annotations annotations{std::move(*paths), ""};
   annotations.digest = fmt::format("{:016x}", static_cast<uint64_t>(XXH64(text.data(), text.size(), 0)));
   return annotations;
 }

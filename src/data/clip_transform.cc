@@ -48,6 +48,12 @@ void TurnHue(float turn, float* r, float* g, float* b) {
 
 }  // namespace
 
+const std::vector<std::string> kResizeNames = {"bilinear", "pillow_bilinear", "pillow_bicubic"};
+
+Resize ResizeByName(const std::string& name) {
+  return static_cast<Resize>(std::ranges::find(kResizeNames, name) - kResizeNames.begin());
+}
+
 Colour DrawColour(const Draw& draw) {
   Colour colour;
   Random random(draw.seed, draw.epoch, draw.index, Purpose::kColour);
@@ -121,18 +127,27 @@ Crop DrawCrop(const Draw& draw, int frame_width, int frame_height, int width, in
   return crop;
 }
 
-ClipTransform::ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height)
+ClipTransform::ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height, Resize resize)
     : ClipTransform(DrawCrop(draw, frame_width, frame_height, width, height), DrawFlip(draw), DrawColour(draw),
-                    frame_width, frame_height, width, height) {}
+                    frame_width, frame_height, width, height, resize) {}
 
 ClipTransform::ClipTransform(const Crop& crop, bool flip, const Colour& colour, int frame_width, int frame_height,
-                             int width, int height)
+                             int width, int height, Resize resize)
     : flip_(flip),
       colour_(colour),
       width_(width),
       height_(height),
-      across_(MakeAxis(crop.x, crop.width, frame_width, width)),
-      down_(MakeAxis(crop.y, crop.height, frame_height, height)) {}
+      crop_(crop),
+      frame_width_(frame_width),
+      frame_height_(frame_height) {
+  if (resize != Resize::kBilinear) {
+    resample_.emplace(resize == Resize::kPillowBilinear ? Filter::kBilinear : Filter::kBicubic, crop.width, crop.height,
+                      width, height);
+    return;
+  }
+  across_ = MakeAxis(crop.x, crop.width, frame_width, width);
+  down_ = MakeAxis(crop.y, crop.height, frame_height, height);
+}
 
 // The box is resized as a picture of its own: weights beyond its border are left out, and the rest made to sum to one.
 ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, int target) {
@@ -160,6 +175,28 @@ ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, in
 }
 
 void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
+  resample_ ? ResizeAsPillow(rgb, stride, planes) : ResizeAsTorch(rgb, stride, planes);
+  if (flip_) FlipHorizontally(planes, width_, height_);
+  ApplyColour(colour_, planes, static_cast<size_t>(width_) * height_);
+}
+
+void ClipTransform::ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* planes) {
+  const bool inside =
+      crop_.x >= 0 && crop_.y >= 0 && crop_.x + crop_.width <= frame_width_ && crop_.y + crop_.height <= frame_height_;
+  if (inside) return resample_->Apply(rgb + crop_.y * stride + static_cast<size_t>(crop_.x) * 3, stride, planes);
+  const size_t row = static_cast<size_t>(crop_.width) * 3;
+  continued_.resize(row * crop_.height);
+  for (int y = 0; y < crop_.height; ++y) {
+    const uint8_t* line = rgb + static_cast<size_t>(Reflect(crop_.y + y, frame_height_)) * stride;
+    uint8_t* to = continued_.data() + row * y;
+    for (int x = 0; x < crop_.width; ++x, to += 3) {
+      std::copy_n(line + static_cast<size_t>(Reflect(crop_.x + x, frame_width_)) * 3, 3, to);
+    }
+  }
+  resample_->Apply(continued_.data(), row, planes);
+}
+
+void ClipTransform::ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes) {
   // Rows that some output row needs, each made once.
   const auto [low, high] = std::ranges::minmax(down_.indices);
   const size_t row_size = static_cast<size_t>(width_) * 3;
@@ -199,8 +236,6 @@ void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
       for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sum[static_cast<size_t>(c) * width_ + x]);
     }
   }
-  if (flip_) FlipHorizontally(planes, width_, height_);
-  ApplyColour(colour_, planes, pixels);
 }
 
 }  // namespace lockstep::data

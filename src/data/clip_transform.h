@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "data/resample.h"
 #include "data/source.h"
 
 namespace lockstep::data {
@@ -37,13 +40,22 @@ struct Crop {
 // otherwise; never smaller than the target.
 Crop DrawCrop(const Draw& draw, int frame_width, int frame_height, int width, int height);
 
+// How a crop becomes as large as the target: with float weights and one rounding, as torch's bilinear antialias, or
+// with Pillow's bits.
+enum class Resize { kBilinear, kPillowBilinear, kPillowBicubic };
+
+// By its name in a configuration: bilinear, pillow_bilinear, pillow_bicubic. The name must be one of them.
+extern const std::vector<std::string> kResizeNames;
+Resize ResizeByName(const std::string& name);
+
 class ClipTransform {
  public:
   // For frames of this size.
-  ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height);
+  ClipTransform(const Draw& draw, int frame_width, int frame_height, int width, int height,
+                Resize resize = Resize::kBilinear);
   // With a crop and colours of the caller's choice.
   ClipTransform(const Crop& crop, bool flip, const Colour& colour, int frame_width, int frame_height, int width,
-                int height);
+                int height, Resize resize = Resize::kBilinear);
 
   // rgb [frame_height, frame_width, 3], each row `stride` bytes after the one before -> planes [3, height, width].
   void Apply(const uint8_t* rgb, size_t stride, uint8_t* planes);
@@ -60,6 +72,8 @@ class ClipTransform {
     std::vector<float> weights;
   };
   static Axis MakeAxis(int start, int length, int frame, int target);
+  void ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes);
+  void ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* planes);
 
   bool flip_;
   Colour colour_;
@@ -67,7 +81,12 @@ class ClipTransform {
   int height_;
   Axis across_;
   Axis down_;
-  std::vector<float> rows_;  // the crop's rows, already as narrow as the target: [rows, 3, width]
+  Crop crop_;
+  int frame_width_;
+  int frame_height_;
+  std::optional<Resample> resample_;
+  std::vector<uint8_t> continued_;  // a crop that reaches beyond its frame
+  std::vector<float> rows_;         // the crop's rows, already as narrow as the target: [rows, 3, width]
 };
 
 }  // namespace lockstep::data

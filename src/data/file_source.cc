@@ -4,6 +4,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/text.h"
@@ -41,12 +42,15 @@ class FileSource final : public Source {
     if (video.pictures.size() == 1) return JoinPath(video.path, video.pictures[0].name);
     return video.packed ? fmt::format("{} in {}", video.origin, video.path) : video.path;
   }
-  Result<Image> Decode(const Video& video, const Picture& picture, const std::string& name) const {
-    if (!video.packed) return DecodeImage(name);
+  Result<Image> Decode(const Draw& draw, const Video& video, const Picture& picture, const std::string& name) const {
+    const WindowOf window = [&](int width, int height) { return WindowFor(draw, width, height); };
+    if (!video.packed) return DecodeImage(name, window);
     Result<std::string> bytes = parts_.Read(video.path, picture.offset, picture.bytes, name);
     if (!bytes.ok()) return bytes.status();
-    return DecodeImageBytes(*bytes, name);
+    return DecodeImageBytes(*bytes, name, window);
   }
+  Window WindowFor(const Draw& draw, int width, int height) const;
+  ClipTransform TransformFor(const Draw& draw, const Image& image) const;
   Status ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const;
 
   SourceConfig config_;
@@ -65,10 +69,36 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
   const size_t frame_bytes = fields_[0].bytes() / config_.frames;
   const VideoPart part{video.path, PathOf(video), video.packed ? video.offset : 0, video.packed ? video.bytes : 0};
   return ReadVideoClip(part, pace, draw.cancelled, [&](const VideoFrame& frame) {
-    if (!transform) transform.emplace(draw, frame.width, frame.height, config_.width, config_.height);
+    if (!transform) {
+      const Image whole{
+          .width = frame.width, .height = frame.height, .whole_width = frame.width, .whole_height = frame.height};
+      transform.emplace(TransformFor(draw, whole));
+    }
     transform->Apply(frame.rgb, frame.stride, planes + frame.number * frame_bytes);
     return Status::Ok();
   });
+}
+
+// The part of a picture that its crop needs. Reduced as far as the crop stays as large as the target.
+Window FileSource::WindowFor(const Draw& draw, int width, int height) const {
+  const Crop crop = DrawCrop(draw, width, height, config_.width, config_.height);
+  const int left = std::max(crop.x, 0), top = std::max(crop.y, 0);
+  Window window{left, top, std::min(crop.x + crop.width, width) - left, std::min(crop.y + crop.height, height) - top};
+  for (const int reduction : {2, 4, 8}) {
+    const bool large = crop.width / reduction >= config_.width && crop.height / reduction >= config_.height;
+    if (config_.decode == "scaled" && large) window.reduction = reduction;
+  }
+  return window;
+}
+
+ClipTransform FileSource::TransformFor(const Draw& draw, const Image& image) const {
+  Crop crop = DrawCrop(draw, image.whole_width, image.whole_height, config_.width, config_.height);
+  const int r = image.reduction;
+  if (r > 1) crop = {crop.x / r, crop.y / r, crop.width / r, crop.height / r};
+  crop.x -= image.x;
+  crop.y -= image.y;
+  return {crop,         DrawFlip(draw), DrawColour(draw), image.width,
+          image.height, config_.width,  config_.height,   ResizeByName(config_.resize)};
 }
 
 Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const {
@@ -82,24 +112,33 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
   std::string first_path;
   int width = 0;
   int height = 0;
+  Image decoded;  // without pixels: what the transform is for
   for (int i = 0; i < pace.frames; ++i) {
     if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
     const Picture& picture = video.pictures[placed->start + i * placed->stride];
     const std::string path = JoinPath(video.path, picture.name);
-    Result<Image> image = Decode(video, picture, path);
+    Result<Image> image = Decode(draw, video, picture, path);
     if (!image.ok()) return image.status();
     if (!transform) {
-      transform.emplace(draw, image->width, image->height, config_.width, config_.height);
+      transform.emplace(TransformFor(draw, *image));
       first_path = path;
-      width = image->width;
-      height = image->height;
-    } else if (image->width != width || image->height != height) {
+      width = image->whole_width;
+      height = image->whole_height;
+      decoded = *image;
+      decoded.rgb.clear();
+    } else if (image->whole_width != width || image->whole_height != height) {
       return Status(Code::kEnvironment,
                     fmt::format("frames of mixed size in one clip: '{}' is {}x{}, '{}' is {}x{}", first_path, width,
-                                height, path, image->width, image->height),
+                                height, path, image->whole_width, image->whole_height),
                     "give each video a folder of its own, or bring its frames to one size");
+    } else if (image->x != decoded.x || image->width != decoded.width || image->y != decoded.y ||
+               image->height != decoded.height || image->reduction != decoded.reduction) {
+      // Frames of one size that are stored differently (PNG and JPEG, other subsampling): each has its own part.
+      transform.emplace(TransformFor(draw, *image));
+      decoded = *image;
+      decoded.rgb.clear();
     }
-    transform->Apply(image->rgb.data(), static_cast<size_t>(width) * 3,
+    transform->Apply(image->rgb.data(), static_cast<size_t>(image->width) * 3,
                      out + i * (fields_[0].bytes() / config_.frames));
   }
   return Status::Ok();

@@ -6,6 +6,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
@@ -106,6 +107,8 @@ Result<Image> DecodePng(std::string_view bytes, const std::string& name) {
   const bool ok = DecodePngJob(&job);
   png_destroy_read_struct(&job.png, &job.info, nullptr);
   if (!ok) return Bad(name, job.error.empty() ? "libpng gives no reason" : "PNG: " + job.error);
+  job.image.whole_width = job.image.width;
+  job.image.whole_height = job.image.height;
   return std::move(job.image);
 }
 
@@ -116,6 +119,7 @@ struct JpegJob {
   char error[JMSG_LENGTH_MAX] = "";
   std::string problem;
   Image image;
+  Window window;
   std::vector<uint8_t> line;  // one row as libjpeg gives it, for CMYK
 };
 
@@ -149,7 +153,51 @@ void FromCmyk(const uint8_t* cmyk, int width, bool inverted, uint8_t* rgb) {
   }
 }
 
-bool DecodeJpegJob(JpegJob* job, std::string_view bytes) {
+// Rows and columns to decode so that those of the window have the pixels of the whole picture: colour is stored for
+// several pixels at once and smoothed over its neighbours.
+constexpr int kMargin = 32;
+
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2000000
+constexpr bool kDecodesParts = true;
+#else
+constexpr bool kDecodesParts = false;
+JDIMENSION jpeg_skip_scanlines(j_decompress_ptr, JDIMENSION) { return 0; }
+void jpeg_crop_scanline(j_decompress_ptr, JDIMENSION*, JDIMENSION*) {}
+#endif
+
+int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+// The window in pixels of the reduced picture, with its margin.
+Window Reduced(const Window& window, int width, int height) {
+  const int r = window.reduction;
+  const int left = std::max(window.x / r - kMargin, 0), top = std::max(window.y / r - kMargin, 0);
+  return {left, top, std::min(CeilDiv(window.x + window.width, r) + kMargin, width) - left,
+          std::min(CeilDiv(window.y + window.height, r) + kMargin, height) - top, r};
+}
+
+void ReadRows(JpegJob* job, bool cmyk, int top) {
+  jpeg_decompress_struct* info = &job->info;
+  Image& image = job->image;
+  const size_t stride = static_cast<size_t>(image.width) * 3;
+  image.rgb.resize(stride * image.height);
+  if (cmyk) job->line.resize(static_cast<size_t>(image.width) * 4);
+  if (top > 0) jpeg_skip_scanlines(info, static_cast<JDIMENSION>(top));
+  for (int y = 0; y < image.height; ++y) {
+    uint8_t* to = image.rgb.data() + static_cast<size_t>(y) * stride;
+    uint8_t* line = cmyk ? job->line.data() : to;
+    jpeg_read_scanlines(info, &line, 1);
+    if (cmyk) FromCmyk(line, image.width, info->saw_Adobe_marker != 0, to);
+  }
+  // The rest is not needed, but damage in it is to be found in every epoch, whatever the window.
+  if (info->output_scanline < info->output_height) {
+    jpeg_skip_scanlines(info, info->output_height - info->output_scanline - 1);  // all would not be looked at
+    job->line.resize(stride);
+    uint8_t* last = job->line.data();
+    jpeg_read_scanlines(info, &last, 1);
+  }
+}
+
+bool DecodeJpegJob(JpegJob* job, std::string_view bytes, const WindowOf* window) {
   jpeg_decompress_struct* info = &job->info;
   info->err = jpeg_std_error(&job->manager);
   job->manager.error_exit = JpegFail;
@@ -163,26 +211,35 @@ bool DecodeJpegJob(JpegJob* job, std::string_view bytes) {
   const bool cmyk = info->num_components == 4;
   info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
   info->dct_method = JDCT_ISLOW;  // the same picture on every machine
-  jpeg_start_decompress(info);
-  job->image.width = static_cast<int>(info->output_width);
-  job->image.height = static_cast<int>(info->output_height);
-  const size_t stride = static_cast<size_t>(job->image.width) * 3;
-  job->image.rgb.resize(stride * job->image.height);
-  if (cmyk) job->line.resize(static_cast<size_t>(job->image.width) * 4);
-  while (info->output_scanline < info->output_height) {
-    uint8_t* to = job->image.rgb.data() + info->output_scanline * stride;
-    uint8_t* line = cmyk ? job->line.data() : to;
-    jpeg_read_scanlines(info, &line, 1);
-    if (cmyk) FromCmyk(line, job->image.width, info->saw_Adobe_marker != 0, to);
+  Image& image = job->image;
+  image.whole_width = static_cast<int>(info->image_width);
+  image.whole_height = static_cast<int>(info->image_height);
+  const bool part = kDecodesParts && *window && !cmyk;
+  if (part) {
+    job->window = (*window)(image.whole_width, image.whole_height);
+    image.reduction = job->window.reduction;
+    info->scale_num = 1;
+    info->scale_denom = static_cast<unsigned>(image.reduction);
   }
+  jpeg_start_decompress(info);
+  image.width = static_cast<int>(info->output_width);
+  image.height = static_cast<int>(info->output_height);
+  if (part) {
+    const Window wanted = Reduced(job->window, image.width, image.height);
+    auto left = static_cast<JDIMENSION>(wanted.x), across = static_cast<JDIMENSION>(wanted.width);
+    if (wanted.width < image.width) jpeg_crop_scanline(info, &left, &across);
+    image.x = static_cast<int>(left), image.width = static_cast<int>(across);
+    image.y = wanted.y, image.height = wanted.height;
+  }
+  ReadRows(job, cmyk, image.y);
   jpeg_finish_decompress(info);
   return true;
 }
 
-Result<Image> DecodeJpeg(std::string_view bytes, const std::string& name) {
+Result<Image> DecodeJpeg(std::string_view bytes, const std::string& name, const WindowOf& window) {
   JpegJob job;
   std::memset(&job.info, 0, sizeof(job.info));
-  const bool ok = DecodeJpegJob(&job, bytes);
+  const bool ok = DecodeJpegJob(&job, bytes, &window);
   jpeg_destroy_decompress(&job.info);
   if (!ok) return Bad(name, "JPEG: " + (job.problem.empty() ? std::string(job.error) : job.problem));
   return std::move(job.image);
@@ -210,17 +267,17 @@ bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height) {
 
 }  // namespace
 
-Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name) {
+Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window) {
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return DecodePng(bytes, name);
-  if (bytes.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, name);
+  if (bytes.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, name, window);
   if (bytes.empty()) return Bad(name, "it is empty");
   return Bad(name, fmt::format("it is neither PNG nor JPEG (it starts with \"{}\")", Printable(bytes.substr(0, 8))));
 }
 
-Result<Image> DecodeImage(const std::string& path) {
+Result<Image> DecodeImage(const std::string& path, const WindowOf& window) {
   Result<std::string> bytes = ReadFile(path, kMaxImageFile);
   if (!bytes.ok()) return bytes.status();
-  return DecodeImageBytes(*bytes, path);
+  return DecodeImageBytes(*bytes, path, window);
 }
 
 Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height) {

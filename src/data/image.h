@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,12 +18,30 @@ struct Image {
   int width = 0;
   int height = 0;
   std::vector<uint8_t> rgb;  // [height, width, 3]
+  // Where a part of a picture was asked for: what was decoded begins at (x, y) of the picture, after that was reduced.
+  int x = 0;
+  int y = 0;
+  int reduction = 1;
+  int whole_width = 0;  // of the picture in the file
+  int whole_height = 0;
 };
 
-// Kind by content, not by name.
-Result<Image> DecodeImage(const std::string& path);
+// What is needed of a picture, in its own pixels, and how much smaller it may be decoded: 1, 2, 4 or 8.
+struct Window {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+  int reduction = 1;
+};
+// Asked when the size of the picture is known.
+using WindowOf = std::function<Window(int width, int height)>;
+
+// Kind by content, not by name. With `window`, at least that part: JPEG files are decoded around it alone (each pixel
+// as in the whole picture) and reduced while they are decoded; the rest is still checked for damage.
+Result<Image> DecodeImage(const std::string& path, const WindowOf& window = nullptr);
 // `name` stands for the file in errors.
-Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name);
+Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window = nullptr);
 
 // [height, width, 3] as a PNG file's bytes.
 Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height);

@@ -92,6 +92,17 @@ Status Check(const SourceConfig& config) {
     return Status(Code::kUsage, fmt::format("{} of the data is {}; expected {} to {}", limit.name, limit.value,
                                             limit.low, limit.high));
   }
+  struct Choice {
+    const char* name;
+    const std::string& value;
+    const std::vector<std::string>& choices;
+  };
+  const std::vector<std::string> decodes = {"exact", "scaled"};
+  for (const Choice& choice : {Choice{"resize", config.resize, kResizeNames}, {"decode", config.decode, decodes}}) {
+    if (std::ranges::find(choice.choices, choice.value) != choice.choices.end()) continue;
+    return Status(Code::kUsage, fmt::format("{} of the data is '{}'; expected one of: {}", choice.name, choice.value,
+                                            Join(choice.choices, " ")));
+  }
   if (config.kind == "clips") {
     if (config.clips == 0) return Status(Code::kUsage, "clips of the data is 0; expected at least 1");
     return Status::Ok();

@@ -37,10 +37,12 @@ struct SourceConfig {
   // a video that is too short; one that is too short at stride 1 is an unreadable sample.
   int min_stride = 1;
   int max_stride = 1;
-  uint64_t clips = 1024;           // samples of kind `clips`
-  uint64_t clips_per_video = 1;    // samples taken from each video of the other kinds
-  uint64_t seed = 0;               // of kind `clips`: what the scenes are drawn from
-  std::vector<std::string> names;  // only these videos (names below `path`), in this order; empty: all
+  std::string resize = "bilinear";  // of a crop: kResizeNames of clip_transform.h
+  std::string decode = "exact";     // scaled: JPEG is reduced while it is decoded where the crop stays large enough
+  uint64_t clips = 1024;            // samples of kind `clips`
+  uint64_t clips_per_video = 1;     // samples taken from each video of the other kinds
+  uint64_t seed = 0;                // of kind `clips`: what the scenes are drawn from
+  std::vector<std::string> names;   // only these videos (names below `path`), in this order; empty: all
   // What IndexSource found on another rank: nothing is looked up again but a few files, to see that they are here too.
   std::shared_ptr<const std::string> index;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "data/clip_transform.h"
+
 namespace lockstep::recipes {
 
 void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
@@ -15,6 +17,10 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   r.When(!generated, "data.kind is clips, which are generated: other kinds read files", [&] {
     r.Field("path", &s.path, {.required = true, .help = "folder of the data, or its one file"});
     r.Field("clips_per_video", &s.clips_per_video, {.min = 1});
+    r.Choice("resize", &s.resize, data::kResizeNames,
+             {.help = "of a crop to height x width: as torch's antialias, or with Pillow's bits"});
+    r.Choice("decode", &s.decode, {"exact", "scaled"},
+             {.help = "scaled: JPEG is reduced by 2, 4 or 8 while it is decoded, where the crop allows; faster"});
   });
   r.When(s.kind == "annotations", "only for kind: annotations",
          [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });

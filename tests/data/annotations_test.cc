@@ -21,11 +21,26 @@ TEST(AnnotationsTest, ReadsPathsAndIgnoresTheRest) {
   EXPECT_EQ(annotations->digest.size(), 16);
 }
 
+TEST(AnnotationsTest, LinesAndBareListsHoldTheSameEntries) {
+  const char* const lines = "{\"path\": \"a.mp4\"}\r\n\n  {\"full_path\": \"/b.mp4\", \"n\": 1}";
+  EXPECT_THAT(ParseAnnotations(lines, "x.jsonl")->paths, ElementsAre("a.mp4", "/b.mp4"));
+  EXPECT_THAT(ParseAnnotations(R"([{"path": "a.mp4"}, {"full_path": "/b.mp4"}])", "x.json")->paths,
+              ElementsAre("a.mp4", "/b.mp4"));
+  const std::pair<const char*, const char*> cases[] = {{"{\"path\": \"a\"}\n{\"path\"", "x.jsonl line 2"},
+                                                       {"{\"path\": \"a\"}\n\n7\n", "x.jsonl line 3: expected"},
+                                                       {"\n", "it has no entry"}};
+  for (const auto& [text, message] : cases) {
+    EXPECT_THAT(ParseAnnotations(text, "x.jsonl").status().message(), HasSubstr(message));
+  }
+}
+
 TEST(AnnotationsTest, EveryMistakeHasItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "x.json"},
       {"{\"list\": [\n{\"path\": }]}", "x.json:2:"},
-      {"[]", "expected an object with 'list', found array"},
+      {"[]", "'list' is empty"},
+      {"7", "expected an object with 'list', found number"},
+      {"[{\"path\": \"a\"}, {}]", "x.json: [1]: expected 'path'"},
       {"{\"lst\": []}", "the object has no 'list'"},
       {"{\"list\": {}}", "'list' must be an array, found object"},
       {"{\"list\": []}", "'list' is empty"},

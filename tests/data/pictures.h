@@ -68,7 +68,7 @@ inline std::string PngOf(int width, int height, int depth, int type, int interla
 }
 
 inline std::string JpegOf(int width, int height, J_COLOR_SPACE space, const std::vector<uint8_t>& samples,
-                          bool progressive = false) {
+                          bool progressive = false, int across = 0, int down = 0) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
   info.err = jpeg_std_error(&errors);
@@ -82,6 +82,8 @@ inline std::string JpegOf(int width, int height, J_COLOR_SPACE space, const std:
   info.in_color_space = space;
   jpeg_set_defaults(&info);
   jpeg_set_quality(&info, 98, TRUE);
+  // Pixels that share a colour; 0: libjpeg's choice, two by two.
+  if (across > 0) info.comp_info[0].h_samp_factor = across, info.comp_info[0].v_samp_factor = down;
   if (progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);
   const size_t stride = samples.size() / height;
