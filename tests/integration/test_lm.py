@@ -9,7 +9,7 @@ import sys
 import harness
 
 sys.path.append(str(harness.ROOT / "tests"))
-from beds import jobs, train  # noqa: E402
+from beds import jobs, netns, train  # noqa: E402
 
 # A step takes some hundredths of a second.
 TINY = {
@@ -152,6 +152,35 @@ class Lm(harness.Case):
         done = harness.lockstep("train", "lm", "--smoke=8", env=train.ONE_THREAD)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("ready", done.stdout)
+
+
+class TwoHosts(harness.Case):
+    TIMEOUT = 60
+
+    def test_a_rank_killed_on_the_second_host_at_stage_3_changes_no_bit_of_ddp(self):
+        harness.require("netns")
+        net = netns.Net(["a", "b"])
+        self.addCleanup(net.close)
+        sets = {"train.steps": 120, "checkpoint.every": 20}
+        shards = {"train.zero.stage": 3, "train.zero.persistent": 64}
+        launchers = {}
+        for number, host in enumerate("ab"):
+            flags = ["--nnodes=2", f"--node-rank={number}", "--master-addr=a", "--master-port=29500", "--join-timeout=30s",
+                     "--grace=2s", "--max-restarts=1"]
+            command = [harness.PROGRAM, *words("hosts", {**sets, **shards}), *flags]
+            launchers[host] = harness.Process(net[host].command(command), cwd=self.tmp, env=train.ONE_THREAD)
+        run = train.run_path("hosts")
+        harness.wait_until(lambda: train.checkpoints(run) or not launchers["a"].alive(), 60, "a checkpoint")
+        engine = os.path.realpath(train.ENGINE)
+        ranks = [pid for pid in net["b"].processes() if os.path.realpath(f"/proc/{pid}/exe") == engine]
+        self.assertEqual(len(ranks), 2, launchers["a"].output)
+        os.kill(ranks[1], signal.SIGKILL)
+        for host, launcher in launchers.items():
+            self.assertEqual(launcher.wait(60), 0, f"{host}: {launcher.output}")
+        self.assertEqual(jobs.report(run)["restarts"], 1)
+        self.assertIn("exchange: shm+tcp", launchers["a"].stdout)
+        self.assertEqual(trained("whole", sets, ranks=4).returncode, 0)
+        self.assertEqual(train.differences(train.last(run), train.last(train.run_path("whole"))), [])
 
 
 class Refused(harness.Case):
