@@ -7,7 +7,7 @@ endif()
 include(CMakePackageConfigHelpers)
 
 # In the order of the link line: each uses only what comes behind it.
-set(lockstep_package_libraries cli_train recipes media engine models comm_torch comm data track place hardware record base)
+set(lockstep_package_libraries cli_train recipes media engine models comm_torch comm data track place hardware record cuda base)
 list(TRANSFORM lockstep_package_libraries PREPEND lockstep_ OUTPUT_VARIABLE targets)
 install(TARGETS ${targets} ARCHIVE DESTINATION lib COMPONENT package)
 

@@ -163,6 +163,8 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
   r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload, t->zero.stage); });
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
+  r.Field("deterministic", &t->deterministic,
+          {.help = "on a GPU: only kernels that repeat their bits (attention has faster ones that do not)"});
   r.When(t->reproducible, "only with reproducible: true", [&] {
     r.Field("shards", &t->shards,
             {.min = 1, .help = "canonical parts of the global batch; a power of two, at least the ranks"});
@@ -245,6 +247,11 @@ void DeclareConfig(ConfigReader& reader, Config* c, const std::function<void(Con
     r.Field("tensorboard", &c->track.tensorboard);
     r.Field("every", &c->track.every, {.min = 1, .help = "steps between metric lines"});
     r.Field("samples", &c->track.samples, {.help = "write which samples each step used (samples/rank-<r>.jsonl)"});
+    r.Section("profile", [&](ConfigReader& s) {
+      s.Field("start", &c->track.profile.start, {.help = "steps before the first that is traced"});
+      s.Field("steps", &c->track.profile.steps,
+              {.help = "steps to trace (profile/rank-<r>.json, opened by Perfetto); 0: none"});
+    });
   });
 }
 

@@ -16,6 +16,7 @@
 #include "engine/groups.h"
 #include "engine/optimizer.h"
 #include "engine/precision.h"
+#include "engine/profile.h"
 #include "engine/scaler.h"
 #include "engine/schedule.h"
 #include "engine/strategy.h"
@@ -53,7 +54,7 @@ struct TrainConfig {
   at::ScalarType parameters = at::kFloat;  // what the model computes with; the master is float32
   bool find_unused = false, static_graph = false, broadcast_buffers = true;
   uint64_t bucket = 25u << 20, first_bucket = 1u << 20;
-  bool reproducible = false;
+  bool reproducible = false, deterministic = false;
   uint64_t shards = 8;
   uint64_t bad_steps = 100;  // steps in a row without a usable gradient before the run stops
   std::string on_oom = "stop";
@@ -97,6 +98,7 @@ struct TrackConfig {
   bool tensorboard = true;
   uint64_t every = 1;
   bool samples = false;
+  ProfileConfig profile;
 };
 
 struct Config {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "engine/device_kernels.h"
 #include "engine/kernels.h"
 #include "engine/parallel.h"
 
@@ -157,16 +158,31 @@ void Optimizer::Activate(const std::vector<bool>& active) {
   }
 }
 
-// The device's own multi-tensor kernels, one call per group.
-void Optimizer::QueueStep(const at::Tensor& lr_factor, const at::Tensor& divisor, const at::Tensor& found_inf) {
+// Adam by our own kernel where it compiles, else by torch's multi-tensor kernels, one call per group.
+void Optimizer::QueueStep(const at::Tensor& lr_factor, const at::Tensor& factor, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  const at::Tensor applies = 1 - found_inf;
+  const at::Tensor applies = 1 - found_inf, divisor = factor.reciprocal().to(at::kFloat);
+  const bool own_kernel = config_.kind != OptimizerConfig::Kind::kSgd && device::Usable(found_inf.device());
   for (size_t i = 0; i < device_groups_.size(); ++i) {
     DeviceGroup& group = device_groups_[i];
     if (group.p.empty()) continue;
     for (at::Tensor& step : group.steps) step.add_(applies);
-    const at::Tensor lr = lr_factor * (config_.lr * groups_[i].lr_scale);
     const double decay = groups_[i].weight_decay;
+    if (own_kernel) {
+      const device::AdamRates rates{config_.lr,
+                                    groups_[i].lr_scale,
+                                    config_.beta1,
+                                    config_.beta2,
+                                    config_.epsilon,
+                                    decay,
+                                    config_.kind == OptimizerConfig::Kind::kAdamW ? 1 : 0};
+      for (size_t k = 0; k < group.p.size(); ++k) {
+        device::Adam(group.p[k], group.g[k], group.m[k], group.v[k], rates,
+                     {lr_factor, factor, group.steps[k], found_inf});
+      }
+      continue;
+    }
+    const at::Tensor lr = (lr_factor * (config_.lr * groups_[i].lr_scale)).to(at::kFloat);
     switch (config_.kind) {
       case OptimizerConfig::Kind::kAdamW:
         at::_fused_adamw_(group.p, group.g, group.m, group.v, {}, group.steps, lr, config_.beta1, config_.beta2, decay,

@@ -54,8 +54,9 @@ class Optimizer {
   // so all earlier steps must be settled; `Settle` updates the host's counts, step by step.
   void Activate(const std::vector<bool>& active);
   bool IsActive(const std::vector<bool>& active) const { return active_ == active; }
-  // Scalars on the device: the schedule's factor; what gradients are divided by; 1 where the gradient is not finite.
-  void QueueStep(const at::Tensor& lr_factor, const at::Tensor& divisor, const at::Tensor& found_inf);
+  // Scalars on the device: the schedule's factor and that of the gradients (float64); 1 where the gradient is not
+  // finite (float32).
+  void QueueStep(const at::Tensor& lr_factor, const at::Tensor& factor, const at::Tensor& found_inf);
   void Settle(bool updated);
 
   // The state by name ("exp_avg", "exp_avg_sq", "momentum_buffer"), laid out as the own part is.

@@ -10,6 +10,7 @@
 namespace lockstep::engine {
 Result<RunEnd> Trainer::Run() {
   Result<RunEnd> end = Loop();
+  if (end.ok() && profile_->running()) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
   // What was saved before an error is still worth its last bytes on disk.
   const Status saved = saving_.Finish(report_.get(), !end.ok());
   const Result<std::string> curve = report_->Finish();

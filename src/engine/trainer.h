@@ -104,6 +104,7 @@ class Trainer {
 
   Result<RunEnd> Loop();
   Status Step();
+  Status TurnProfile();
   Status Discriminator(Totals* totals, Status* failure);
   void Passes(Learner& learner, Totals* totals, Status* failure);
   Result<FeedItem> Fetch(uint64_t pass, Totals* totals);
@@ -156,6 +157,7 @@ class Trainer {
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<Learner> learner_, discriminator_;
   std::unique_ptr<Report> report_;
+  std::unique_ptr<Profile> profile_;
   Saving saving_;
   TrainingState state_;
   std::vector<std::string> part_names_;

@@ -60,7 +60,7 @@ void PrepareTorch(const Config& config, int threads) {
   // Trying out algorithms would choose others in a resumed run; heuristics choose as well (docs/benchmarks.md).
   at::globalContext().setBenchmarkCuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);
-  if (!config.train.reproducible) return;
+  if (!config.train.reproducible && !config.train.deterministic) return;
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);  // it would write every buffer twice
@@ -127,6 +127,10 @@ Status Trainer::Setup() {
   Result<std::unique_ptr<Report>> started = Report::Start(report);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(started.status()));
   report_ = std::move(*started);
+  ProfileConfig profile = config_.track.profile;
+  if (options_.run_dir.empty()) profile.steps = 0;
+  profile_ = std::make_unique<Profile>(
+      profile, fmt::format("{}/profile/rank-{}.json", options_.run_dir, ranks_->rank()), device_.is_cuda());
   LOCKSTEP_RETURN_IF_ERROR(OpenSaving());
   if (!path.empty() && !options_.quiet) {
     report_->Say(fmt::format("resuming from {} at step {}", path, state_.position.step));

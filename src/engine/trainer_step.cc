@@ -1,4 +1,5 @@
 // One step of the trainer: passes, exchange, judgement, update, and the numbers that follow.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/utils.h>
@@ -54,6 +55,7 @@ std::vector<double> SumsOf(const double* numbers, const Learner& learner, const 
 }  // namespace
 
 Status Trainer::Step() {
+  if (profile_->Due(steps_here_)) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
   const TimePoint start = Now();
   Position& at = state_.position;
   if (learner_->ApplyFreeze(at.step)) {
@@ -126,6 +128,15 @@ Status Trainer::Step() {
   pending_.push_back(std::move(pending));
   if (queued_) return Status::Ok();
   return SettleOldest(totals.losses, readback_->Take());
+}
+
+Status Trainer::TurnProfile() {
+  learner_->Finish();
+  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  const Result<std::string> seen = profile_->Turn();
+  if (!seen.ok()) return seen.status().Context("track.profile");
+  if (!seen->empty()) report_->Say("profile: " + *seen);
+  return Status::Ok();
 }
 
 // The losses the ranks tell each other: of this step, or where they come later, of an older one. With this step queued

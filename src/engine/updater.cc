@@ -52,7 +52,7 @@ class DeviceUpdater : public Updater {
   DeviceUpdater(const UpdaterConfig& config, const OwnedParameters& own, ParallelStrategy* strategy)
       : Updater(config, own, strategy) {
     const auto number = at::TensorOptions().dtype(at::kFloat).device(own.values.device());
-    lr_factor_ = at::ones({}, number);
+    lr_factor_ = at::ones({}, number.dtype(at::kDouble));
     share_ = at::ones({}, number.dtype(at::kDouble));
     scale_ = at::ones({1}, number);
     growth_ = at::zeros({1}, number.dtype(at::kInt));
@@ -90,7 +90,7 @@ Status DeviceUpdater::Apply(bool ema, const at::Tensor& outcome) {
   const at::Tensor found_inf = at::isfinite(norm).logical_not();
   if (config_.clip > 0) factor = at::where(norm > config_.clip, factor * config_.clip / (norm + 1e-6), factor);
   const at::Tensor found = found_inf.to(at::kFloat);
-  optimizer_.QueueStep(lr_factor_, factor.reciprocal().to(at::kFloat), found);
+  optimizer_.QueueStep(lr_factor_, factor, found);
   if (ema) ema_.QueueUpdate(found);
   outcome.copy_(at::stack({norm, scale_[0].to(at::kDouble), found_inf.to(at::kDouble)}));
   if (scaler_) {

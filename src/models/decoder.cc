@@ -118,9 +118,9 @@ at::Tensor Decoder::Hidden(const at::Tensor& tokens, const Packing& packing) {
   const auto embed = [body = body_](const at::Tensor& x) { return at::embedding(body->embed_tokens->weight, x); };
   at::Tensor x = config_.tied ? embed(tokens) : Run(0, embed, tokens);
   // Held by the closures: a unit may run again in backward.
-  const auto pass = std::make_shared<const decoder::Pass>(
-      decoder::Pass{decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
-                    decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize())});
+  const auto pass = std::make_shared<const decoder::Pass>(decoder::Pass{
+      decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
+      decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize()), gradients_in_place_});
   for (int64_t i = 0; i < config_.layers; ++i) {
     const bool last = i + 1 == config_.layers;
     x = Run(

@@ -77,6 +77,9 @@ class Decoder : public torch::nn::Module {
   using Runner = std::function<at::Tensor(size_t unit, const std::function<at::Tensor(const at::Tensor&)>& forward,
                                           const at::Tensor& input)>;
   void RunUnits(Runner runner) { runner_ = std::move(runner); }
+  // From now on a backward may add weight gradients straight to parameters that have one (a matrix product with
+  // accumulation instead of a product and a sum). For a trainer that calls backward(): not with autograd::grad.
+  void AddGradientsInPlace() { gradients_in_place_ = true; }
 
   // Generation: keys and values of all earlier tokens are kept. Needs whole parameters, runs no units; no gradients.
   struct Cache {
@@ -102,6 +105,7 @@ class Decoder : public torch::nn::Module {
   std::shared_ptr<decoder::Body> body_;
   at::Tensor head_;  // undefined when tied
   Runner runner_;
+  bool gradients_in_place_ = false;
 };
 
 }  // namespace lockstep::models

@@ -1,6 +1,10 @@
 #include "models/decoder_attention.h"
 
+#include <ATen/Context.h>
 #include <torch/types.h>
+#ifdef LOCKSTEP_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
 
 #include <optional>
 #include <tuple>
@@ -31,6 +35,15 @@ at::Tensor DocumentEnds(const at::Tensor& documents, int64_t limit) {
   return at::searchsorted(number, at::arange(1, limit + 2, number.options()), /*out_int32=*/true);
 }
 
+int MajorOf(const at::Device& device) {
+#ifdef LOCKSTEP_CUDA
+  return at::cuda::getDeviceProperties(device.index())->major;
+#else
+  (void)device;
+  return 0;
+#endif
+}
+
 // What flash attention takes; other shapes and types go by a mask.
 bool FlashTakes(const at::Tensor& documents, at::ScalarType type, int64_t head_size) {
   return documents.is_cuda() && (type == at::kBFloat16 || type == at::kHalf) && head_size % 8 == 0 && head_size <= 256;
@@ -51,6 +64,13 @@ at::Tensor Sdpa(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
       grouped ? at::scaled_dot_product_attention(q, k, v, given, 0.0, causal, std::nullopt, true)
               : at::scaled_dot_product_attention(q, Expand(k, heads), Expand(v, heads), given, 0.0, causal);
   return out.transpose(1, 2).flatten(2, 3);
+}
+
+// cuDNN's kernels take half of flash attention's time on Hopper. They sum in an order that varies, so not where bits
+// must repeat; over documents (ragged rows) their backward is wrong in torch 2.11.
+bool UsesCudnn(const at::Tensor& q) {
+  return !at::globalContext().deterministicAlgorithms() && at::globalContext().userEnabledCuDNNSDP() &&
+         q.size(3) <= 128 && MajorOf(q.device()) >= 9;
 }
 
 }  // namespace
@@ -76,6 +96,45 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     return out.view({q.size(0), q.size(1), -1});
   }
   return Sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), plan.mask, !plan.mask.defined());
+}
+
+KeptAttention AttendForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan) {
+  KeptAttention kept;
+  if (plan.ends.defined()) {
+    auto out = at::_flash_attention_forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), plan.ends, plan.ends,
+                                            plan.longest, plan.longest, 0.0, true, false);
+    kept.out = std::get<0>(out).view(q.sizes()), kept.lse = std::get<1>(out);
+  } else if (UsesCudnn(q)) {
+    auto out = at::_scaled_dot_product_cudnn_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {},
+                                                       /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true);
+    kept.out = std::get<0>(out).transpose(1, 2).contiguous(), kept.lse = std::get<1>(out);
+    kept.seed = std::get<6>(out), kept.offset = std::get<7>(out);
+  } else {
+    auto out = at::_flash_attention_forward(q, k, v, {}, {}, q.size(1), k.size(1), 0.0, true, false);
+    kept.out = std::get<0>(out), kept.lse = std::get<1>(out);
+  }
+  return kept;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttendBackward(const at::Tensor& d_out, const at::Tensor& q,
+                                                              const at::Tensor& k, const at::Tensor& v,
+                                                              const KeptAttention& kept, const AttentionPlan& plan) {
+  if (kept.seed.defined()) {
+    const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+        d_out.transpose(1, 2), q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), kept.out.transpose(1, 2),
+        kept.lse, kept.seed, kept.offset, {}, {}, {}, q.size(1), k.size(1), 0.0, true);
+    return {dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)};
+  }
+  // Without dropout no random state is read.
+  const at::Tensor none = at::empty({0}, q.options().dtype(at::kUInt64));
+  if (!plan.ends.defined()) {
+    return at::_flash_attention_backward(d_out, q, k, v, kept.out, kept.lse, {}, {}, q.size(1), k.size(1), 0.0, true,
+                                         none, none);
+  }
+  const auto [dq, dk, dv] = at::_flash_attention_backward(d_out.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1),
+                                                          v.flatten(0, 1), kept.out.flatten(0, 1), kept.lse, plan.ends,
+                                                          plan.ends, plan.longest, plan.longest, 0.0, true, none, none);
+  return {dq.view(q.sizes()), dk.view(k.sizes()), dv.view(v.sizes())};
 }
 
 at::Tensor AttendCached(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

@@ -4,6 +4,8 @@
 
 #include <torch/types.h>
 
+#include <tuple>
+
 #include "models/packing.h"
 
 namespace lockstep::models::decoder {
@@ -19,6 +21,19 @@ AttentionPlan PlanAttention(const Packing& packing, at::ScalarType type, int64_t
 
 // Queries [B, T, heads, size], keys and values [B, T, kv heads, size] -> [B, T, heads * size].
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan);
+
+// Attend with its backward apart, for half precision on a CUDA device and a plan without a mask. Queries, keys and
+// values may be views of one tensor.
+struct KeptAttention {
+  at::Tensor out;           // [B, T, heads, size], contiguous
+  at::Tensor lse;           // what backward needs beside it
+  at::Tensor seed, offset;  // of cuDNN; undefined for flash attention
+};
+KeptAttention AttendForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionPlan& plan);
+// Gradients of queries, keys and values in their shapes, with strides of their own.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttendBackward(const at::Tensor& d_out, const at::Tensor& q,
+                                                              const at::Tensor& k, const at::Tensor& v,
+                                                              const KeptAttention& kept, const AttentionPlan& plan);
 
 // The last t tokens of sequences with `keys` tokens: queries [B, t, heads, size], keys and values
 // [B, kv heads, keys, size]. No gradients.

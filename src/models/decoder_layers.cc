@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "models/decoder_fused.h"
+
 namespace lockstep::models::decoder {
 
 Linear::Linear(const Allocate& allocate, int64_t in, int64_t out, bool with_bias) {
@@ -73,6 +75,7 @@ Layer::Layer(const Allocate& allocate, const DecoderConfig& config) : epsilon(co
 }
 
 at::Tensor Layer::Forward(const at::Tensor& x, const Pass& pass, const LayerCache* cache) const {
+  if (cache == nullptr && Fuses(*this, x, pass)) return FusedLayer(*this, x, pass);
   const at::Tensor attended = self_attn->Forward(RmsNorm(x, input_layernorm->weight, epsilon), pass, cache);
   const auto [sum, normed] = AddRmsNorm(x, attended, post_attention_layernorm->weight, epsilon);
   return sum + mlp->Forward(normed);

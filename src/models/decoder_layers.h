@@ -41,6 +41,9 @@ struct Weight : torch::nn::Module {
 struct Pass {
   Rotary rotary;
   AttentionPlan plan;
+  bool gradients_in_place = false;  // see Decoder::AddGradientsInPlace
+  // What this layer keeps is there while logits take the most memory; on a GPU it keeps less.
+  const struct Layer* last = nullptr;
 };
 
 // Keys and values of one layer so far: [B, kv heads, capacity, size], the first `length` in use.

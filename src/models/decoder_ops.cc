@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "models/decoder_kernels.h"
+
 namespace lockstep::models::decoder {
 namespace {
 
@@ -37,17 +39,34 @@ NormGradients NormBackward(const at::Tensor& gradient, const at::Tensor& x, cons
   return {dx, d_weight};
 }
 
+// Rows of x, and whether the kernels take them.
+at::Tensor RowsOf(const at::Tensor& x) { return x.detach().reshape({-1, x.size(-1)}).contiguous(); }
+bool FusesNorm(const at::Tensor& x, const at::Tensor& weight, at::ScalarType type) {
+  return x.scalar_type() == weight.scalar_type() && kernels::Usable(x.device(), type, x.scalar_type(), x.size(-1));
+}
+
 struct NormFunction : torch::autograd::Function<NormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double epsilon,
                             int64_t type) {
     const NoAutocast no_autocast;
+    const auto compute = static_cast<at::ScalarType>(type);
+    if (FusesNorm(x, weight, compute)) {
+      const kernels::Normed out = kernels::Norm(RowsOf(x), {}, weight.detach(), epsilon, compute, false);
+      context->save_for_backward({x, out.inverse, weight});
+      return out.normed.view(x.sizes());
+    }
     const at::Tensor inverse = InverseRms(x, epsilon);
     context->save_for_backward({x, inverse, weight});
-    return Normalize(x, inverse, weight, static_cast<at::ScalarType>(type));
+    return Normalize(x, inverse, weight, compute);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const NoAutocast no_autocast;
     const auto saved = context->get_saved_variables();
+    if (FusesNorm(saved[0], saved[2], gradients[0].scalar_type())) {
+      const kernels::NormGradients out = kernels::NormBackward(RowsOf(gradients[0]), RowsOf(saved[0]), {}, saved[1],
+                                                               saved[2].detach(), {}, false, false);
+      return {out.dx.view(saved[0].sizes()), out.weight.to(saved[2].scalar_type()), {}, {}};
+    }
     const auto [dx, d_weight] = NormBackward(gradients[0], saved[0], saved[1], saved[2]);
     return {dx.to(saved[0].scalar_type()), d_weight.to(saved[2].scalar_type()), {}, {}};
   }

@@ -1,4 +1,4 @@
-// The CUDA source of fused_kernels.cc, for NVRTC: no headers, KIND is 0 for float, 1 for bfloat16, 2 for half. One
+// The CUDA source of fused_kernels.cc, for NVRTC (cuda/kernel_source.h says what stands before it). One
 // thread moves eight channels of a pixel at a time, 16 bytes (32 for float), and keeps to the same eight, so that sums
 // per channel stay in registers.
 #pragma once
@@ -6,56 +6,6 @@
 namespace lockstep::models::fused::kernels {
 
 inline constexpr char kSource[] = R"cuda(
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-struct F8 { float v[8]; };
-
-__device__ __forceinline__ F8 Load(const float* p) {
-  float4 a = *(const float4*)p, b = *(const float4*)(p + 4);
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-}
-#if KIND == 0
-typedef float Elem;
-__device__ __forceinline__ void Store(float* p, const F8& f) {
-  *(float4*)p = make_float4(f.v[0], f.v[1], f.v[2], f.v[3]);
-  *(float4*)(p + 4) = make_float4(f.v[4], f.v[5], f.v[6], f.v[7]);
-}
-__device__ __forceinline__ float One(const float* p) { return *p; }
-__device__ __forceinline__ void SetOne(float* p, float f) { *p = f; }
-#else
-typedef u16 Elem;
-__device__ __forceinline__ float Up(u32 h) {
-#if KIND == 1
-  return __uint_as_float(h << 16);
-#else
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)h));
-  return f;
-#endif
-}
-__device__ __forceinline__ u32 Down(float a, float b) {
-  u32 r;
-#if KIND == 1
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
-#else
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
-#endif
-  return r;
-}
-__device__ __forceinline__ F8 Load(const u16* p) {
-  uint4 a = *(const uint4*)p;
-  return {{Up(a.x & 0xffff), Up(a.x >> 16), Up(a.y & 0xffff), Up(a.y >> 16), Up(a.z & 0xffff), Up(a.z >> 16),
-           Up(a.w & 0xffff), Up(a.w >> 16)}};
-}
-__device__ __forceinline__ void Store(u16* p, const F8& f) {
-  *(uint4*)p = make_uint4(Down(f.v[0], f.v[1]), Down(f.v[2], f.v[3]), Down(f.v[4], f.v[5]), Down(f.v[6], f.v[7]));
-}
-__device__ __forceinline__ float One(const u16* p) { return Up(*p); }
-__device__ __forceinline__ void SetOne(u16* p, float f) { *p = (u16)Down(f, 0.f); }
-#endif
-__device__ __forceinline__ F8 Zero() { return {{0, 0, 0, 0, 0, 0, 0, 0}}; }
-
 struct Size { int T, H, W, C; u32 rows; };  // rows: pixels of all frames
 
 // Where channel 0 of a pixel is; row = (frame * H + y) * W + x.

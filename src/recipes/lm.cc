@@ -38,6 +38,7 @@ Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
                                              undrawn_      ? Weights::kUnallocated
                                              : from_folder ? Weights::kAllocated
                                                            : Weights::kDrawn);
+  model_->AddGradientsInPlace();
   if (from_folder) {
     Result<models::DecoderFile> file = models::DecoderFile::Open(settings_.model);
     if (!file.ok()) return file.status().Context("recipe.model");
@@ -105,8 +106,11 @@ engine::Loss LmRecipe::ComputeLoss(const engine::TensorBatch& batch) {
   const at::Tensor& tokens = batch["tokens"];
   const at::Tensor& labels = batch["labels"];
   const data::PackedSource& source = model_->is_training() ? *sources_.train : *sources_.validation;
-  models::Packing packing{batch["positions"], batch["documents"], 0};
-  packing.document_limit = batch.count() * static_cast<int64_t>(source.most_documents());
+  models::Packing packing;
+  // Rows of one document each need no boundaries, and attention has faster kernels for them.
+  if (source.most_documents() > 1) {
+    packing = {batch["positions"], batch["documents"], batch.count() * static_cast<int64_t>(source.most_documents())};
+  }
   const at::Tensor mean = model_->Loss(model_->Hidden(tokens, packing), labels);
   const at::Tensor labelled = labels.ge(0).sum().to(at::kFloat);
   return {mean * labelled / static_cast<double>(tokens.numel()), static_cast<double>(batch.count()), {}};

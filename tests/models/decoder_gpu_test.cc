@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "models/decoder.h"
+#include "models/decoder_kernels.h"
 
 namespace lockstep::models {
 namespace {
@@ -38,7 +39,7 @@ GpuLearned LearnOnDevice(Decoder& model, const at::Tensor& tokens, const Packing
   (loss * scale).backward();
   GpuLearned learned{loss.item<double>(), {}};
   for (const auto& item : model.named_parameters()) {
-    learned.gradients[item.key()] = item.value().grad().cpu() / scale;
+    learned.gradients[item.key()] = item.value().grad().cpu().to(at::kFloat) / scale;
   }
   return learned;
 }
@@ -61,6 +62,40 @@ DecoderConfig GpuDecoder(bool tied) {
 at::Tensor GpuDocuments() {
   at::Tensor row = at::cat({at::full({60}, 5), at::full({100}, 6), at::full({40}, 5)}).to(at::kLong);
   return at::stack({row, at::full_like(row, 6), row});
+}
+
+TEST(DecoderOnAGpu, HasItsOwnKernels) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(decoder::kernels::Usable(at::Device(at::kCUDA, 0), type, at::kFloat, 256));
+  }
+}
+
+// bfloat16 parameters, as with train.parameters: bf16, against the same values in float32.
+TEST(DecoderOnAGpu, LearnsWithParametersInBfloat16) {
+  at::manual_seed(1);
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}).cuda(), documents = GpuDocuments().cuda();
+  Decoder model(GpuDecoder(false), 3);
+  model.to(at::kCUDA);
+  model.to(at::kBFloat16);
+  for (const Packing& packing : {Packing{}, Packing{.documents = documents}}) {
+    const GpuLearned narrow = LearnOnDevice(model, tokens, packing, at::kBFloat16);
+    model.to(at::kFloat);
+    EXPECT_LT(GpuDistance(narrow, LearnOnDevice(model, tokens, packing)), 5e-2);
+    model.to(at::kBFloat16);
+  }
+}
+
+// With fixed orders of all sums, twice the same bits.
+TEST(DecoderOnAGpu, RepeatsBitsWhereAsked) {
+  const at::Tensor tokens = at::randint(0, 1000, {3, 200}).cuda(), documents = GpuDocuments().cuda();
+  Decoder model(GpuDecoder(true), 3);
+  model.to(at::kCUDA);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  for (const Packing& packing : {Packing{}, Packing{.documents = documents, .document_limit = 12}}) {
+    const GpuLearned once = LearnOnDevice(model, tokens, packing, at::kBFloat16);
+    EXPECT_EQ(GpuDistance(LearnOnDevice(model, tokens, packing, at::kBFloat16), once), 0);
+  }
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
 }
 
 TEST(DecoderOnAGpu, LearnsAsOnTheCpu) {
