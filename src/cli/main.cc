@@ -39,6 +39,7 @@ const std::vector<Group>& Groups() {
         {"encode", EngineMain, "a video to latents"},
         {"decode", EngineMain, "latents to a video"},
         {"export", EngineMain, "trained weights as safetensors with upstream's names"},
+        {"data", EngineMain, "training data: index, statistics and damaged files, speed of each stage, pictures"},
         {"tokens", EngineMain, "text as a packed token file, for the training of a language model"},
         {"generate", EngineMain, "text that a trained language model writes on from a prompt"}}},
       {"observe",

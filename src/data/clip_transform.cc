@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "data/random.h"
+#include "data/stages.h"
 
 namespace lockstep::data {
 namespace {
@@ -175,6 +176,7 @@ ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, in
 }
 
 void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
+  const StageMark mark(Stage::kTransform);
   resample_ ? ResizeAsPillow(rgb, stride, planes) : ResizeAsTorch(rgb, stride, planes);
   if (flip_) FlipHorizontally(planes, width_, height_);
   ApplyColour(colour_, planes, static_cast<size_t>(width_) * height_);

@@ -14,6 +14,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "data/stages.h"
 
 namespace lockstep::data {
 namespace {
@@ -268,6 +269,7 @@ bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height) {
 }  // namespace
 
 Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window) {
+  const StageMark mark(Stage::kDecode);
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return DecodePng(bytes, name);
   if (bytes.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, name, window);
   if (bytes.empty()) return Bad(name, "it is empty");
@@ -275,7 +277,10 @@ Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, 
 }
 
 Result<Image> DecodeImage(const std::string& path, const WindowOf& window) {
-  Result<std::string> bytes = ReadFile(path, kMaxImageFile);
+  Result<std::string> bytes = [&] {
+    const StageMark mark(Stage::kRead);
+    return ReadFile(path, kMaxImageFile);
+  }();
   if (!bytes.ok()) return bytes.status();
   return DecodeImageBytes(*bytes, path, window);
 }

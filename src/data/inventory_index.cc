@@ -1,10 +1,13 @@
 // The inventory as text that one rank writes and the others read: fields divided by zero bytes, which no path contains.
 #include <fmt/format.h>
 #include <sys/stat.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <algorithm>
 
 #include "base/digits.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "data/file_source.h"
 #include "data/listing.h"
@@ -105,7 +108,30 @@ Status SpotCheck(const Inventory& inventory) {
   return Status::Ok();
 }
 
+// Behind the text of an index file.
+std::string SumOf(std::string_view index) {
+  return fmt::format("xxh64:{:016x}\n", static_cast<uint64_t>(XXH64(index.data(), index.size(), 0)));
+}
+
 }  // namespace
+
+Status WriteIndexFile(const std::string& path, std::string_view index) {
+  return WriteFileAtomic(path, std::string(index) + SumOf(index));
+}
+
+Result<std::string> ReadIndexFile(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{64} << 30;
+  Result<std::string> text = ReadFile(path, kMostBytes);
+  if (!text.ok()) return text.status();
+  const size_t sum = SumOf("").size();
+  const std::string_view index(text->data(), text->size() - std::min(sum, text->size()));
+  if (!text->starts_with(kHead) || SumOf(index) != std::string_view(*text).substr(index.size())) {
+    return Status(Code::kUsage, fmt::format("'{}' is no index of this version, or it is damaged", path),
+                  "make it again with `lockstep data index`");
+  }
+  text->resize(index.size());
+  return text;
+}
 
 std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
   std::string text;
@@ -144,7 +170,7 @@ Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config) {
   if (!fields.Next(&head) || head != kHead || !fields.Next(&root)) return damaged;
   if (root != config.path) {
     return Status(Code::kUsage,
-                  fmt::format("data.path is '{}' on rank 0 and '{}' here", Printable(root), Printable(config.path)));
+                  fmt::format("data.path is '{}' in the index and '{}' here", Printable(root), Printable(config.path)));
   }
   if (!fields.Next(&inventory.digest) || !fields.Next(&inventory.notes) || !fields.NextCount(&count)) return damaged;
   inventory.videos.resize(count);

@@ -11,6 +11,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <unordered_set>
 
@@ -225,10 +226,18 @@ struct Loader::Shared {
     }
     lock.unlock();
     const TimePoint start = Now();
-    Status status = ReadSample(*slot, row);
+    StageTimes stages;
+    Status status;
+    {
+      const StageScope scope(&stages);
+      status = ReadSample(*slot, row);
+    }
     const double seconds = SecondsSince(start);
+    const double known = std::accumulate(stages.seconds.begin(), stages.seconds.end(), 0.0);
+    stages.seconds[static_cast<size_t>(Stage::kOther)] = std::max(seconds - known, 0.0);
     lock.lock();
     stats.read_seconds += seconds;
+    stats.stages.Add(stages);
     ++(status.ok() ? stats.samples_read : stats.samples_bad);
     slot->results[row] = std::move(status);
     if (--slot->unfinished == 0) ready.notify_all();

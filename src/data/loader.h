@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "data/sampler.h"
 #include "data/source.h"
+#include "data/stages.h"
 
 namespace lockstep::data {
 
@@ -62,6 +63,7 @@ struct LoaderStats {
   uint64_t samples_read = 0;  // good ones
   uint64_t samples_bad = 0;
   double read_seconds = 0;     // in Source::Read, summed over threads
+  StageTimes stages;           // the same by stage
   double wait_seconds = 0;     // in Next()
   size_t ready_batches = 0;    // decoded and not yet taken
   size_t started_batches = 0;  // being decoded

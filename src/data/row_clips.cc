@@ -8,6 +8,7 @@
 #include "data/pace.h"
 #include "data/rows.h"
 #include "data/sources.h"
+#include "data/stages.h"
 #include "data/text_listing.h"
 
 namespace lockstep::data {
@@ -82,7 +83,10 @@ Status RowClips::Read(const Draw& draw, std::span<std::byte* const> out) const {
     if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
     std::optional<uint64_t> slice;
     if (layout_.frames > 0) slice = placed->start + static_cast<uint64_t>(i) * placed->stride;
-    LOCKSTEP_RETURN_IF_ERROR(rows_->Read(row, slice, picture.data()));
+    {
+      const StageMark mark(Stage::kRead);
+      LOCKSTEP_RETURN_IF_ERROR(rows_->Read(row, slice, picture.data()));
+    }
     for (size_t p = 0; layout_.planes && p < pixels; ++p) {
       for (size_t c = 0; c < 3; ++c) turned[p * 3 + c] = picture[c * pixels + p];
     }

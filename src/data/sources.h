@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -56,6 +57,11 @@ const std::vector<std::string>& SourceKinds();
 // folders and asks for the sizes of files. Empty for kind clips, which has no files, and for hdf5 and safetensors,
 // which have few.
 Result<std::string> IndexSource(const SourceConfig& config);
+
+// Such text as a file with a checksum, for trainings of every later day (`lockstep data index`, `data.index`). Opening
+// with it looks at a few files; a data set that has changed since is refused where they show it.
+Status WriteIndexFile(const std::string& path, std::string_view index);
+Result<std::string> ReadIndexFile(const std::string& path);
 
 // Whether this build reads video files.
 bool HasVideo();

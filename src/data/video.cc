@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "data/stages.h"
 
 namespace lockstep::data {
 namespace {
@@ -17,7 +18,10 @@ Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, int
   VideoFrame frame;
   for (uint64_t seen = 0, given = 0;; ++seen) {
     const bool wanted = seen >= skip && (seen - skip) % placed.stride == 0;
-    Result<bool> more = wanted ? video->Next(&frame) : video->Skip();
+    Result<bool> more = [&] {
+      const StageMark mark(Stage::kDecode);
+      return wanted ? video->Next(&frame) : video->Skip();
+    }();
     if (!more.ok()) return more.status();
     if (!*more) return false;
     if (!wanted) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/text.h"
 
@@ -203,7 +204,11 @@ void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(Config
   r.When(!d->augment, "augmentation draws every clip anew: with augment: false it can be kept", [&] {
     r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
   });
-  r.Field("bad_samples", &d->bad_samples, {.help = "unreadable samples the run may leave out, each counted once"});
+  r.Field("bad_samples", &d->bad_samples,
+          {.min = 0, .help = "unreadable samples the run may leave out, each counted once; below 1: a share of all"});
+  if (d->bad_samples >= 1 && d->bad_samples != std::floor(d->bad_samples)) {
+    r.Fail("bad_samples", fmt::format("is {}: expected a count, or a share below 1", d->bad_samples));
+  }
   r.Choice("on_change", &d->on_change, {"stop", "new_epoch"}, {.help = "resuming with other data than before"});
   r.Section("validation", [&](ConfigReader& v) {
     v.Field("every", &d->validation.every, {.help = "steps between validations; 0: only at the end"});

@@ -47,6 +47,7 @@ class Feed {
   Result<FeedItem> Next();
   // See data::Loader.
   void LeaveOut(uint64_t index) { loader_->LeaveOut(index); }
+  data::LoaderStats stats() const { return loader_->stats(); }
 
  private:
   std::shared_ptr<const data::Source> source_;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/clock.h"
 #include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -122,6 +123,7 @@ void Report::Step(const StepFacts& facts) {
     }
     Set("rank/time/step", step, facts.seconds);
     Set("rank/time/data", step, facts.data_seconds);
+    SetLoader(step, facts);
     Set("rank/time/comm_exposed", step, facts.comm_seconds);
     Set("rank/time/save", step, facts.save_seconds);
     if (facts.graph_replayed) Set("rank/graph_replayed", step, *facts.graph_replayed ? 1 : 0);
@@ -144,6 +146,44 @@ void Report::Step(const StepFacts& facts) {
     values.samples_per_second = static_cast<double>(facts.samples) / facts.seconds;
     values.data_wait = facts.data_seconds / facts.seconds;
     progress_->Update(values);
+  }
+}
+
+// The loader of this rank since the last line: mean time of a sample in each stage, the part of the step that waited
+// for data, batches that were ready, memory of the batches.
+void Report::SetLoader(uint64_t step, const StepFacts& facts) {
+  const data::LoaderStats &now = facts.loader, &before = last_loader_;
+  const auto samples =
+      static_cast<double>(now.samples_read + now.samples_bad - before.samples_read - before.samples_bad);
+  for (size_t i = 0; samples > 0 && i < data::kStages; ++i) {
+    const double seconds = now.stages.seconds[i] - before.stages.seconds[i];
+    Set(fmt::format("rank/data/{}", data::kStageNames[i]).c_str(), step, seconds / samples);
+  }
+  Set("rank/data/stall", step, facts.seconds > 0 ? facts.data_seconds / facts.seconds : 0);
+  Set("rank/data/ready", step, static_cast<double>(now.ready_batches));
+  Set("rank/data/memory", step, static_cast<double>(now.buffer_bytes));
+  last_loader_ = now;
+}
+
+void Report::BadSamples(uint64_t step, const std::vector<std::string>& of_ranks, const std::set<uint64_t>& known) {
+  if (options_.run_dir.empty()) return;
+  std::set<uint64_t> said;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const Result<nlohmann::json> list = ParseJson(of_ranks[rank], "samples");
+    if (!list.ok()) continue;
+    for (const nlohmann::json& bad : *list) {
+      const auto index = static_cast<uint64_t>(GetInt(bad, "index"));
+      if (known.contains(index) || !said.insert(index).second) continue;
+      const nlohmann::json event = {{"t", UnixSeconds()},
+                                    {"type", "bad_sample"},
+                                    {"attempt", options_.attempt},
+                                    {"rank", rank},
+                                    {"step", step},
+                                    {"sample", GetString(bad, "sample")},
+                                    {"why", GetString(bad, "why")}};
+      // A full disk ends no training; the rank's log names the sample as well.
+      (void)AppendLine(options_.run_dir + "/events.jsonl", ToJsonLine(event)).ok();
+    }
   }
 }
 

@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "data/loader.h"
 #include "engine/config.h"
 #include "engine/pictures.h"
 #include "engine/recipe.h"
@@ -33,6 +35,7 @@ struct StepFacts {
   std::optional<bool> graph_replayed;  // on a GPU: it was a replayed graph
   uint64_t fallbacks = 0;              // steps so far that should have been and were not
   comm::Traffic traffic;               // of this rank, since the start
+  data::LoaderStats loader;            // of this rank, since the start
 };
 
 class Report {
@@ -55,6 +58,8 @@ class Report {
   void Step(const StepFacts& facts);
   // Means over all ranks, under "val/"; the sheet as pictures/reconstruction-<step>.png. Main rank.
   void Validation(uint64_t step, ValidationResult result);
+  // What the ranks could not read in a step, as JSON lists: an event each, unless it is known. Main rank.
+  void BadSamples(uint64_t step, const std::vector<std::string>& of_ranks, const std::set<uint64_t>& known);
   // A line on the main rank's console.
   void Say(const std::string& line);
   void Hyperparameters(const std::string& effective_config);
@@ -64,6 +69,7 @@ class Report {
   Result<std::string> Finish();
 
  private:
+  void SetLoader(uint64_t step, const StepFacts& facts);
   explicit Report(const Options& options);
   void Set(const char* name, uint64_t step, double value);
   void SetMissing(uint64_t step);
@@ -73,6 +79,7 @@ class Report {
   std::unique_ptr<track::ProgressLine> progress_;
   std::map<std::string, track::MetricId> ids_;
   comm::Traffic last_traffic_;
+  data::LoaderStats last_loader_;
   uint64_t skipped_ = 0;
   uint64_t last_step_ = 0;
   std::unique_ptr<Pictures> pictures_;  // main rank, with a run directory

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -113,6 +114,7 @@ Status Trainer::Step() {
   facts.samples = static_cast<uint64_t>(totals.samples);
   facts.data_seconds = totals.data_seconds;
   facts.bad_samples = at.bad_samples;
+  facts.loader = feed_->stats();
   facts.traffic = ranks_->tensors().traffic();
   if (device_.is_cuda()) {
     facts.graph_replayed = captured_count_ > captured_before;
@@ -380,9 +382,17 @@ Status Trainer::LeaveOutBadSamples() {
   for (size_t i = 0; i < bad_.size(); ++i) indices[before + i] = static_cast<double>(bad_[i].id.index);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->AllReduceSum(&indices));
 
+  nlohmann::json mine = nlohmann::json::array();
+  for (const data::BadSample& bad : bad_) {
+    mine.push_back({{"index", bad.id.index}, {"sample", bad.name}, {"why", bad.status.message()}});
+  }
+  const Result<std::vector<std::string>> told = ranks_->host().Gather(ToJsonLine(mine));
+  if (!told.ok()) return told.status();
+
   Position& at = state_.position;
   const data::BadSample* last = nullptr;
   const uint64_t known = known_bad_.size();
+  if (ranks_->is_main()) report_->BadSamples(at.step + 1, *told, known_bad_);
   for (size_t i = 0; i < indices.size(); ++i) {
     const auto index = static_cast<uint64_t>(indices[i]);
     if (!known_bad_.insert(index).second) continue;
@@ -393,12 +403,15 @@ Status Trainer::LeaveOutBadSamples() {
             last->status.message());
   }
   at.bad_samples = known_bad_.size();
-  if (at.bad_samples == known || at.bad_samples <= config_.data.bad_samples) return Status::Ok();
+  const double budget = config_.data.bad_samples;
+  const auto samples = static_cast<double>(sources_.train->size());
+  const auto allowed = static_cast<uint64_t>(budget < 1 ? budget * samples : budget);
+  if (at.bad_samples == known || at.bad_samples <= allowed) return Status::Ok();
   if (last == nullptr) return ranks_->Agree(Status::Ok());
   return ranks_->Agree(
       Status(Code::kEnvironment,
              fmt::format("{} unreadable sample{} in this run, {} allowed; the last: {}: {}", at.bad_samples,
-                         at.bad_samples == 1 ? "" : "s", config_.data.bad_samples, last->name, last->status.message()),
+                         at.bad_samples == 1 ? "" : "s", allowed, last->name, last->status.message()),
              "repair or remove the file, or raise data.bad_samples"));
 }
 

@@ -24,7 +24,11 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   });
   r.When(s.kind == "annotations", "only for kind: annotations",
          [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });
-  r.When(s.kind == "hdf5" || s.kind == "safetensors", "only for kinds hdf5 and safetensors",
+  const bool rows = s.kind == "hdf5" || s.kind == "safetensors";
+  r.When(!generated && !rows, "only for kinds whose files are listed", [&] {
+    r.Field("index", &index_, {.help = "file of `lockstep data index`: nothing is listed at the start; empty: none"});
+  });
+  r.When(rows, "only for kinds hdf5 and safetensors",
          [&] { r.Field("field", &s.field, {.help = "the array whose rows are clips or pictures, U8"}); });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
   r.Field("height", &s.height, {.min = 8});

@@ -14,7 +14,9 @@ class VideoRecipe : public engine::Recipe {
  public:
   void DeclareData(ConfigReader& reader, engine::DataConfig* data) override;
   void Shrink(engine::Config* config) override;
-  Result<std::string> IndexData() override { return data::IndexSource(clips_); }
+  Result<std::string> IndexData() override {
+    return index_.empty() ? data::IndexSource(clips_) : data::ReadIndexFile(index_);
+  }
   void UseIndex(std::shared_ptr<const std::string> index) override { clips_.index = std::move(index); }
   // Split by video into training and validation.
   Result<engine::Sources> Open(const engine::Config& config) override;
@@ -23,6 +25,7 @@ class VideoRecipe : public engine::Recipe {
 
  protected:
   data::SourceConfig clips_;
+  std::string index_;  // a file
 };
 
 }  // namespace lockstep::recipes

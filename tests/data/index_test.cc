@@ -130,6 +130,18 @@ TEST_F(IndexTest, FoldersAreListedAndMeasuredByOneRankOnly) {
   EXPECT_FALSE(IndexSource(config_).ok());
 }
 
+TEST_F(IndexTest, AnIndexIsKeptInAFile) {
+  const std::string index = *IndexSource(config_), file = dir_ / "videos.index";
+  ASSERT_TRUE(WriteIndexFile(file, index).ok());
+  EXPECT_EQ(*ReadIndexFile(file), index);
+  const std::string whole = *ReadFile(file);
+  for (const std::string& damaged : {whole.substr(0, whole.size() - 1), whole.substr(1), "x" + whole.substr(1),
+                                     whole.substr(0, 40) + "x" + whole.substr(41), std::string()}) {
+    ASSERT_TRUE(WriteFileAtomic(file, damaged, 0644, Durability::kProcess).ok());
+    EXPECT_THAT(ReadIndexFile(file).status().ToString(), HasSubstr("lockstep data index"));
+  }
+}
+
 TEST_F(IndexTest, AVideoListedUnderSeveralNamesStaysOnOneSideOfTheSplit) {
   List(R"({"path": "v0"}, {"path": "v1"}, {"path": "./v0"}, {"path": "v1/../v0"}, {"path": "v2/"}, {"path": "v2"},
           {"full_path": ")" +

@@ -315,6 +315,10 @@ TEST(Agreement, UnreadableSamplesAreLeftOutUpToTheBudget) {
     EXPECT_NE(outcome.status.message().find("2 unreadable samples in this run, 1 allowed"), std::string::npos)
         << outcome.status.message();
   }
+  job.config.data.bad_samples = 0.9;  // a share: of 64 samples, more than two
+  EXPECT_TRUE(TrainOn(2, job)[1].status.ok());
+  job.config.data.bad_samples = 0.02;  // one
+  EXPECT_NE(TrainOn(2, job)[1].status.message().find("2 unreadable samples in this run, 1 allowed"), std::string::npos);
   job.config.data.bad_samples = 0;
   for (const Outcome& outcome : TrainOn(2, job)) {
     EXPECT_EQ(outcome.status.code(), Code::kEnvironment);

@@ -7,7 +7,7 @@ import harness
 SECTIONS = r"run|train|data|comm|checkpoint|track|recipe"
 KEY = re.compile(rf"(?<![\w./>-])((?:{SECTIONS})(?:\.[a-z_]+)+)(?![\w/(]|\.\w)")
 # Files that begin with the name of a section.
-ENDINGS = ("py", "json", "jsonl", "yaml", "yml", "md", "cc", "h", "log", "out", "sh", "sbatch", "safetensors", "txt", "pt", "tsv")
+ENDINGS = ("py", "mdb", "json", "jsonl", "yaml", "yml", "md", "cc", "h", "log", "out", "sh", "sbatch", "safetensors", "txt", "pt", "tsv")
 
 
 def declared():

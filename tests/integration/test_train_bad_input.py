@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import json
 import os
 import pickle
 import re
@@ -171,8 +172,15 @@ class BadInput(harness.Case):
     def test_unreadable_samples_within_the_budget_are_left_out_and_named(self):
         folder = self.folder_of_frames(count=8)
         (folder / "v2" / "1.png").write_bytes(b"no picture")
-        done = train.train(ranks=2, sets=self.frames(folder, **{"train.steps": 20, "data.bad_samples": 1}))
+        done = train.train(ranks=2, sets=self.frames(folder, **{"train.steps": 20, "data.bad_samples": 0.3}))
         self.assertEqual(done.returncode, 0, done.stderr)
+        events = [json.loads(line) for line in (train.run_path() / "events.jsonl").read_text().splitlines()]
+        bad = [event for event in events if event["type"] == "bad_sample"]
+        self.assertEqual(len(bad), 1, events)
+        self.assertTrue(bad[0]["sample"].endswith("v2") and "1.png" in bad[0]["why"], bad)
+        line = json.loads((train.run_path() / "metrics" / "rank-1.jsonl").read_text().splitlines()[-1])["scalars"]
+        self.assertGreater(line["rank/data/decode"], 0, line)
+        self.assertLessEqual(line["rank/data/stall"], 1, line)
         self.assertEqual(len(re.findall(r"unreadable sample .*v2", train.all_logs(train.run_path()))), 1)
         self.assertEqual([step for step in train.lineage(train.run_path())], list(range(1, 21)))
 

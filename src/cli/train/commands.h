@@ -21,6 +21,7 @@ int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
 int TokensMain(int argc, char** argv);
+int DataMain(int argc, char** argv);
 int GenerateMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
 int LicensesMain();
