@@ -6,7 +6,7 @@
 
 Both sides: Qwen2.5's layout, tied head, float32 parameters with bf16 autocast (offloaded: bf16 parameters with a float32
 master), AdamW, clipping at 1, rows of one document. PyTorch: scaled_dot_product_attention, the fused AdamW, eager or
-torch.compile; offloaded: FSDP2 with CPUOffloadPolicy, recomputing each block. Times are means of the steps after the
+torch.compile; offloaded: FSDP2 with CPUOffloadPolicy, recomputing each block. Times are medians of the steps after the
 warm-up, memory is what the allocator held at most.
 """
 
@@ -143,7 +143,7 @@ def peer(name, mode, steps):
         loss = step()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    seconds = sum(times) / len(times)
+    seconds = statistics.median(times)
     print(json.dumps({"seconds": seconds, "memory": torch.cuda.max_memory_allocated() / 2**30, "loss": loss.item()}))
 
 
@@ -185,7 +185,7 @@ def ours(lockstep, name, steps, offload, folder, extra):
     first = 2 if offload else len(times) // 2
     times = [b - a for a, b in zip(times[first:], times[first + 1:])]
     seen = [line.strip() for line in lines if "profile:" in line]
-    return {"seconds": sum(times) / len(times), "memory": max(values["rank/memory/device"]) / 2**30,
+    return {"seconds": statistics.median(times), "memory": max(values["rank/memory/device"]) / 2**30,
             "data": statistics.median(values["rank/time/data"]), "loss": values["loss"][-1], "profile": seen}
 
 
@@ -198,6 +198,7 @@ def main():
     parser.add_argument("--steps", type=int, default=None)
     parser.add_argument("--offload", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="further keys of ours")
+    parser.add_argument("--keep", help="folder for text and runs of ours; kept")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peer", nargs=3, metavar=("MODEL", "MODE", "STEPS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -206,7 +207,8 @@ def main():
     modes = arguments.modes if arguments.modes is not None else ("fsdp" if arguments.offload else "eager,compile")
     steps = arguments.steps or (6 if arguments.offload else 30)
     lockstep = str(pathlib.Path(arguments.lockstep).resolve())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or temporary
         for name in arguments.models.split(","):
             *_, rows, length = MODELS[name]
             results = {}

@@ -103,7 +103,7 @@ void DeclareZero(ConfigReader& r, TrainConfig* t) {
   });
 }
 
-void DeclareOffload(ConfigReader& r, OffloadConfig* o, int stage) {
+void DeclareOffload(ConfigReader& r, OffloadConfig* o, const TrainConfig& t) {
   r.Field("optimizer", &o->optimizer,
           {.help = "the float32 master and the optimizer's state lie in host memory, and are updated there"});
   r.When(o->optimizer, "only an offloaded optimizer moves gradients", [&] {
@@ -111,10 +111,18 @@ void DeclareOffload(ConfigReader& r, OffloadConfig* o, int stage) {
            {.help = "how they travel to the host: as they were added up, or rounded to bf16 (other bits)"});
   });
   const char* needs = "it needs train.zero.stage: 3 and train.offload.optimizer: true";
-  r.When(o->optimizer && stage == 3, needs, [&] {
+  r.When(o->optimizer && t.zero.stage == 3, needs, [&] {
     r.Field("parameters", &o->parameters,
             {.help = "a rank's shard of the parameters lies in host memory; its units are copied up before they are "
                      "gathered"});
+  });
+  const bool on_device =
+      o->optimizer && !o->parameters && t.ema.decay == 0 && t.optimizer.kind != OptimizerConfig::Kind::kSgd;
+  r.When(on_device, "it needs train.offload.optimizer: true, AdamW or Adam, no EMA, and parameters on the device", [&] {
+    r.Field("share", &o->share,
+            {.above = 0,
+             .max = 1,
+             .help = "of the state, updated on the host; the rest is updated on the device, and lies there too"});
   });
 }
 
@@ -161,7 +169,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
     });
   });
   DeclareZero(r, t);
-  r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload, t->zero.stage); });
+  r.Section("offload", [&](ConfigReader& s) { DeclareOffload(s, &t->offload, *t); });
   r.Field("recompute", &t->recompute, {.help = "activation checkpointing: less memory, one more forward pass"});
   r.Field("reproducible", &t->reproducible, {.help = "the same bits on any number of ranks"});
   r.Field("deterministic", &t->deterministic,

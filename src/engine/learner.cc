@@ -75,7 +75,7 @@ void Learner::FindUnits() {
 }
 
 Status Learner::Publish() {
-  if (!late_) updater_->Finish();
+  if (!late_) updater_->WaitFor(0);
   return strategy_->PublishParameters();
 }
 
@@ -92,7 +92,7 @@ void Learner::BeginLosses() {
 
 void Learner::Backward(const Loss& loss) {
   if (reset_) {  // the forward pass has waited for the last parameter, so that no gradient is read any more
-    updater_->Finish();
+    updater_->WaitFor(0);
     flat_.ResetGradients();
     reset_ = false;
   }

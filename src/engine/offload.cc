@@ -31,6 +31,7 @@ class OffloadUpdater : public UpdaterOnHost {
  public:
   OffloadUpdater(const UpdaterConfig& config, FlatParameters* flat, ParallelStrategy* strategy)
       : UpdaterOnHost(config, flat->owned(), strategy), flat_(flat), device_(flat->device()) {
+    on_device_.range = {DeviceBegin(), own_.numel()};
     const bool pinned = !device_.is_cpu();
     const int64_t n = std::min(kHostChunk, own_.numel());
     for (size_t i = 0; i < kAhead + 1; ++i) {
@@ -57,10 +58,13 @@ class OffloadUpdater : public UpdaterOnHost {
     }
   }
 
-  void Sync() override { Finish(); }
+  void Sync() override {
+    WaitFor(0);
+    resident_ = dirty_ = false;
+  }
   bool captured() const override { return false; }
   Status Apply(bool ema, const at::Tensor& outcome) override;
-  void Finish() override { WaitFor(0); }
+  void Finish() override;
   void WaitFor(int64_t begin) override;
 
  private:
@@ -68,18 +72,25 @@ class OffloadUpdater : public UpdaterOnHost {
   void Run();
   void Down(size_t chunk);
   FlatRange ChunkRange(size_t chunk) const;
+  void StepOnDevice();
+  // Where the part begins that is updated on the device: what the forward pass needs first.
+  int64_t DeviceBegin() const;
   // bf16 gradients are never widened on the way.
   at::ScalarType Travels() const {
     return own_.gradients.scalar_type() == at::kFloat ? config_.travels : own_.gradients.scalar_type();
   }
   // Parameters in host memory are written there at once, and go up with their units (gathered.h).
   bool working_on_host() const { return flat_->options().host_parameters; }
-  size_t chunks() const { return static_cast<size_t>((own_.numel() + kHostChunk - 1) / kHostChunk); }
+  size_t chunks() const { return static_cast<size_t>((on_device_.range.begin + kHostChunk - 1) / kHostChunk); }
 
   FlatParameters* flat_;
   at::Device device_;
   std::vector<Staging> staging_;
   std::optional<c10::Stream> stream_;  // of the passes, at Apply
+  // The part that is updated on the device. Host memory holds it too, current once it was copied down.
+  Optimizer::OnDevice on_device_;
+  bool resident_ = false;  // it is there
+  bool dirty_ = false;     // and newer than on the host
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -95,11 +106,47 @@ class OffloadUpdater : public UpdaterOnHost {
 // From the end of the buffer: parameters lie in the order of backward.
 FlatRange OffloadUpdater::ChunkRange(size_t chunk) const {
   const int64_t begin = static_cast<int64_t>(chunks() - 1 - chunk) * kHostChunk;
-  return {begin, std::min(begin + kHostChunk, own_.numel())};
+  return {begin, std::min(begin + kHostChunk, on_device_.range.begin)};
+}
+
+int64_t OffloadUpdater::DeviceBegin() const {
+  const bool possible = config_.host_share < 1 && config_.optimizer.kind != OptimizerConfig::Kind::kSgd &&
+                        !working_on_host() && !ema_.on() && device::Usable(device_);
+  if (!possible) return own_.numel();
+  const auto chunks = static_cast<int64_t>(config_.host_share * static_cast<double>(own_.numel()) / kHostChunk);
+  return std::min(chunks * kHostChunk, own_.numel());
+}
+
+// On the stream of the passes: the next forward pass reads what this writes.
+void OffloadUpdater::StepOnDevice() {
+  const at::NoGradGuard no_grad;
+  const auto [begin, end] = on_device_.range;
+  if (begin >= end) return;
+  const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, end - begin); };
+  if (!resident_) {
+    on_device_.values = part(own_.values).to(device_);
+    on_device_.m = part(optimizer_.slots()[0].own).to(device_);
+    on_device_.v = part(optimizer_.slots()[1].own).to(device_);
+    resident_ = true;
+  }
+  optimizer_.StepOnDevice(on_device_, lr_factor_, factor_, active_, part(own_.gradients));
+  part(flat_->OwnedWorking()).copy_(on_device_.values);
+  dirty_ = true;
+}
+
+void OffloadUpdater::Finish() {
+  WaitFor(0);
+  if (!std::exchange(dirty_, false)) return;
+  const at::NoGradGuard no_grad;
+  const auto [begin, end] = on_device_.range;
+  const auto part = [&, b = begin, n = end - begin](const at::Tensor& x) { return x.narrow(0, b, n); };
+  part(own_.values).copy_(on_device_.values);
+  part(optimizer_.slots()[0].own).copy_(on_device_.m);
+  part(optimizer_.slots()[1].own).copy_(on_device_.v);
 }
 
 Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
-  Finish();
+  WaitFor(0);
   double norm = 0;
   if (device_.is_cpu()) {
     SquareSum squares = GradientSquares(own_.gradients.to(at::kFloat));
@@ -117,7 +164,11 @@ Status OffloadUpdater::Apply(bool ema, const at::Tensor& outcome) {
       active_ = strategy_->used();
       factor_ = *factor;
       ema_due_ = ema;
-      uploaded_ = own_.numel();
+      uploaded_ = on_device_.range.begin;
+    }
+    StepOnDevice();  // before the step counts move
+    {
+      const std::lock_guard lock(mutex_);
       busy_ = true;
     }
     changed_.notify_all();

@@ -143,6 +143,35 @@ void Optimizer::StepAdam(const Run& run, double lr, double gradient_factor, cons
   }
 }
 
+void Optimizer::StepOnDevice(const OnDevice& part, double lr_factor, double gradient_factor,
+                             const std::vector<bool>& active, const at::Tensor& gradients) {
+  const at::NoGradGuard no_grad;
+  const at::TensorOptions options = part.values.options();
+  const auto number = [&](double x, at::ScalarType type) { return at::full({}, x, options.dtype(type)); };
+  const at::Tensor lr = number(lr_factor, at::kDouble), factor = number(gradient_factor, at::kDouble),
+                   finite = number(0, at::kFloat);
+  for (Run run : Runs(active)) {
+    run.begin = std::max(run.begin, part.range.begin);
+    run.end = std::min(run.end, part.range.end);
+    if (run.begin >= run.end) continue;
+    const int64_t at = run.begin - part.range.begin, n = run.end - run.begin;
+    device::Adam(part.values.narrow(0, at, n), gradients.narrow(0, at, n), part.m.narrow(0, at, n),
+                 part.v.narrow(0, at, n), RatesOf(run.group),
+                 {lr, factor, number(static_cast<double>(run.step), at::kFloat), finite});
+  }
+}
+
+device::AdamRates Optimizer::RatesOf(int group) const {
+  const GroupSettings& settings = groups_[static_cast<size_t>(group)];
+  return {config_.lr,
+          settings.lr_scale,
+          config_.beta1,
+          config_.beta2,
+          config_.epsilon,
+          settings.weight_decay,
+          config_.kind == OptimizerConfig::Kind::kAdamW ? 1 : 0};
+}
+
 void Optimizer::Activate(const std::vector<bool>& active) {
   active_ = active;
   device_groups_.assign(groups_.size(), {});
@@ -169,13 +198,7 @@ void Optimizer::QueueStep(const at::Tensor& lr_factor, const at::Tensor& factor,
     for (at::Tensor& step : group.steps) step.add_(applies);
     const double decay = groups_[i].weight_decay;
     if (own_kernel) {
-      const device::AdamRates rates{config_.lr,
-                                    groups_[i].lr_scale,
-                                    config_.beta1,
-                                    config_.beta2,
-                                    config_.epsilon,
-                                    decay,
-                                    config_.kind == OptimizerConfig::Kind::kAdamW ? 1 : 0};
+      const device::AdamRates rates = RatesOf(static_cast<int>(i));
       for (size_t k = 0; k < group.p.size(); ++k) {
         device::Adam(group.p[k], group.g[k], group.m[k], group.v[k], rates,
                      {lr_factor, factor, group.steps[k], found_inf});

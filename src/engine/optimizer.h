@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_kernels.h"
 #include "engine/flat.h"
 #include "engine/square_sum.h"
 
@@ -48,6 +49,14 @@ class Optimizer {
   void StepChunk(const FlatRange& range, double lr_factor, double gradient_factor, const std::vector<bool>& active,
                  const at::Tensor& gradients, const at::Tensor& out);
   void EndChunks(const std::vector<bool>& active);
+  // A part of the own part that lies on a GPU, values and state (as slots() has it), each beginning with `range`: Adam
+  // with the bits of StepChunk, queued there. Only where device::Usable.
+  struct OnDevice {
+    FlatRange range;
+    at::Tensor values, m, v;
+  };
+  void StepOnDevice(const OnDevice& part, double lr_factor, double gradient_factor, const std::vector<bool>& active,
+                    const at::Tensor& gradients);
 
   // On a GPU a step is queued without waiting and can be captured in a CUDA graph. It has no effect if found_inf is 1.
   // The device keeps its own step counts. `Activate` copies the active parameters and the host's counts to the device,
@@ -78,6 +87,7 @@ class Optimizer {
     int64_t step = 0;  // this will be their step number
   };
   std::vector<Run> Runs(const std::vector<bool>& active) const;
+  device::AdamRates RatesOf(int group) const;
   // What a pass reads and writes beside the own values. Both begin at element `base` of the own part, or gradients lie
   // at their places in the flat buffer.
   struct Through {

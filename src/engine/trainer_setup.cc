@@ -368,6 +368,7 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   settings.offload = t.offload.optimizer && queued_ && !discriminator;
   settings.single_pass = passes_ == 1;
   settings.updater.travels = t.offload.gradients;
+  settings.updater.host_share = t.offload.share;
   return Learner::Create(module, settings, ranks_, device_);
 }
 

@@ -33,6 +33,7 @@ struct UpdaterConfig {
   ScalerConfig scaler;
   double clip = 0;                      // 0: none
   at::ScalarType travels = at::kFloat;  // offload: what gradients are copied down in
+  double host_share = 1;                // offload: of the own part; the rest is updated on the device
   double batch = 1;
 };
 
@@ -58,9 +59,10 @@ class Updater {
   // Brings the host's counters up to date; once per Apply, in order.
   virtual void Settle(bool applied, bool ema) = 0;
 
-  // Where updates go on behind Apply: waits for all of it, or for the parameters from this element of the own part on.
-  virtual void Finish() {}
+  // Where updates go on behind Apply: waits for the parameters from this element of the own part on (0: all of them).
   virtual void WaitFor(int64_t /*begin*/) {}
+  // Waits for all of it, and brings state and values to where the optimizer's slots and the own part say they are.
+  virtual void Finish() {}
   // Whether Apply can be captured in a CUDA graph.
   virtual bool captured() const { return true; }
 

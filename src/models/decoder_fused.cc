@@ -2,6 +2,7 @@
 
 #include <torch/autograd.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -249,7 +250,7 @@ at::Tensor FusedLayer(const Layer& layer, const at::Tensor& x, const Pass& pass)
   shape->type = ComputeType(x);
   shape->plan = pass.plan;
   shape->in_place = pass.gradients_in_place;
-  shape->keeps_both = &layer != pass.last;
+  shape->keeps_both = std::find(pass.lean.begin(), pass.lean.end(), &layer) == pass.lean.end();
   shape->cos = pass.rotary.cos.reshape({-1, shape->head_size / 2});
   shape->sin = pass.rotary.sin.reshape({-1, shape->head_size / 2});
   const std::vector<at::Tensor> parameters = ParametersOf(layer);

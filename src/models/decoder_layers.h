@@ -42,8 +42,8 @@ struct Pass {
   Rotary rotary;
   AttentionPlan plan;
   bool gradients_in_place = false;  // see Decoder::AddGradientsInPlace
-  // What this layer keeps is there while logits take the most memory; on a GPU it keeps less.
-  const struct Layer* last = nullptr;
+  // What the last layers keep is there while logits take the most memory: on a GPU, these keep less.
+  std::vector<const struct Layer*> lean;
 };
 
 // Keys and values of one layer so far: [B, kv heads, capacity, size], the first `length` in use.

@@ -88,6 +88,12 @@ std::map<std::string, Case> ShardedCases() {
        }},
       {"-recompute", [](Case& c) { c.config.train.recompute = true; }},
       {"-offload", [](Case& c) { c.config.train.offload.optimizer = true; }},
+      {"-offload-share",
+       [](Case& c) {
+         c.config.train.offload.optimizer = true;
+         c.config.train.offload.share = 0.5;
+         c.stop_at = 9;
+       }},
       {"-bf16-offload",
        [bf16](Case& c) {
          bf16(c);

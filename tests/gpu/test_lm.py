@@ -63,6 +63,33 @@ class OneGpu(unittest.TestCase):
         self.close(trained("bf16", **{"train.precision": "bf16"}), eager, 0.1)
         self.assertLess(eager["loss"][-1], eager["loss"][0] - 1)
 
+    def test_fused_layers_learn_as_composed_ones_and_repeat_their_bits(self):
+        fused = {"train.precision": "bf16", "train.graph": "require", "train.deterministic": "true"}
+        once = trained("once", **fused)
+        self.assertEqual(trained("again", **fused)["loss"], once["loss"])
+        self.close(trained("bf16-micro", **fused, **{"train.micro_batch": 4}), once, 0.1)
+        self.close(trained("bf16-parameters", **{"train.precision": "bf16", "train.parameters": "bf16"}), once, 0.1)
+
+    def test_a_rank_killed_at_stage_3_with_offload_changes_no_bit(self):
+        sets = {"train.precision": "bf16", "train.deterministic": "true", "train.zero.stage": 3,
+                "train.offload.optimizer": "true", "train.steps": 400, "checkpoint.every": 10}
+        whole = trained("whole", **sets)
+        flags = [word for key, value in {**SETS, **sets}.items() for word in ("--set", f"{key}={value}")]
+        command = [BIN / "lockstep", "train", "lm", "--name", "killed", "--max-restarts", "1", *flags]
+        metrics = SCRATCH / "runs" / "killed" / "metrics" / "rank-0.jsonl"
+        with subprocess.Popen(command, cwd=SCRATCH, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+            for line in child.stdout:
+                if "checkpoint" in line and metrics.exists() and len(metrics.read_text().splitlines()) > 20:
+                    subprocess.run(["pkill", "-9", "-f", "lockstep-train.*killed"], check=True)
+                    break
+            rest = child.stdout.read()
+        self.assertEqual(child.returncode, 0, rest)
+        self.assertIn("resuming from", rest)
+        weights = [(SCRATCH / "runs" / name / "checkpoints" / "latest" / "model.safetensors").read_bytes()
+                   for name in ("whole", "killed")]
+        self.assertEqual(weights[0], weights[1])
+        self.assertTrue(whole["loss"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
