@@ -135,8 +135,11 @@ Result<FlatParameters> FlatParameters::Create(const torch::nn::Module& module, c
     // Shapes without memory, for the gradient accumulators that a strategy makes.
     const at::Tensor one = at::zeros({1}, flat.nowhere_.options());
     for (FlatParameter& parameter : flat.parameters_) parameter.tensor.set_data(one.expand(parameter.shape));
-    flat.frozen_ = FrozenShards(module, options.units, options.persistent, flat.layout_.shares(), options.share,
-                                options.host_parameters);
+    Result<FrozenShards> frozen = FrozenShards::Take(
+        module, options.units,
+        {options.persistent, flat.layout_.shares(), options.share, options.host_parameters, options.draw});
+    if (!frozen.ok()) return frozen.status();
+    flat.frozen_ = std::move(*frozen);
     flat.fingerprint_ += flat.frozen_.fingerprint();
   } else {
     if (options.values) {

@@ -86,9 +86,8 @@ class FlatParameters {
     bool host_master = false;
     // With sharded parameters and a master in host memory: the shards lie there as well.
     bool host_parameters = false;
-    // With sharded parameters: gives elements of a parameter that has no memory yet (float32, on the CPU). None: the
-    // module's tensors hold their values.
-    std::function<Status(const std::string& name, int64_t begin, const at::Tensor& out)> draw;
+    // With sharded parameters: where their elements come from. None: the module's tensors hold their values.
+    DrawParameter draw;
   };
 
   // Every parameter of `module` that requires a gradient now. All must be float32 on one device. `gradients` allocates

@@ -21,40 +21,56 @@ int64_t Fingerprint(const at::Tensor& values) {
   return sum;
 }
 
-FrozenShards::FrozenShards(const torch::nn::Module& module, const std::vector<Unit>& units, int64_t persistent,
-                           int shares, int share, bool on_host)
-    : share_(share) {
+Result<FrozenShards> FrozenShards::Take(const torch::nn::Module& module, const std::vector<Unit>& units,
+                                        const Options& options) {
   const at::NoGradGuard no_grad;
+  FrozenShards taken;
+  taken.share_ = options.share;
   const auto named = module.named_parameters(/*recurse=*/true);
   for (size_t u = 0; u < units.size(); ++u) {
     std::map<at::ScalarType, std::vector<FrozenParameter>> by_type;
     for (const std::string& name : units[u].parameters) {
       const at::Tensor* tensor = named.find(name);
-      if (tensor == nullptr || tensor->requires_grad() || tensor->numel() < std::max<int64_t>(persistent, 1)) continue;
+      if (tensor == nullptr || !Takes(*tensor, options.persistent)) continue;
       by_type[tensor->scalar_type()].push_back({name, *tensor, tensor->sizes().vec(), 0, 0, tensor->numel()});
     }
     for (auto& [type, list] : by_type) {
       int64_t total = 0;
       for (FrozenParameter& parameter : list) {
-        parameter.group = groups_.size();
+        parameter.group = taken.groups_.size();
         parameter.offset = total;
-        fingerprint_ = fingerprint_ * 31 + Fingerprint(parameter.tensor.detach().contiguous().view({-1}));
         total += parameter.numel;
       }
-      const int64_t unit = kFlatAlignment * shares;
+      const int64_t unit = kFlatAlignment * options.shares;
       const int64_t own = (total + unit - 1) / unit * kFlatAlignment;
-      const auto options = list.front().tensor.options().requires_grad(false);
-      const HostMemoryOptions read{.type = type, .pinned = !options.device().is_cpu()};
-      groups_.push_back({u, on_host ? HostMemory(own, read) : at::zeros({own}, options), at::empty({0}, options)});
+      const auto like = list.front().tensor.options().requires_grad(false);
+      const HostMemoryOptions read{.type = type, .pinned = !like.device().is_cpu()};
+      taken.groups_.push_back(
+          {u, options.on_host ? HostMemory(own, read) : at::zeros({own}, like), at::empty({0}, like)});
       for (FrozenParameter& parameter : list) {
-        const FlatRange range = RangeOf(parameter, share);
-        OwnPart(parameter).copy_(
-            parameter.tensor.detach().contiguous().view({-1}).narrow(0, range.begin, range.size()));
-        parameters_.push_back(std::move(parameter));
+        LOCKSTEP_RETURN_IF_ERROR(taken.Fill(parameter, options.draw));
+        taken.parameters_.push_back(std::move(parameter));
       }
-      Place(groups_.size() - 1, {});
+      taken.Place(taken.groups_.size() - 1, {});
     }
   }
+  return taken;
+}
+
+Status FrozenShards::Fill(const FrozenParameter& parameter, const DrawParameter& draw) {
+  const FlatRange range = RangeOf(parameter, share_);
+  const at::Tensor own = OwnPart(parameter);
+  if (!draw) {
+    const at::Tensor whole = parameter.tensor.detach().contiguous().view({-1});
+    fingerprint_ = fingerprint_ * 31 + Fingerprint(whole);
+    own.copy_(whole.narrow(0, range.begin, range.size()));
+    return Status::Ok();
+  }
+  if (range.size() == 0) return Status::Ok();
+  const at::Tensor part = at::empty({range.size()}, at::kFloat);
+  LOCKSTEP_RETURN_IF_ERROR(draw(parameter.name, range.begin, part));
+  own.copy_(part);
+  return Status::Ok();
 }
 
 FlatRange FrozenShards::RangeOf(const FrozenParameter& parameter, int share) const {

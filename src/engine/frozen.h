@@ -6,10 +6,13 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "engine/layout.h"
 #include "engine/units.h"
 
@@ -30,13 +33,26 @@ struct FrozenGroup {
   at::Tensor nowhere;  // without elements, on the model's device
 };
 
+// Gives elements of a parameter that has no memory yet (float32, on the CPU).
+using DrawParameter = std::function<Status(const std::string& name, int64_t begin, const at::Tensor& out)>;
+
 class FrozenShards {
  public:
   FrozenShards() = default;
+  struct Options {
+    int64_t persistent = 0;
+    int shares = 1, share = 0;  // this rank's is `share`
+    bool on_host = false;       // shards lie in host memory
+    DrawParameter draw;         // none: the module's tensors hold their values
+  };
   // Takes every parameter of a unit that requires no gradient now and has at least `persistent` elements; from now on
-  // it is nowhere until it is placed. `share` of `shares` is this rank's. `on_host`: shards lie in host memory.
-  FrozenShards(const torch::nn::Module& module, const std::vector<Unit>& units, int64_t persistent, int shares,
-               int share, bool on_host = false);
+  // it is nowhere until it is placed.
+  static Result<FrozenShards> Take(const torch::nn::Module& module, const std::vector<Unit>& units,
+                                   const Options& options);
+  // Whether such a parameter is taken.
+  static bool Takes(const at::Tensor& parameter, int64_t persistent) {
+    return !parameter.requires_grad() && parameter.numel() >= std::max<int64_t>(persistent, 1);
+  }
 
   const std::vector<FrozenParameter>& parameters() const { return parameters_; }
   const std::vector<FrozenGroup>& groups() const { return groups_; }
@@ -50,6 +66,8 @@ class FrozenShards {
   void Place(size_t group, const at::Tensor& buffer);
 
  private:
+  Status Fill(const FrozenParameter& parameter, const DrawParameter& draw);
+
   std::vector<FrozenParameter> parameters_;
   std::vector<FrozenGroup> groups_;
   int share_ = 0;

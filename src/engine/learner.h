@@ -34,7 +34,7 @@ class Learner {
     bool queued = false;       // updates are queued on the device
     bool offload = false;      // the optimizer's state lies in host memory
     bool single_pass = false;  // a step has one backward
-    decltype(FlatParameters::Options::draw) draw;
+    DrawParameter draw;
     size_t parts = 0;  // further losses to add up beside the main one
   };
   static Result<std::unique_ptr<Learner>> Create(const torch::nn::Module& module, const Settings& settings,

@@ -277,7 +277,7 @@ TrainConfig Trainer::InForce() const {
   return train;
 }
 
-// To its device. Parameters without memory stay so, but for frozen ones, which every rank holds.
+// To its device. Parameters without memory stay so, but for frozen ones that every rank holds whole.
 Status Trainer::MoveModel() {
   if (!undrawn_) {
     recipe_->model().to(device_);
@@ -285,9 +285,12 @@ Status Trainer::MoveModel() {
   }
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device_);
+  std::set<std::string> in_units;
+  for (const Unit& unit : recipe_->Units()) in_units.insert(unit.parameters.begin(), unit.parameters.end());
   for (auto& item : recipe_->model().named_parameters()) {
     at::Tensor& parameter = item.value();
-    if (parameter.requires_grad()) {
+    const bool taken = in_units.contains(item.key()) && FrozenShards::Takes(parameter, config_.train.zero.persistent);
+    if (parameter.requires_grad() || taken) {
       parameter.set_data(at::zeros({1}, options).expand(parameter.sizes()));
       continue;
     }

@@ -28,7 +28,12 @@ TEST(FrozenShards, EveryElementIsKeptOnceAndComesBack) {
   for (const int shares : {1, 2, 3, 5}) {
     std::vector<MixedModule> modules(static_cast<size_t>(shares));
     std::vector<FrozenShards> ranks;
-    for (int r = 0; r < shares; ++r) ranks.emplace_back(modules[static_cast<size_t>(r)], units, 10, shares, r);
+    for (int r = 0; r < shares; ++r) {
+      auto taken = FrozenShards::Take(modules[static_cast<size_t>(r)], units,
+                                      {.persistent = 10, .shares = shares, .share = r, .on_host = r % 2 == 1});
+      ASSERT_TRUE(taken.ok());
+      ranks.push_back(std::move(*taken));
+    }
     ASSERT_EQ(ranks[0].groups().size(), 3u) << "float32 and bfloat16 of the first unit, and the second";
     ASSERT_EQ(ranks[0].parameters().size(), 4u);
     for (const auto& item : modules[0].named_parameters()) {

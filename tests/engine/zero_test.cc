@@ -454,6 +454,23 @@ TEST(Zero, FrozenParametersOfUnitsAreKeptInShards) {
   }
 }
 
+// 24 x 24 + 24 of layer 1 and 24 x 24 of layer 3 are frozen; of them a rank draws its shards, and the small bias whole.
+TEST(Zero, NoRankDrawsAllOfTheFrozenParameters) {
+  Work run{2, Base(), {}, {}, {}};
+  run.config.train.groups = FrozenLayers();
+  const Trained ddp = Train(run);
+  run.config.train.zero.stage = 3;
+  run.prepare = [](Chain& chain, int) {
+    chain.by_parts = true;
+    chain.before_loss = [&chain](const TensorBatch&) {
+      int64_t whole = 0;
+      for (const auto& [name, tensor] : chain.whole) whole += tensor.numel();
+      EXPECT_LE(chain.drawn, whole / 2 + 24 + 2 * kFlatAlignment * static_cast<int64_t>(chain.whole.size()));
+    };
+  };
+  ExpectSame(Train(run), ddp, "stage 3");
+}
+
 TEST(Zero, ACheckpointHasFrozenParametersWhateverTheStage) {
   const std::string root = testing::TempDir() + fmt::format("zero-frozen-{}", getpid());
   Work run{1, Base(), {}, {}, {}};
