@@ -1,5 +1,6 @@
 #include "cache/block_reader.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/fd.h"
 
 namespace lockstep::cache {
 namespace {
@@ -50,6 +53,10 @@ int ReadBlocks(BlockRead* read) {
     done += static_cast<size_t>(n);
   }
   return 0;
+}
+
+bool CanReadDirect(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)).valid();
 }
 
 std::unique_ptr<BlockReader> MakePreadReader(unsigned threads) { return std::make_unique<PreadReader>(threads); }

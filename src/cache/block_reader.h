@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -36,6 +37,9 @@ Result<std::unique_ptr<BlockReader>> MakeUringReader(unsigned depth);
 std::unique_ptr<BlockReader> MakePreadReader(unsigned threads);
 // The first that is possible.
 std::unique_ptr<BlockReader> MakeBlockReader(unsigned depth);
+
+// Whether the file can be opened for reading past the page cache.
+bool CanReadDirect(const std::string& path);
 
 // One read in the calling thread.
 int ReadBlocks(BlockRead* read);

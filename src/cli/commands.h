@@ -6,6 +6,8 @@ namespace lockstep::cli {
 int RunMain(int argc, char** argv);
 int TrainMain(int argc, char** argv);
 int EngineMain(int argc, char** argv);  // whatever the engine answers itself: config, eval, reconstruct, encode, decode
+int CacheMain(int argc, char** argv);
+int CacheBuildMain(int argc, char** argv);  // `cache build`, beside `train`: it starts ranks
 int ExplainMain(int argc, char** argv);
 int EnvMain(int argc, char** argv);
 int RunsMain(int argc, char** argv);

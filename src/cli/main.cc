@@ -41,6 +41,7 @@ const std::vector<Group>& Groups() {
         {"export", EngineMain, "trained weights as safetensors with upstream's names"},
         {"data", EngineMain, "training data: index, statistics and damaged files, speed of each stage, pictures"},
         {"tokens", EngineMain, "text as a packed token file, for the training of a language model"},
+        {"cache", CacheMain, "features of frozen encoders: build, list, verify, repair"},
         {"generate", EngineMain, "text that a trained language model writes on from a prompt"}}},
       {"observe",
        {{"runs", RunsMain, "list runs with state and duration"},

@@ -43,6 +43,9 @@ constexpr char kTrainHelp[] =
     "                       from the configuration by the batch rule: `lockstep config RECIPE --gpus N` shows it\n"
     "  --resume WHAT        auto: the newest good checkpoint of this run (default); none; or the path of a checkpoint\n"
     "  --max-time DURATION  save and stop after this long, exit code 75\n"
+    "  --cache POLICY       of the feature cache that the configuration names: auto, read, or require: nothing is "
+    "encoded\n"
+    "                       live (docs/feature-cache.md)\n"
     "  --smoke[=STEPS]      test (100 steps) of a small version on the CPU: data, validation, checkpoint, resume\n"
     "  --program PROGRAM    a train program of your own, with recipes of your own, instead of lockstep-train: a path, "
     "or\n"
@@ -66,6 +69,7 @@ const std::vector<FlagSpec>& EngineFlags() {
       {.name = "--preset", .takes_value = true, .first_class = true},
       {.name = "--resume", .takes_value = true, .first_class = true},
       {.name = "--max-time", .takes_value = true, .first_class = true},
+      {.name = "--cache", .takes_value = true, .first_class = true},
       {.name = "--program", .takes_value = true, .first_class = true},
       {.name = "--smoke", .optional_value = true, .first_class = true},
   };
@@ -81,6 +85,22 @@ bool HasFlag(const std::vector<std::string>& words, const std::string& flag) {
   return std::any_of(words.begin(), words.end(),
                      [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
 }
+
+constexpr char kCacheBuildHelp[] =
+    "usage: lockstep cache build RECIPE [options] [any flag of `lockstep run`]\n\n"
+    "Encodes the training and validation samples of a recipe with its frozen encoder into the feature cache that its\n"
+    "configuration names. Any number of ranks, also of several jobs, share the work; what is published stays, so a "
+    "build\n"
+    "that was killed is started again and goes on.\n\n"
+    "options:\n"
+    "  --config FILE        configuration of the training that shall use the cache\n"
+    "  --set KEY=VALUE      one value of it; may be repeated\n"
+    "  --program PROGRAM    a train program of your own instead of lockstep-train\n"
+    "  --help\n\n"
+    "examples:\n"
+    "  lockstep cache build taehv --config cached.yaml\n"
+    "  lockstep cache build taehv --config cached.yaml --nproc-per-node 2\n\n"
+    "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
 struct TrainLine {
   std::string recipe, program;
@@ -112,7 +132,7 @@ std::string MeantKey(const std::string& program, const std::string& recipe, cons
 }
 
 // Flags and the recipe in any order; nothing else.
-Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
+Result<TrainLine> ReadTrainLine(const char* name, std::vector<std::string> words) {
   TrainLine line;
   const auto program = [&] {  // for a mistake in the other flags
     std::vector<std::string> copy = words;
@@ -152,11 +172,12 @@ Result<TrainLine> ReadTrainLine(std::vector<std::string> words) {
                   "drop one of the two");
   }
   if (line.recipe.empty()) {
-    return Status(Code::kUsage, "expected the name of a recipe, found only flags", "lockstep train RECIPE [options]");
+    return Status(Code::kUsage, "expected the name of a recipe, found only flags",
+                  fmt::format("lockstep {} RECIPE [options]", name));
   }
   if (const std::string meant = MeantFlag(line.recipe, {"--config", "--set"}); !meant.empty()) {
     return Status(Code::kUsage, fmt::format("expected the name of a recipe, found '{}'", Printable(line.recipe)),
-                  fmt::format("lockstep train RECIPE {}", meant));
+                  fmt::format("lockstep {} RECIPE {}", name, meant));
   }
   return line;
 }
@@ -175,25 +196,16 @@ int Answer(const char* command, std::vector<std::string> words) {
   return FailTrain(command, Status(Code::kEnvironment, fmt::format("cannot start {}: {}", *engine, ErrnoText(errno))));
 }
 
-}  // namespace
-
-int TrainMain(int argc, char** argv) {
-  if (argc < 2) {
-    fmt::print(stderr, "{}", kTrainHelp);
-    return kExitUsage;
-  }
-  std::vector<std::string> words(argv + 1, argv + argc);
-  if (TakeProgramFlag(&words).ok() && !words.empty() && (words[0] == "--licenses" || words[0] == "--version")) {
-    return Answer("train", {argv + 1, argv + argc});
-  }
-  Result<TrainLine> line = ReadTrainLine({argv + 1, argv + argc});
-  if (!line.ok()) return FailTrain("train", line.status());
+// Starts `command` of the train program as ranks.
+int StartRanks(const char* name, const char* command, const char* help, const std::vector<std::string>& words) {
+  Result<TrainLine> line = ReadTrainLine(name, words);
+  if (!line.ok()) return FailTrain(name, line.status());
   if (line->help) {
-    fmt::print("{}", kTrainHelp);
+    fmt::print("{}", help);
     return 0;
   }
   Result<std::string> engine = FindTrainProgram(line->program);
-  if (!engine.ok()) return FailTrain("train", engine.status());
+  if (!engine.ok()) return FailTrain(name, engine.status());
   hardware::LetWaitingThreadsSleep();  // of the ranks
   std::vector<std::string> run = {"run"};
   run.insert(run.end(), line->run.begin(), line->run.end());
@@ -206,12 +218,34 @@ int TrainMain(int argc, char** argv) {
       run.insert(run.end(), {"--nproc-per-node", "gpu"});
     }
   }
-  run.insert(run.end(), {"--train-program", "--no-python", *engine, "train", line->recipe});
+  run.insert(run.end(), {"--train-program", "--no-python", *engine, command, line->recipe});
   run.insert(run.end(), line->engine.begin(), line->engine.end());
   std::vector<char*> arguments;
   for (std::string& word : run) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   return RunMain(static_cast<int>(run.size()), arguments.data());
+}
+
+}  // namespace
+
+int TrainMain(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "{}", kTrainHelp);
+    return kExitUsage;
+  }
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (TakeProgramFlag(&words).ok() && !words.empty() && (words[0] == "--licenses" || words[0] == "--version")) {
+    return Answer("train", {argv + 1, argv + argc});
+  }
+  return StartRanks("train", "train", kTrainHelp, {argv + 1, argv + argc});
+}
+
+int CacheBuildMain(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "{}", kCacheBuildHelp);
+    return kExitUsage;
+  }
+  return StartRanks("cache build", "cache-build", kCacheBuildHelp, {argv + 1, argv + argc});
 }
 
 int EngineMain(int argc, char** argv) { return Answer(argv[0], {argv, argv + argc}); }

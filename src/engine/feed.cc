@@ -73,6 +73,7 @@ Result<FeedItem> Feed::Next() {
         field.data, shape, [hold = batch->hold](void*) {}, at::TensorOptions().dtype(TypeOf(field.field->type)));
     item.batch.fields[field.field->name] =
         device_.is_cpu() ? host : at::empty(shape, host.options().device(device_)).copy_(host, /*non_blocking=*/true);
+    if (field.field->bytes() <= TensorBatch::kSmallField) item.batch.host[field.field->name] = host.clone();
     hosts.push_back(std::move(host));
   }
   if (device_.is_cpu()) return item;

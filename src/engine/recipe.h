@@ -25,6 +25,10 @@
 #include "engine/units.h"
 #include "track/sheet.h"
 
+namespace lockstep::cache {
+struct BuildOptions;
+}  // namespace lockstep::cache
+
 namespace lockstep::engine {
 
 // Samples as tensors on the rank's device, one per field of the source: [count, shape...].
@@ -32,6 +36,9 @@ struct TensorBatch {
   std::map<std::string, at::Tensor> fields;
   std::vector<data::SampleId> ids;
   std::vector<uint64_t> lanes;  // where each sample stands in the global batch: 0 .. train.batch - 1
+  // Fields of at most kSmallField bytes a sample, on the host as well: reading them does not wait for a GPU.
+  std::map<std::string, at::Tensor> host;
+  static constexpr size_t kSmallField = 64;
   const at::Tensor& operator[](const std::string& name) const { return fields.at(name); }
   int64_t count() const { return static_cast<int64_t>(ids.size()); }
 };
@@ -131,6 +138,12 @@ class Recipe {
   // The samples. HoldOut takes those for validation off.
   virtual Result<Sources> Open(const Config& config) = 0;
 
+  // Fills the feature cache that the configuration names with what the recipe's frozen encoder gives for all samples
+  // (`lockstep cache build`). Instead of Build and Open; no other rank is known.
+  virtual Status BuildCache(const Config& /*config*/, at::Device /*device*/, const cache::BuildOptions& /*options*/) {
+    return Status(Code::kUsage, "the recipe " + name() + " has no frozen encoder whose features could be cached");
+  }
+
   // Before a pass: what needs the host or must stay outside a captured graph (random draws, a frozen teacher). Adds
   // fields to the batch, always the same names, types and shapes per sample. Random numbers must be functions of
   // (seed, step, lane), so that they do not depend on the number of ranks.
@@ -161,6 +174,8 @@ class Recipe {
   virtual std::vector<std::string> Scores() const { return {}; }
   // The score that decides which checkpoint is best, and whether more is better.
   virtual std::pair<std::string, bool> Best() const { return {"loss", false}; }
+  // Metrics of this rank's own, in every step that is written: {"cache/hits", 12}. Named "rank/<name>".
+  virtual std::vector<std::pair<std::string, double>> Metrics() { return {}; }
   // What a sample consists of, for the metric <name>_per_second: {"tokens", 1024}. Empty: samples_per_second is enough.
   virtual std::pair<std::string, double> PerSample() const { return {}; }
   // Something to look at: adds a row for each sample of a (small) validation batch, in their order, and names the

@@ -136,6 +136,7 @@ void Report::Step(const StepFacts& facts) {
     Set("rank/comm/shm_bytes", step, static_cast<double>(facts.traffic.shm_bytes - last_traffic_.shm_bytes));
     Set("rank/comm/tcp_bytes", step, static_cast<double>(facts.traffic.tcp_bytes - last_traffic_.tcp_bytes));
     last_traffic_ = facts.traffic;
+    for (const auto& [name, value] : facts.more) Set(("rank/" + name).c_str(), step, value);
     metrics_->EndStep(step);
   }
   if (progress_) {

@@ -32,10 +32,11 @@ struct StepFacts {
   uint64_t samples = 0;      // of all ranks
   uint64_t bad_samples = 0;  // unreadable ones so far, each counted once, of all ranks
   bool skipped = false;
-  std::optional<bool> graph_replayed;  // on a GPU: it was a replayed graph
-  uint64_t fallbacks = 0;              // steps so far that should have been and were not
-  comm::Traffic traffic;               // of this rank, since the start
-  data::LoaderStats loader;            // of this rank, since the start
+  std::optional<bool> graph_replayed;                // on a GPU: it was a replayed graph
+  uint64_t fallbacks = 0;                            // steps so far that should have been and were not
+  comm::Traffic traffic;                             // of this rank, since the start
+  data::LoaderStats loader;                          // of this rank, since the start
+  std::vector<std::pair<std::string, double>> more;  // Recipe::Metrics
 };
 
 class Report {

@@ -116,6 +116,7 @@ Status Trainer::Step() {
   facts.bad_samples = at.bad_samples;
   facts.loader = feed_->stats();
   facts.traffic = ranks_->tensors().traffic();
+  facts.more = recipe_->Metrics();
   if (device_.is_cuda()) {
     facts.graph_replayed = captured_count_ > captured_before;
     if (!*facts.graph_replayed && config_.train.graph != "off" && !warming_up()) ++fallbacks_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "data/random.h"
@@ -70,12 +71,23 @@ nlohmann::json TaehvRecipe::Identity() const { return models::ToJson(shape_); }
 
 Status TaehvRecipe::Start(at::Device device) {
   const bool main = ranks_ == nullptr || ranks_->is_main();
-  if (settings_.teacher.kind == "torchscript") {
+  if (main && !cache_note_.empty()) Log(teacher_cache_ ? LogLevel::kInfo : LogLevel::kWarn, "{}", cache_note_);
+  // Where every latent must come from the cache, the teacher takes no memory.
+  if (settings_.teacher.kind == "torchscript" && !(teacher_cache_ && teacher_cache_->required())) {
     Result<std::unique_ptr<Teacher>> teacher = Teacher::Load(settings_.teacher, device);
     if (!teacher.ok()) return teacher.status();
     teacher_ = std::move(*teacher);
     LOCKSTEP_RETURN_IF_ERROR(teacher_->Probe(shape_, clips_.frames, clips_.height, clips_.width, train_.reproducible)
                                  .Context("recipe.teacher"));
+    if (teacher_cache_ && teacher_cache_->sampled() != teacher_->sampled()) {
+      return Status(Code::kInternal, "the feature cache has other fields than the teacher gives");
+    }
+    // Reading and encoding may differ in the last bit, and a choice by time is another one in every run.
+    if (teacher_cache_ && settings_.teacher.cache.policy == "auto" && !train_.reproducible &&
+        settings_.teacher.cache.stored == cache::Storage::kSame) {
+      teacher_cache_->arbiter().Encoded(1, teacher_->seconds_per_clip());
+      teacher_cache_->ChooseByCost();
+    }
   }
   if (adversarial_ <= 0) return Status::Ok();
   if (train_.reproducible) {
@@ -103,46 +115,107 @@ std::vector<engine::Unit> TaehvRecipe::Units() {
   return units;
 }
 
+TeacherShapes TaehvRecipe::ShapesOfTeacher() const {
+  return {{clips_.frames, 3, clips_.height, clips_.width},
+          {shape_.Latents(clips_.frames), shape_.latent, clips_.height / shape_.SpaceDown(),
+           clips_.width / shape_.SpaceDown()}};
+}
+
 Result<engine::Sources> TaehvRecipe::Open(const engine::Config& config) {
   Result<engine::Sources> sources = VideoRecipe::Open(config);
-  if (sources.ok() && !settings_.teacher.write.empty()) {
-    kept_latents_ = std::make_unique<LatentsFolder>(settings_.teacher.write, sources->train);
-    if (sources->validation) {
-      kept_validation_latents_ = std::make_unique<LatentsFolder>(settings_.teacher.write, sources->validation);
-    }
-  }
-  if (!sources.ok() || settings_.teacher.kind != "latents") return sources;
-  const std::vector<int64_t> shape = {shape_.Latents(clips_.frames), shape_.latent, clips_.height / shape_.SpaceDown(),
-                                      clips_.width / shape_.SpaceDown()};
-  for (auto* source : {&sources->train, &sources->validation}) {
+  if (!sources.ok() || settings_.teacher.cache.root.empty() || !has_teacher()) return sources;
+  return WithCache(std::move(*sources));
+}
+
+Result<engine::Sources> TaehvRecipe::WithCache(engine::Sources sources) {
+  Result<std::unique_ptr<TeacherCache>> cache = TeacherCache::Open(settings_.teacher, ShapesOfTeacher(), &cache_note_);
+  if (!cache.ok()) return cache.status();
+  teacher_cache_ = std::move(*cache);
+  if (!teacher_cache_) return sources;
+  for (const auto& [what, source] : {std::pair("training", &sources.train), {"validation", &sources.validation}}) {
     if (!*source) continue;
-    auto with = WithLatents(*source, settings_.teacher.path, shape);
-    if (!with.ok()) return with.status();
-    *source = *with;
+    const Result<std::string> coverage = teacher_cache_->Coverage(what, **source, clips_);
+    if (!coverage.ok()) return coverage.status();
+    cache_note_ += (cache_note_.empty() ? "" : "\n") + *coverage;
+    *source = teacher_cache_->With(*source);
   }
   return sources;
 }
 
-Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places,
-                               LatentsFolder* folder) {
-  if (teacher_ == nullptr) return Status::Ok();  // none, or they came with the sample
+Status TaehvRecipe::BuildCache(const engine::Config& config, at::Device device, const cache::BuildOptions& options) {
+  if (settings_.teacher.cache.root.empty() || !has_teacher()) {
+    return Status(Code::kUsage,
+                  "there is nothing to build: recipe.teacher.kind or recipe.teacher.cache.root is not set",
+                  "name a teacher and the root of a feature cache (docs/feature-cache.md)");
+  }
+  Result<engine::Sources> sources = VideoRecipe::Open(config);
+  if (!sources.ok()) return sources.status();
+  Result<std::unique_ptr<Teacher>> teacher = Teacher::Load(settings_.teacher, device);
+  if (!teacher.ok()) return teacher.status();
+  LOCKSTEP_RETURN_IF_ERROR((*teacher)
+                               ->Probe(shape_, clips_.frames, clips_.height, clips_.width, /*must_repeat=*/true)
+                               .Context("recipe.teacher"));
+  const auto description = DescribeTeacher(settings_.teacher, ShapesOfTeacher(), (*teacher)->sampled());
+  if (!description.ok()) return description.status();
+  const Result<cache::Folder> folder = cache::Folder::Create(settings_.teacher.cache.root, *description);
+  if (!folder.ok()) return folder.status().Context("recipe.teacher.cache.root");
+  cache::BuildOptions with = options;
+  with.error_limit = settings_.teacher.cache.max_error;
+  for (const auto& source : {sources->train, sources->validation}) {
+    if (!source) continue;
+    const auto built = BuildTeacherCache(*folder, source, clips_, teacher->get(), config.data.threads, with);
+    if (!built.ok()) return built.status();
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<at::Tensor>> TaehvRecipe::TeacherFeatures(engine::TensorBatch* batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& frames = (*batch)["frames"];
+  if (!teacher_cache_) return teacher_->Features(Frames(*batch));
+  TeacherCache::Found found = teacher_cache_->Take(batch);
+  if (found.missing.empty()) return std::move(found.features);
+  const TimePoint start = Now();
+  if (teacher_ == nullptr) {  // not loaded where nothing may be encoded
+    LOCKSTEP_RETURN_IF_ERROR(teacher_cache_->NoteLive(found.missing.size(), 0));
+    return Status(Code::kInternal, "clips must be encoded, and the teacher is not loaded");
+  }
+  const at::Tensor which = at::tensor(found.missing, at::kLong).to(frames.device());
+  Result<std::vector<at::Tensor>> live = teacher_->Features(frames.index_select(0, which).to(at::kFloat).div(255));
+  if (!live.ok()) return live.status();
+  // On a GPU the work is only queued now: the cost of the probe stands.
+  const double seconds = frames.is_cpu() ? SecondsSince(start) : 0;
+  LOCKSTEP_RETURN_IF_ERROR(teacher_cache_->NoteLive(found.missing.size(), seconds));
+  for (size_t i = 0; i < live->size(); ++i) found.features[i] = found.features[i].index_copy(0, which, (*live)[i]);
+  return std::move(found.features);
+}
+
+Status TaehvRecipe::AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places) {
+  if (!has_teacher() || batch->fields.contains("latents")) return Status::Ok();  // none, or they came with the sample
   if (batch->count() == 0) {
-    batch->fields["latents"] = at::empty({0, shape_.Latents(clips_.frames), shape_.latent,
-                                          clips_.height / shape_.SpaceDown(), clips_.width / shape_.SpaceDown()},
-                                         (*batch)["frames"].options().dtype(at::kFloat));
+    if (teacher_cache_) teacher_cache_->Take(batch);
+    std::vector<int64_t> none = {0};
+    const std::vector<int64_t> one = ShapesOfTeacher().latents;
+    none.insert(none.end(), one.begin(), one.end());
+    batch->fields["latents"] = at::empty(none, (*batch)["frames"].options().dtype(at::kFloat));
     return Status::Ok();
   }
   std::vector<uint64_t> keys;
   const uint64_t key = data::Fold(data::Fold(data::Fold(0, seed_), kTeacherStream), step);
   for (const uint64_t place : places) keys.push_back(data::Fold(key, place));
-  Result<at::Tensor> latents = teacher_->Encode(Frames(*batch), keys);
-  if (!latents.ok()) return latents.status();
-  batch->fields["latents"] = *latents;
-  return folder == nullptr ? Status::Ok() : folder->Keep(batch->ids, *latents, (*batch)["frames"]);
+  const Result<std::vector<at::Tensor>> features = TeacherFeatures(batch);
+  if (!features.ok()) return features.status();
+  const at::NoGradGuard no_grad;
+  batch->fields["latents"] = Teacher::Sample(*features, keys);
+  return Status::Ok();
+}
+
+std::vector<std::pair<std::string, double>> TaehvRecipe::Metrics() {
+  return teacher_cache_ ? teacher_cache_->Metrics() : std::vector<std::pair<std::string, double>>();
 }
 
 Status TaehvRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) {
-  if (needs_latents()) LOCKSTEP_RETURN_IF_ERROR(AddLatents(batch, pass.step, batch->lanes, kept_latents_.get()));
+  if (needs_latents()) LOCKSTEP_RETURN_IF_ERROR(AddLatents(batch, pass.step, batch->lanes));
   if (adversarial_ <= 0) return Status::Ok();
   // Half of the fakes a batch shows are new and half are replayed: the first half of its places, as upstream does.
   const int64_t new_ones = static_cast<int64_t>(train_.batch) * groups_ / 2;
@@ -293,7 +366,7 @@ std::vector<std::string> TaehvRecipe::Parts() const {
 Status TaehvRecipe::PrepareValidation(engine::TensorBatch* batch) {
   std::vector<uint64_t> places;
   for (const data::SampleId& id : batch->ids) places.push_back(id.index);
-  return AddLatents(batch, ~uint64_t{0}, places, kept_validation_latents_.get());  // the same noise at every validation
+  return AddLatents(batch, ~uint64_t{0}, places);  // the same noise at every validation
 }
 
 // As the decoder is trained; but where the encoder learns too, both together are what is wanted.

@@ -18,6 +18,7 @@
 #include "models/taehv.h"
 #include "recipes/replay.h"
 #include "recipes/teacher.h"
+#include "recipes/teacher_cache.h"
 #include "recipes/video_recipe.h"
 
 namespace lockstep::recipes {
@@ -63,12 +64,14 @@ class TaehvRecipe : public VideoRecipe {
   void RunUnits(engine::UnitRunner runner) override { model_->SetWrap(std::move(runner)); }
   Status Start(at::Device device) override;
   Result<engine::Sources> Open(const engine::Config& config) override;
+  Status BuildCache(const engine::Config& config, at::Device device, const cache::BuildOptions& options) override;
 
   Status Prepare(const engine::Pass& pass, engine::TensorBatch* batch) override;
   std::optional<engine::Discriminator> discriminator() override;
   engine::Loss ComputeDiscriminatorLoss(const engine::Pass& pass, const engine::TensorBatch& batch) override;
   engine::Loss ComputeLoss(const engine::TensorBatch& batch) override;
   std::vector<std::string> Parts() const override;
+  std::vector<std::pair<std::string, double>> Metrics() override;
 
   Status PrepareValidation(engine::TensorBatch* batch) override;
   engine::Loss ComputeValidationLoss(const engine::TensorBatch& batch) override;
@@ -98,8 +101,12 @@ class TaehvRecipe : public VideoRecipe {
 
   Status CheckParts();
   Status CheckSeraena(const engine::Config& config);
-  Status AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places,
-                    LatentsFolder* folder);
+  TeacherShapes ShapesOfTeacher() const;
+  // With the fields of the cache in every sample.
+  Result<engine::Sources> WithCache(engine::Sources sources);
+  Status AddLatents(engine::TensorBatch* batch, uint64_t step, const std::vector<uint64_t>& places);
+  // Features of the batch: from the cache, the rest from the teacher.
+  Result<std::vector<at::Tensor>> TeacherFeatures(engine::TensorBatch* batch);
   Outputs Run(const engine::TensorBatch& batch);
   at::Tensor Reconstruct(const engine::TensorBatch& batch);
   at::Tensor ToPictures(const at::Tensor& frames) const;
@@ -116,7 +123,8 @@ class TaehvRecipe : public VideoRecipe {
 
   std::shared_ptr<models::Taehv> model_;
   std::unique_ptr<Teacher> teacher_;
-  std::unique_ptr<LatentsFolder> kept_latents_, kept_validation_latents_;  // with recipe.teacher.write
+  std::string cache_note_;                       // for the start of a training
+  std::unique_ptr<TeacherCache> teacher_cache_;  // with recipe.teacher.cache.root, where it has this teacher's latents
   std::shared_ptr<models::PatchDisc> disc_;
   models::SumOverRanks sum_;
   ReplayShape replay_shape_;

@@ -93,13 +93,11 @@ Status TaehvRecipe::Check(engine::Config* config) {
     return Status(Code::kUsage, "recipe.convert_from and checkpoint.weights both say what to begin with", "give one");
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckParts());
-  const bool kept = settings_.teacher.kind == "latents" || !settings_.teacher.write.empty();
-  if (kept && config->data.augment) {
+  if (!settings_.teacher.cache.root.empty() && config->data.augment) {
     return Status(Code::kUsage,
-                  fmt::format("recipe.teacher.{} needs data.augment: false: latents on disk belong to the clips they "
-                              "were made from, and augmentation cuts other clips in every epoch",
-                              settings_.teacher.write.empty() ? "kind: latents" : "write"),
-                  "set data.augment: false, or use a TorchScript teacher without them");
+                  "recipe.teacher.cache needs data.augment: false: latents belong to the frames they were made from, "
+                  "and augmentation cuts other clips in every epoch",
+                  "set data.augment: false, or leave recipe.teacher.cache.root empty");
   }
   return adversarial_ > 0 ? CheckSeraena(*config) : Status::Ok();
 }
@@ -118,10 +116,10 @@ Status TaehvRecipe::CheckParts() {
                                    : "give recipe.loss.encoder a weight, and a teacher");
   }
   if (needs_latents() && !has_teacher()) {
-    return Status(
-        Code::kUsage, distills() ? "recipe.mode: distill needs a teacher" : "recipe.loss.encoder needs a teacher",
-        "set recipe.teacher.kind: torchscript (or latents) and recipe.teacher.path; docs/taehv.md shows how to "
-        "make one");
+    return Status(Code::kUsage,
+                  distills() ? "recipe.mode: distill needs a teacher" : "recipe.loss.encoder needs a teacher",
+                  "set recipe.teacher.kind: torchscript and recipe.teacher.path; docs/taehv.md shows how to "
+                  "make one");
   }
   return Status::Ok();
 }

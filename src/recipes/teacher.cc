@@ -6,21 +6,14 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
-#include <cmath>
 #include <filesystem>
-#include <map>
 
-#include "base/checksum.h"
-#include "base/files.h"
+#include "base/clock.h"
 #include "base/log.h"
-#include "base/safetensors.h"
 #include "base/text.h"
-#include "data/random.h"
 
 namespace lockstep::recipes {
 namespace {
-
-constexpr uint64_t kLookAtMost = 10000;  // files that are looked for before the first step
 
 std::string Text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -36,25 +29,12 @@ std::string FirstLine(const std::exception& error) {
   return last;
 }
 
-// Number of each sample among those of its video.
-std::vector<uint64_t> NumbersInVideo(const data::Source& source) {
-  std::map<std::string, uint64_t> seen;
-  std::vector<uint64_t> numbers;
-  for (uint64_t i = 0; i < source.size(); ++i) numbers.push_back(seen[source.Origin(i)]++);
-  return numbers;
-}
-
 }  // namespace
 
 void Declare(ConfigReader& reader, TeacherConfig* config) {
-  reader.Choice("kind", &config->kind, {"none", "torchscript", "latents"},
-                {.help = "where reference latents come from"});
-  const bool script = config->kind == "torchscript";
+  reader.Choice("kind", &config->kind, {"none", "torchscript"}, {.help = "where reference latents come from"});
   reader.When(config->kind != "none", "recipe.teacher.kind is none", [&] {
-    reader.Field("path", &config->path,
-                 {.required = true, .help = script ? "TorchScript file: frames in, latents out" : "folder of latents"});
-  });
-  reader.When(script, "only a TorchScript file has it", [&] {
+    reader.Field("path", &config->path, {.required = true, .help = "TorchScript file: frames in, latents out"});
     reader.Field("range", &config->range, {.help = "what the teacher takes for black and for white"});
     if (config->range[0] >= config->range[1]) reader.Fail("range", "black must be below white");
     reader.Choice("layout", &config->layout, {"NTCHW", "NCTHW"}, {.help = "axes of its frames and latents"});
@@ -62,7 +42,22 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
         "precision", &config->precision,
         {{"fp32", engine::Precision::kFp32}, {"bf16", engine::Precision::kBf16}, {"fp16", engine::Precision::kFp16}},
         {.help = "it is converted to this type"});
-    reader.Field("write", &config->write, {.help = "folder its latents are kept in, for kind: latents; empty: none"});
+  });
+  reader.Section("cache", [&](ConfigReader& r) {
+    r.When(config->kind != "none", "recipe.teacher.kind is none", [&] {
+      r.Field("root", &config->cache.root, {.help = "folder of a feature cache with its latents; empty: none"});
+    });
+    r.When(!config->cache.root.empty(), "recipe.teacher.cache.root is empty", [&] {
+      r.Choice("policy", &config->cache.policy, {"auto", "read", "require"},
+               {.help = "auto: what is faster; read: what is there; require: nothing is encoded live"});
+      r.Enum("stored", &config->cache.stored,
+             {{"same", cache::Storage::kSame},
+              {"bf16", cache::Storage::kBf16},
+              {"f8_e4m3", cache::Storage::kF8},
+              {"int8", cache::Storage::kInt8}},
+             {.help = "type of the values in it"});
+      r.Field("max_error", &config->cache.max_error, {.above = 0, .help = "relative, of a build in another type"});
+    });
   });
 }
 
@@ -103,9 +98,12 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
   probing_ = true;
   for (int i = 0; i < 2; ++i) {
     torch::manual_seed(static_cast<uint64_t>(i) + 1);
+    const TimePoint start = Now();
     Result<at::Tensor> latents = Encode(clip, {7});
     if (!latents.ok()) return latents.status();
     found[i] = *latents;
+    static_cast<void>(found[i].sum().item<double>());  // waits for the device
+    seconds_per_clip_ = SecondsSince(start);           // of the second: the first makes ready
   }
   probing_ = false;
   const std::vector<int64_t> expected = {1, student.Latents(frames), student.latent, height / student.SpaceDown(),
@@ -134,7 +132,7 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
   return Status::Ok();
 }
 
-Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<uint64_t>& keys) {
+Result<std::vector<at::Tensor>> Teacher::Features(const at::Tensor& frames) {
   const at::NoGradGuard no_grad;
   const engine::AutocastGuard plain(device_.type(), engine::Precision::kFp32);
   const bool time_second = config_.layout == "NTCHW";
@@ -159,7 +157,8 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
     if (given.isTensor()) {
       TORCH_CHECK(given.toTensor().is_floating_point(), "latents of a floating-point type are expected, not ",
                   given.toTensor().scalar_type());
-      return latents(given);
+      sampled_ = false;
+      return std::vector<at::Tensor>{latents(given)};
     }
     TORCH_CHECK(given.isTuple() && given.toTupleRef().elements().size() == 2,
                 "it must give latents, or the tuple (mean, standard deviation); it gives ", given.tagKind());
@@ -168,14 +167,8 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
     TORCH_CHECK(mean.sizes() == deviation.sizes(), "mean and deviation are of different shapes");
     TORCH_CHECK(!probing_ || deviation.min().item<double>() >= 0,
                 "its standard deviation is negative: is it the logarithm of the variance?");
-    std::vector<at::Tensor> noise;
-    for (const uint64_t key : keys) {
-      noise.push_back(
-          at::randn(mean.sizes().slice(1), at::detail::createCPUGenerator(key >> 1), mean.options().device(at::kCPU)));
-    }
-    at::Tensor together = at::stack(noise);
-    if (mean.is_cuda()) together = together.pin_memory();  // or the copy would wait for the device
-    return mean + deviation * together.to(mean.device(), /*non_blocking=*/true);
+    sampled_ = true;
+    return std::vector<at::Tensor>{mean, deviation};
   } catch (const std::exception& error) {
     return Status(
         Code::kUsage,
@@ -187,128 +180,24 @@ Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<u
   }
 }
 
-std::string LatentsPath(const std::string& folder, const std::string& origin, uint64_t number) {
-  std::string path = folder;
-  for (const std::string& part : Split(origin, '/')) {
-    if (part.empty() || part == ".") continue;
-    path += "/" + (part == ".." ? std::string("%2e%2e") : part);
+at::Tensor Teacher::Sample(const std::vector<at::Tensor>& features, const std::vector<uint64_t>& keys) {
+  if (features.size() == 1) return features[0];
+  const at::Tensor& mean = features[0];
+  std::vector<at::Tensor> noise;
+  for (const uint64_t key : keys) {
+    noise.push_back(
+        at::randn(mean.sizes().slice(1), at::detail::createCPUGenerator(key >> 1), mean.options().device(at::kCPU)));
   }
-  return fmt::format("{}.{}.safetensors", path, number);
+  at::Tensor together = at::stack(noise);
+  if (mean.is_cuda()) together = together.pin_memory();  // or the copy would wait for the device
+  return mean + features[1] * together.to(mean.device(), /*non_blocking=*/true);
 }
 
-Status WriteLatents(const std::string& path, const at::Tensor& latents, const at::Tensor& frames) {
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(std::filesystem::path(path).parent_path().string()));
-  const at::Tensor values = latents.detach().to(at::kCPU, at::kFloat).contiguous();
-  const at::Tensor bytes = frames.to(at::kCPU).contiguous();
-  const std::string_view seen(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
-  Result<SafetensorsWriter> writer = SafetensorsWriter::Create(path, {{"latents", Dtype::kF32, values.sizes().vec()}},
-                                                               {{"frames", ChecksumText(seen)}});
-  if (!writer.ok()) return writer.status();
-  LOCKSTEP_RETURN_IF_ERROR(writer->Write("latents", values.const_data_ptr(), values.nbytes()));
-  return writer->Finish();
-}
-
-namespace {
-
-class LatentSource final : public data::Source {
- public:
-  LatentSource(std::shared_ptr<const data::Source> source, std::string folder, std::vector<int64_t> shape)
-      : source_(std::move(source)), folder_(std::move(folder)), fields_(source_->fields()) {
-    numbers_ = NumbersInVideo(*source_);
-    fields_.push_back({"latents", data::ElementType::kF32, std::move(shape)});
-  }
-  const std::vector<data::Field>& fields() const override { return fields_; }
-  uint64_t size() const override { return source_->size(); }
-  std::string Name(uint64_t index) const override { return source_->Name(index); }
-  std::string Origin(uint64_t index) const override { return source_->Origin(index); }
-  std::string Describe() const override { return source_->Describe() + ", latents in " + folder_; }
-  std::string Digest() const override { return source_->Digest(); }
-
-  std::string PathOf(uint64_t index) const { return LatentsPath(folder_, source_->Origin(index), numbers_[index]); }
-
-  Status Read(const data::Draw& draw, std::span<std::byte* const> out) const override {
-    LOCKSTEP_RETURN_IF_ERROR(source_->Read(draw, out.first(out.size() - 1)));
-    const std::string path = PathOf(draw.index);
-    const Result<SafetensorsFile> file = SafetensorsFile::Open(path);
-    if (!file.ok()) return file.status().Context("latents of " + source_->Name(draw.index));
-    const data::Field& field = fields_.back();
-    const TensorInfo* info = file->Find("latents");
-    if (info == nullptr) return Status(Code::kEnvironment, path + ": it has no tensor named latents");
-    const bool half = info->dtype == Dtype::kF16 || info->dtype == Dtype::kBF16;
-    if (info->shape != field.shape || (info->dtype != Dtype::kF32 && !half)) {
-      return Status(Code::kEnvironment,
-                    fmt::format("{}: latents are {}, expected {} (or F16, BF16)", path,
-                                DescribeTensor(info->dtype, info->shape), DescribeTensor(Dtype::kF32, field.shape)));
-    }
-    auto* values = reinterpret_cast<float*>(out.back());
-    at::Tensor to = at::from_blob(values, field.shape, at::kFloat);
-    if (half) {
-      at::Tensor narrow = at::empty(field.shape, info->dtype == Dtype::kF16 ? at::kHalf : at::kBFloat16);
-      LOCKSTEP_RETURN_IF_ERROR(file->Read(*info, narrow.data_ptr(), narrow.nbytes()));
-      to.copy_(narrow);
-    } else {
-      LOCKSTEP_RETURN_IF_ERROR(file->Read(*info, values, field.bytes()));
-    }
-    for (size_t i = 0; i < field.elements(); ++i) {
-      if (!std::isfinite(values[i])) {
-        return Status(Code::kEnvironment, fmt::format("{}: value {} of the latents is {}", path, i, values[i]));
-      }
-    }
-    const auto made_from = file->metadata().find("frames");
-    if (made_from == file->metadata().end()) return Status::Ok();
-    const std::string found =
-        ChecksumText({reinterpret_cast<const char*>(out[0]), static_cast<size_t>(fields_[0].bytes())});
-    if (found == made_from->second) return Status::Ok();
-    return Status(Code::kEnvironment,
-                  fmt::format("{}: made from other frames ({}) than those of {} ({})", path, made_from->second,
-                              source_->Name(draw.index), found),
-                  "make the latents with the same data.frames, size, stride and clips_per_video");
-  }
-
- private:
-  std::shared_ptr<const data::Source> source_;
-  std::string folder_;
-  std::vector<uint64_t> numbers_;
-  std::vector<data::Field> fields_;
-};
-
-}  // namespace
-
-Result<std::shared_ptr<const data::Source>> WithLatents(std::shared_ptr<const data::Source> source,
-                                                        const std::string& folder, const std::vector<int64_t>& shape) {
-  auto with = std::make_shared<const LatentSource>(std::move(source), folder, shape);
-  std::vector<std::string> missing;
-  const uint64_t looked = std::min<uint64_t>(with->size(), kLookAtMost);
-  for (uint64_t i = 0; i < looked; ++i) {
-    if (std::error_code error; !std::filesystem::is_regular_file(with->PathOf(i), error))
-      missing.push_back(with->PathOf(i));
-  }
-  if (!missing.empty()) {
-    return Status(Code::kUsage,
-                  fmt::format("recipe.teacher.path: {} of {} clips have no latents, the first: {}", missing.size(),
-                              looked, missing.front()),
-                  "docs/formats/latents.md says how the files are named");
-  }
-  return std::shared_ptr<const data::Source>(with);
-}
-
-LatentsFolder::LatentsFolder(std::string folder, std::shared_ptr<const data::Source> source)
-    : folder_(std::move(folder)), source_(std::move(source)), numbers_(NumbersInVideo(*source_)) {
-  done_.assign(numbers_.size(), false);
-}
-
-Status LatentsFolder::Keep(const std::vector<data::SampleId>& ids, const at::Tensor& latents,
-                           const at::Tensor& frames) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const uint64_t index = ids[i].index;
-    if (done_[index]) continue;
-    done_[index] = true;
-    const std::string path = LatentsPath(folder_, source_->Origin(index), numbers_[index]);
-    if (std::error_code error; std::filesystem::is_regular_file(path, error)) continue;
-    const auto at = static_cast<int64_t>(i);
-    LOCKSTEP_RETURN_IF_ERROR(WriteLatents(path, latents[at], frames[at]).Context("recipe.teacher.write"));
-  }
-  return Status::Ok();
+Result<at::Tensor> Teacher::Encode(const at::Tensor& frames, const std::vector<uint64_t>& keys) {
+  const at::NoGradGuard no_grad;
+  const Result<std::vector<at::Tensor>> features = Features(frames);
+  if (!features.ok()) return features.status();
+  return Sample(*features, keys);
 }
 
 }  // namespace lockstep::recipes

@@ -35,6 +35,7 @@ LISTED = [
     (r"--lpips", "needs weights that are not part of this tree", "flags"),
     (r"--pid 4711|/proc/4711", "a process of an example", "flags"),
     (r"^lockstep reconstruct --precision fp16 --dtype u8$", "options in a sentence, not a whole command", "flags"),
+    (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),
 ]
 
@@ -148,11 +149,11 @@ def flags_of(command):
 
 def unknown_flags(text):
     """What is wrong with the flags of a command of ours, or None."""
-    match = re.search(r"lockstep\s+((?:doctor\s+)?[a-z]+)\b", documented.unquoted(text))
+    match = re.search(r"lockstep\s+((?:doctor\s+|cache\s+(?=[a-z]))?[a-z]+)\b", documented.unquoted(text))
     if match is None or match[1] in ("help", "version"):
         return None
     command = " ".join(match[1].split())
-    known = flags_of(command) | (flags_of("run") if command in ("train", "selftest", "doctor preflight", "explain", "env") else set())
+    known = flags_of(command) | (flags_of("run") if command in ("train", "cache build", "selftest", "doctor preflight", "explain", "env") else set())
     own = documented.unquoted(text)[match.end():].split(" | ")[0]
     own = re.split(r"\s(?:\S+\.py|\./\S+)(?:\s|$)", own)[0]  # what follows is the program's
     unknown = [flag for flag in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", own) if flag not in known]

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/config.h"
-#include "base/safetensors.h"
+#include "cache/folder.h"
 #include "models/taehv_file.h"
 #include "recipes/taehv_bed.h"
 
@@ -141,78 +141,135 @@ TEST_F(TeacherFile, ABrokenOneEndsATrainingBeforeItsFirstStep) {
   }
 }
 
-// ---- latents on disk
+// ---- latents in a feature cache
 
-class LatentsOnDisk : public TeacherFile {
+class CachedTeacher : public TeacherFile {
  protected:
-  std::string latents = folder->path() + "/latents";
+  std::string root = folder->path() + "/cache";
   TaehvJob job;
 
-  // Trains with a TorchScript teacher that keeps its latents.
-  TaehvOutcome Write() {
-    WriteTeacher(path, "y");
+  CachedTeacher() {
     job.config.train.steps = 3;
     job.source = nullptr;
     job.clips.kind = "clips";
     job.clips.clips = 12;
-    job.set = [this](TaehvSettings& settings) {
+    WriteTeacher(path, "y");
+  }
+  void Use(const std::string& policy, cache::Storage stored = cache::Storage::kSame) {
+    job.set = [this, policy, stored](TaehvSettings& settings) {
       settings.encoder = 1;
       settings.teacher = Config();
-      settings.teacher.write = latents;
+      if (policy.empty()) return;
+      settings.teacher.cache.root = root;
+      settings.teacher.cache.policy = policy;
+      settings.teacher.cache.stored = stored;
     };
-    return TrainTaehv(2, job)[0];
   }
-  TaehvOutcome Read() {
-    job.set = [this](TaehvSettings& settings) {
-      settings.encoder = 1;
-      settings.teacher.kind = "latents";
-      settings.teacher.path = latents;
-    };
-    return TrainTaehv(2, job)[0];
+  Status Build() {
+    TaehvRecipe recipe;
+    recipe.clips() = job.clips;
+    recipe.settings().model = "taehv-small";
+    job.set(recipe.settings());
+    engine::Config config = job.config;
+    LOCKSTEP_RETURN_IF_ERROR(recipe.Check(&config));
+    return recipe.BuildCache(config, at::kCPU, {});
+  }
+  TaehvOutcome Train() { return TrainTaehv(2, job)[0]; }
+  std::string Namespace() { return root + "/" + cache::Namespaces(root)->front(); }
+  void ExpectSaid(const Status& status, const std::string& word) {
+    EXPECT_NE(status.message().find(word), std::string::npos) << status.ToString();
   }
 };
 
-TEST_F(LatentsOnDisk, TrainAsTheTeacherThatWroteThem) {
-  const TaehvOutcome written = Write();
-  ASSERT_TRUE(written.status.ok()) << written.status.ToString();
-  const TaehvOutcome read = Read();
-  ASSERT_TRUE(read.status.ok()) << read.status.ToString();
-  EXPECT_EQ(Apart(written.model, read.model), 0);
+// Latents as they are, and mean and deviation, which are sampled anew in every step.
+TEST_F(CachedTeacher, TrainsWithTheBitsOfTheLiveOne) {
+  for (const char* result : {"y", "(y, y * 0 + 0.5)"}) {
+    WriteTeacher(path, result);
+    Use("");
+    const TaehvOutcome live = Train();
+    ASSERT_TRUE(live.status.ok()) << live.status.ToString();
+    Use("require");
+    ExpectSaid(Train().status, std::string(result) == "y" ? "cannot list folder" : "has no latents of");
+    ASSERT_TRUE(Build().ok()) << Build().ToString();
+    const TaehvOutcome cached = Train();
+    ASSERT_TRUE(cached.status.ok()) << cached.status.ToString();
+    EXPECT_EQ(Apart(live.model, cached.model), 0) << result;
+    EXPECT_EQ(cached.series.at("rank/cache/hits").back(), 6);  // 3 steps of 2 clips
+    EXPECT_EQ(cached.series.at("rank/cache/live").back(), 0);
+  }
 }
 
-TEST_F(LatentsOnDisk, AMissingFileIsSaidBeforeTheFirstStep) {
-  ASSERT_TRUE(Write().status.ok());
-  const std::string victim = LatentsPath(latents, "clip 5", 0);
-  ASSERT_EQ(unlink(victim.c_str()), 0);
-  const Status status = Read().status;
-  EXPECT_NE(status.message().find("1 of 12 clips have no latents, the first: " + victim), std::string::npos)
-      << status.ToString();
-}
-
-TEST_F(LatentsOnDisk, WhatIsWrongInAFileIsSaidWithItsName) {
-  ASSERT_TRUE(Write().status.ok());
-  const std::string victim = LatentsPath(latents, "clip 5", 0);
-  const at::Tensor frames = at::zeros({12, 3, 16, 16}, at::kByte);
-  const auto expect = [&](const std::string& word) {
-    const Status status = Read().status;
-    EXPECT_NE(status.message().find(victim), std::string::npos) << status.ToString();
-    EXPECT_NE(status.message().find(word), std::string::npos) << status.ToString();
+TEST_F(CachedTeacher, WhatIsMissingOrDamagedIsEncodedLiveOrForbidden) {
+  Use("");
+  const TaehvOutcome live = Train();
+  Use("read");
+  ASSERT_TRUE(Build().ok());
+  std::vector<std::string> units = *ListDir(Namespace() + "/units");
+  ASSERT_EQ(units.size(), 12u);
+  const auto unit = [&](size_t i) { return Namespace() + "/units/" + units[i]; };
+  const auto damage = [&](const std::string& file) {  // the last byte is of a row
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(-1, std::ios::end);
+    stream.put('\x7f');
   };
-  ASSERT_TRUE(WriteLatents(victim, at::zeros({3, 16, 2, 2}), frames).ok());
-  expect("made from other frames");
-  ASSERT_TRUE(WriteLatents(victim, at::zeros({3, 16, 2, 3}), frames).ok());
-  expect("latents are F32 [3, 16, 2, 3], expected F32 [3, 16, 2, 2]");
-  at::Tensor broken = at::zeros({3, 16, 2, 2});
-  broken[1][0][0][0] = std::nanf("");
-  ASSERT_TRUE(WriteLatents(victim, broken, frames).ok());
-  expect("value 64 of the latents is nan");
-  std::ofstream(victim) << "short";
-  expect("clip 5");
+  ASSERT_EQ(unlink(unit(0).c_str()), 0);
+  damage(unit(1));
+  const TaehvOutcome mended = Train();
+  ASSERT_TRUE(mended.status.ok()) << mended.status.ToString();
+  EXPECT_EQ(Apart(live.model, mended.model), 0);
+  const auto count = [&](const char* name) { return mended.series.at(name).back(); };
+  EXPECT_EQ(count("rank/cache/hits") + count("rank/cache/misses") + count("rank/cache/damaged"), 6);
+  EXPECT_EQ(count("rank/cache/live"), count("rank/cache/misses") + count("rank/cache/damaged"));
+  EXPECT_EQ(count("rank/cache/live"), 2);  // rank 0 has clips 0, 1, 4, 5, 8, 9
+  Use("require");
+  ExpectSaid(Train().status, "1 of 12 training samples are not built yet");
+  ASSERT_TRUE(Build().ok());
+  ExpectSaid(Train().status, "is damaged");
 }
 
-TEST_F(LatentsOnDisk, NamesStayBelowTheFolder) {
-  EXPECT_EQ(LatentsPath("l", "a/b.mp4", 3), "l/a/b.mp4.3.safetensors");
-  EXPECT_EQ(LatentsPath("l", "/../x", 0), "l/%2e%2e/x.0.safetensors");
+TEST_F(CachedTeacher, ChangesThatMatterAreNeverHits) {
+  Use("read");
+  ASSERT_TRUE(Build().ok());
+  EXPECT_EQ(Train().series.at("rank/cache/hits").back(), 6);
+  const auto hits = [&] {
+    const TaehvOutcome outcome = Train();
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    const auto found = outcome.series.find("rank/cache/hits");
+    return found == outcome.series.end() ? 0 : found->second.back();
+  };
+  job.clips.seed = 5;  // other frames
+  EXPECT_EQ(hits(), 0);
+  job.clips.seed = TaehvJob().clips.seed;
+  WriteTeacher(path, "y * 1.0000001");  // other weights
+  EXPECT_EQ(hits(), 0);
+  WriteTeacher(path, "y");
+  const auto set = job.set;
+  job.set = [set](TaehvSettings& settings) {
+    set(settings);
+    settings.teacher.range = {0, 1.5};  // other preprocessing
+  };
+  EXPECT_EQ(hits(), 0);
+}
+
+TEST_F(CachedTeacher, FewerBitsStayWithinTheStatedError) {
+  Use("");
+  const TaehvOutcome live = Train();
+  Use("read", cache::Storage::kInt8);
+  ASSERT_TRUE(Build().ok());
+  const TaehvOutcome cached = Train();
+  ASSERT_TRUE(cached.status.ok()) << cached.status.ToString();
+  EXPECT_EQ(cached.series.at("rank/cache/hits").back(), 6);
+  EXPECT_NEAR(cached.series.at("loss").back(), live.series.at("loss").back(), 0.01 * live.series.at("loss").back());
+}
+
+TEST_F(CachedTeacher, BadTeachersAreNotCached) {
+  Use("read");
+  WriteTeacher(path, "y + torch.rand_like(y)");
+  ExpectSaid(Build(), "random numbers of its own");
+  WriteTeacher(path, "y / 0");
+  ExpectSaid(Build(), "not finite");
+  Use("");
+  ExpectSaid(Build(), "nothing to build");
 }
 
 // ---- rules between keys
@@ -262,7 +319,8 @@ TEST(TaehvRules, AreSaidBeforeAnythingStarts) {
             std::string::npos);
   EXPECT_NE(refused([](Settings& s, Config& c) {
               s.encoder = 1;
-              s.teacher.kind = "latents";
+              s.teacher.kind = "torchscript";
+              s.teacher.cache.root = "cache";
               c.data.augment = true;
             }).find("needs data.augment: false"),
             std::string::npos);
@@ -296,16 +354,18 @@ TEST(TaehvConversion, TakesWhatFitsAndKeepsTheRest) {
 TEST(TaehvRules, EveryKeyOfATeacherCanBeGiven) {
   TaehvRecipe recipe;
   Result<ConfigTree> tree = ConfigTree::Empty("test");
-  for (const char* set :
-       {"recipe.teacher.kind=torchscript", "recipe.teacher.path=t.pt", "recipe.teacher.range=[-1,1]",
-        "recipe.teacher.layout=NCTHW", "recipe.teacher.precision=bf16", "recipe.teacher.write=kept"}) {
+  for (const char* set : {"recipe.teacher.kind=torchscript", "recipe.teacher.path=t.pt", "recipe.teacher.range=[-1,1]",
+                          "recipe.teacher.layout=NCTHW", "recipe.teacher.precision=bf16",
+                          "recipe.teacher.cache.root=kept", "recipe.teacher.cache.policy=require",
+                          "recipe.teacher.cache.stored=f8_e4m3", "recipe.teacher.cache.max_error=0.2"}) {
     ASSERT_TRUE(tree->Override(set).ok());
   }
   ConfigReader reader(*tree);
   reader.Section("recipe", [&](ConfigReader& r) { recipe.Declare(r); });
   const Status read = reader.Finish();
   EXPECT_TRUE(read.ok()) << read.ToString();
-  EXPECT_EQ(recipe.settings().teacher.write, "kept");
+  EXPECT_EQ(recipe.settings().teacher.cache.root, "kept");
+  EXPECT_EQ(recipe.settings().teacher.cache.stored, cache::Storage::kF8);
 }
 
 TEST(TaehvRules, DistillBringsTheAuthorsSettings) {

@@ -17,6 +17,7 @@
 #include "cli/train/commands.h"
 #include "cli/train/own_run.h"
 #include "cli/train/place.h"
+#include "cli/train/rank_error.h"
 #include "cli/train/settings.h"
 #include "cli/train/unused_gpus.h"
 #include "comm/torch/tensor_comm.h"
@@ -53,27 +54,7 @@ struct TrainFlags {
   }
 };
 
-// One rank says it on the console; all leave the reason for the launcher, and the same code.
-int Fail(const Status& status, bool say, bool refused) {
-  const std::string file = Variable("TORCHELASTIC_ERROR_FILE");
-  // What is refused before the training begins, our launcher says in its summary.
-  const bool launcher_says = refused && !file.empty() && !Variable("LOCKSTEP_RUN_DIR").empty();
-  if (say && !launcher_says) fmt::print(stderr, "lockstep train: {}\n", status.ToString());
-  // The launcher reads the cause from here, as it does from PyTorch programs.
-  if (!file.empty()) {
-    const nlohmann::json error = {{"message",
-                                   {{"message", status.message()},
-                                    // Without py_callstack: torchrun would show that instead of the message.
-                                    {"extraInfo",
-                                     {{"hint", status.hint()},
-                                      {"refused", refused},
-                                      {"timestamp", std::to_string(static_cast<int64_t>(UnixSeconds()))}}}}}};
-    if (Status written = WriteFileAtomic(file, ToJsonLine(error), 0644, Durability::kProcess); !written.ok())
-      LogWarn("{}", written.message());
-  }
-  return ExitCode(status);
-}
-
+int Fail(const Status& status, bool say, bool refused) { return FailRank("train", status, say, refused); }
 int Refuse(const Status& status, bool say) { return Fail(status, say, /*refused=*/true); }
 
 // The ranks meet before anything that can fail on some of them only (a missing file, no GPU), and leave together.
@@ -294,6 +275,10 @@ int TrainMain(const Program& program, int argc, char** argv) {
         const auto duration = ParseDuration(text);
         return duration.ok() ? std::string() : duration.status().message();
       });
+  std::string cache;
+  args.Option("--cache", &cache, "recipe.teacher.cache.policy: auto, read, or require (nothing is encoded live)")
+      .Named("POLICY")
+      .OneOf({"auto", "read", "require"});
   args.Option("--name", &asked.name, "of the run, when no launcher gives one").Named("NAME");
   const Argument smoke_flag =
       args.Option("--smoke", &smoke,
@@ -316,6 +301,7 @@ int TrainMain(const Program& program, int argc, char** argv) {
     asked.smoke = steps;
   }
   asked.command.assign(argv, argv + argc);
+  if (!cache.empty()) asked.overrides.push_back("recipe.teacher.cache.policy=" + cache);
   if (!asked.max_time.empty()) asked.overrides.push_back("run.max_time=" + asked.max_time);
   const int code = Train(program, asked);
   std::fflush(nullptr);

@@ -1,0 +1,128 @@
+"""The feature cache through its commands: built by ranks of the launcher, looked at, damaged, repaired, read by the page's own
+Python, and trained from with the bits of a live teacher."""
+
+import json
+import re
+
+import harness
+import sys
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import train  # noqa: E402
+
+PAGE = (harness.ROOT / "docs" / "formats" / "feature-cache.md").read_text()
+
+# Latents of taehv-small that are means of pixels, and their deviation.
+TEACHER = """
+import torch
+
+class Teacher(torch.nn.Module):
+    def forward(self, x):
+        n, t, c, h, w = x.shape
+        y = torch.nn.functional.avg_pool2d(x.flatten(0, 1), 8).reshape(n, t // 4, 12, h // 8, w // 8)
+        y = torch.cat([y, y[:, :, :4]], 2)
+        return y, y * 0.1
+
+torch.jit.script(Teacher()).save("teacher.pt")
+"""
+
+
+class Cache(harness.Case):
+    TIMEOUT = 120
+
+    def sets(self, cached=True, **more):
+        teacher = {"kind": "torchscript", "path": "teacher.pt"}
+        if cached:
+            teacher["cache"] = {"root": "cache"}
+        return {"recipe.loss.encoder": 1, "recipe.teacher": json.dumps(teacher), "data.augment": "false", "data.clips": 24,
+                "train.steps": 3, "train.schedule.warmup": 0, "checkpoint.every": 3, **more}
+
+    def cache(self, *args, code=0):
+        done = harness.lockstep("cache", *args)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout
+
+    def build(self, ranks=2, **more):
+        words = [word for word in train.settings(self.sets(**more))]
+        return harness.lockstep("cache", "build", "taehv", "--nproc-per-node", str(ranks), *words, env=train.ONE_THREAD, timeout=60)
+
+    def prepare(self):
+        done = harness.run([harness.PYTHON, harness.write("teacher.py", TEACHER)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (self.tmp / "cache").mkdir()
+
+    def test_two_ranks_fill_it_and_every_command_answers(self):
+        self.prepare()
+        done = self.build()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"rank 0: \d+ of \d+ units \(100 %\)")
+        found = json.loads(self.cache("ls", "cache", "--json"))["namespaces"]
+        self.assertEqual([(one["records"], one["leases"], one["damaged"]) for one in found], [(24, 0, [])])
+        folder = self.tmp / "cache" / found[0]["namespace"]
+        self.assertEqual({plan["samples"] - plan["covered"] for plan in found[0]["plans"]}, {0})
+        self.assertIn("mean F32 [1, 16, 2, 2], deviation", self.cache("ls", "cache"))
+        self.assertIn("total", self.cache("du", "cache"))
+        self.assertEqual(self.cache("coverage", "cache").count("(100.0 %)"), 2)
+        self.assertIn("24 records", self.cache("export", folder, "exported"))
+        self.assertIn("io_uring", self.cache("doctor", "cache"))
+        self.assertEqual(json.loads(self.cache("gc", "cache", "--json"))["removed"], [])
+
+        # The page's reader, and upstream's, see the same.
+        space = {}
+        exec(re.search(r"```python\n(.*?)```", PAGE, re.S)[1], space)
+        records = space["read_namespace"](folder)
+        self.assertEqual(len(records), 24)
+        import numpy
+        import safetensors.numpy
+        unit = sorted((folder / "units").iterdir())[0]
+        keys, columns = space["read_unit"](unit)
+        upstream = safetensors.numpy.load_file(unit)
+        for name in ("mean", "deviation"):
+            self.assertTrue(numpy.array_equal(columns[name], upstream[name]), name)
+        self.assertTrue(numpy.array_equal(keys, upstream["__key__"]))
+        self.assertTrue(all(numpy.allclose(one["deviation"], one["mean"] * 0.1, atol=1e-6) for one in records.values()))
+
+        # One bit, found and mended.
+        data = bytearray(unit.read_bytes())
+        data[-1] ^= 1
+        unit.write_bytes(data)
+        self.assertIn(unit.stem, self.cache("verify", "cache", code=1))
+        self.cache("repair", "cache", "--dry-run", code=1)
+        self.assertIn("moved to quarantine", self.cache("repair", "cache", code=1))
+        self.cache("verify", "cache")
+        self.assertNotEqual(self.cache("coverage", "cache").count("(100.0 %)"), 2)
+        self.assertEqual(self.build(ranks=1).returncode, 0)
+        self.assertEqual(self.cache("coverage", "cache").count("(100.0 %)"), 2)
+        removed = json.loads(self.cache("gc", "cache", "--older", "0s", "--json"))["removed"]
+        self.assertEqual([one["why"] for one in removed], ["damaged unit"])
+
+    def test_a_training_from_it_has_the_bits_of_a_live_one(self):
+        self.prepare()
+        self.assertEqual(self.build().returncode, 0)
+        live = train.train(name="live", sets=self.sets(cached=False))
+        self.assertEqual(live.returncode, 0, live.stdout + live.stderr)
+        done = train.train("--cache", "require", name="cached", sets=self.sets())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout + done.stderr, r"training: 2\d of 2\d samples of an epoch \(100.0 %\)")
+        self.assertEqual(train.differences(train.last(train.run_path("live")), train.last(train.run_path("cached"))), [])
+        self.assertEqual(train.values(train.run_path("cached"), "rank/cache/live")[-1][1], 0)
+
+    def test_bad_input_is_refused_with_what_to_do(self):
+        self.prepare()
+        (self.tmp / "cache" / ("a" * 32)).mkdir()
+        (self.tmp / "cache" / ("a" * 32) / "namespace.json").write_text('{"format":"lockstep-cache","version":2}')
+        for args, code, words in (
+                (("ls", "nowhere"), 3, "cannot list"),
+                (("ls", "cache"), 2, "expected format lockstep-cache version 1, found 'lockstep-cache' version 2"),
+                (("export", "cache", "out"), 3, "name a namespace"),
+                (("gc", "cache", "--remove", "abc"), 2, "has no namespace 'abc'"),
+                (("verfy", "cache"), 2, "did you mean 'verify'"),
+                (("build",), 2, "usage: lockstep cache build"),
+                (("build", "--nproc-per-node", "1"), 2, "lockstep cache build RECIPE")):
+            with self.subTest(args=args):
+                done = harness.lockstep("cache", *args)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertIn(words, done.stdout + done.stderr)
+        done = self.build(ranks=1, **{"recipe.teacher": json.dumps({"kind": "torchscript", "path": "teacher.pt"})})
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("there is nothing to build", done.stdout + done.stderr)
