@@ -31,7 +31,7 @@ struct RunConfig {
 
 struct OffloadConfig {
   bool optimizer = false;
-  double share = 1;  // of the optimizer's state, updated on the host
+  double share = 1;                       // of the optimizer's state, updated on the host
   bool parameters = false;                // a rank's shards of stage 3, too
   at::ScalarType gradients = at::kFloat;  // what they travel in; bf16 ones that were never added up stay so
 };

@@ -75,6 +75,10 @@ MemoryNeed NeedOf(const TrainConfig& train, const ModelSize& model, int world, b
   if (offload && stage > 0 && whole_gradients) need.device += own * 4;
   (train.offload.parameters ? need.host : need.device) += parameters;
   (offload ? need.host : need.device) += state;
+  // What is updated on the device lies on both.
+  const bool divides = offload && !train.offload.parameters && train.ema.decay == 0 &&
+                       train.optimizer.kind != OptimizerConfig::Kind::kSgd;
+  if (divides) need.device += static_cast<uint64_t>((1 - train.offload.share) * static_cast<double>(state));
   return need;
 }
 

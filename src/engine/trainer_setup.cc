@@ -209,8 +209,8 @@ Status Trainer::OpenData() {
 
 Status Trainer::BuildModel() {
   recipe_->Join(ranks_);
-  // Weights of a file go into tensors that hold them.
   queued_ = !device_.is_cpu() || options_.queued;
+  // Weights of a file go into tensors that hold them.
   undrawn_ = config_.train.zero.stage == 3 && (ranks_->size() > 1 || offloads_parameters()) &&
              config_.checkpoint.weights.empty() && recipe_->UndrawnParts();
   Status built = recipe_->Build(config_, config_.run.seed);

@@ -42,6 +42,7 @@ TEST(MemoryNeed, IsTheSumOfItsBuffers) {
       {Adam(3, true, both), 2, 4 / 2., 14 / 2.},
       {Adam(3, false, both), 2, 4 / 2., 12 / 2.},  // float32 parameters are the master
       {Adam(3, true, both), 1, 4, 14},
+      {Adam(0, true, {.optimizer = true, .share = 0.75}), 1, 4 + 3, 12},  // a quarter is updated on the device
   };
   for (const auto& row : rows) {
     const MemoryNeed need = NeedOf(row.train, {.trained = kCount}, row.world, /*one_pass=*/true);
