@@ -48,13 +48,15 @@ double TrainedApart(const LmOutcome& a, const LmOutcome& b) { return LmApart(a.t
 
 class LmPart : public testing::TestWithParam<PartlyTrained> {
  protected:
-  static LmOutcome Train(int world, int stage, bool recompute) {
+  static LmOutcome Train(int world, int stage, bool recompute, bool offload = false) {
     LmJob job;
+    job.options.queued = offload;
     job.set = [&](LmRecipe& recipe, engine::Config& config) {
       config.train.bucket = config.train.first_bucket = 4096;
       GetParam().set(recipe, config);
       config.train.zero.stage = stage;
       config.train.recompute = recompute;
+      config.train.offload.optimizer = config.train.offload.parameters = offload;
     };
     return TrainLm(world, job)[0];
   }
@@ -70,6 +72,17 @@ TEST_P(LmPart, EveryStageOfZeroHasTheBitsOfDdp) {
       EXPECT_EQ(TrainedApart(zero, ddp), 0) << "stage " << stage << (recompute ? ", recomputed" : "");
       EXPECT_EQ(zero.series.at("loss"), ddp.series.at("loss"));
     }
+  }
+}
+
+TEST_P(LmPart, OffloadedParametersHaveTheBitsOfDdp) {
+  const LmOutcome ddp = Train(GetParam().world, 0, false);
+  ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
+  for (const bool recompute : {false, true}) {
+    const LmOutcome offloaded = Train(GetParam().world, 3, recompute, /*offload=*/true);
+    ASSERT_TRUE(offloaded.status.ok()) << offloaded.status.ToString();
+    EXPECT_EQ(TrainedApart(offloaded, ddp), 0) << (recompute ? "recomputed" : "");
+    EXPECT_EQ(offloaded.series.at("loss"), ddp.series.at("loss"));
   }
 }
 
