@@ -176,7 +176,7 @@ ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, in
 }
 
 void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
-  const StageMark mark(Stage::kTransform);
+  const StageMark mark(LoadStage::kTransform);
   resample_ ? ResizeAsPillow(rgb, stride, planes) : ResizeAsTorch(rgb, stride, planes);
   if (flip_) FlipHorizontally(planes, width_, height_);
   ApplyColour(colour_, planes, static_cast<size_t>(width_) * height_);

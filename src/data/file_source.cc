@@ -112,31 +112,29 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
   std::string first_path;
   int width = 0;
   int height = 0;
-  Image decoded;  // without pixels: what the transform is for
+  Window decoded;  // the part of a picture that the transform is for
   for (int i = 0; i < pace.frames; ++i) {
     if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
     const Picture& picture = video.pictures[placed->start + i * placed->stride];
     const std::string path = JoinPath(video.path, picture.name);
     Result<Image> image = Decode(draw, video, picture, path);
     if (!image.ok()) return image.status();
+    const Window part{image->x, image->y, image->width, image->height, image->reduction};
     if (!transform) {
       transform.emplace(TransformFor(draw, *image));
       first_path = path;
       width = image->whole_width;
       height = image->whole_height;
-      decoded = *image;
-      decoded.rgb.clear();
+      decoded = part;
     } else if (image->whole_width != width || image->whole_height != height) {
       return Status(Code::kEnvironment,
                     fmt::format("frames of mixed size in one clip: '{}' is {}x{}, '{}' is {}x{}", first_path, width,
                                 height, path, image->whole_width, image->whole_height),
                     "give each video a folder of its own, or bring its frames to one size");
-    } else if (image->x != decoded.x || image->width != decoded.width || image->y != decoded.y ||
-               image->height != decoded.height || image->reduction != decoded.reduction) {
+    } else if (part != decoded) {
       // Frames of one size that are stored differently (PNG and JPEG, other subsampling): each has its own part.
       transform.emplace(TransformFor(draw, *image));
-      decoded = *image;
-      decoded.rgb.clear();
+      decoded = part;
     }
     transform->Apply(image->rgb.data(), static_cast<size_t>(image->width) * 3,
                      out + i * (fields_[0].bytes() / config_.frames));

@@ -18,7 +18,8 @@ using Size = unsigned long long;         // NOLINT: hsize_t
 constexpr Id kDefault = 0;               // H5P_DEFAULT, H5S_ALL
 constexpr int kInteger = 0, kFloat = 1;  // H5T_class_t
 
-// As the library declares them.
+// As the library declares them, by its names.
+// NOLINTBEGIN(readability-identifier-naming)
 struct Hdf5 {
   int (*H5open)() = nullptr;
   int (*H5get_libversion)(unsigned*, unsigned*, unsigned*) = nullptr;
@@ -41,6 +42,7 @@ struct Hdf5 {
   int (*H5Tclose)(Id) = nullptr;
   Id u8 = 0, f32 = 0, i64 = 0;  // types of memory
 };
+// NOLINTEND(readability-identifier-naming)
 
 // One caller at a time: most builds of the library have no locks of their own.
 std::mutex& Hdf5Mutex() {
@@ -48,12 +50,12 @@ std::mutex& Hdf5Mutex() {
   return mutex;
 }
 
-Status Missing(const std::string& what) {
+Status NoHdf5(const std::string& what) {
   return Status(Code::kEnvironment, "HDF5 files cannot be read: " + what,
                 "apt-get install libhdf5-103-1, or name the library's file in LOCKSTEP_HDF5");
 }
 
-Result<const Hdf5*> Load() {
+Result<const Hdf5*> FindHdf5() {
   const char* named = std::getenv("LOCKSTEP_HDF5");
   std::vector<std::string> names = {"libhdf5_serial.so.103", "libhdf5.so.103", "libhdf5_serial.so.310",
                                     "libhdf5.so.310",        "libhdf5.so.200", "libhdf5.so"};
@@ -62,11 +64,11 @@ Result<const Hdf5*> Load() {
   for (const std::string& name : names) {
     if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   }
-  if (library == nullptr) return Missing(fmt::format("no library of these is found: {}", Join(names, " ")));
+  if (library == nullptr) return NoHdf5(fmt::format("no library of these is found: {}", Join(names, " ")));
   auto h5 = std::make_unique<Hdf5>();
 #define LOCKSTEP_FIND(name)                                               \
   h5->name = reinterpret_cast<decltype(h5->name)>(dlsym(library, #name)); \
-  if (h5->name == nullptr) return Missing("its library lacks the function " #name);
+  if (h5->name == nullptr) return NoHdf5("its library lacks the function " #name);
   LOCKSTEP_FIND(H5open)
   LOCKSTEP_FIND(H5get_libversion)
   LOCKSTEP_FIND(H5Eset_auto2)
@@ -91,7 +93,7 @@ Result<const Hdf5*> Load() {
   h5->H5open();
   h5->H5get_libversion(&major, &minor, &release);
   if (major == 1 && minor < 10)
-    return Missing(fmt::format("its library is {}.{}; expected 1.10 or later", major, minor));
+    return NoHdf5(fmt::format("its library is {}.{}; expected 1.10 or later", major, minor));
   h5->H5Eset_auto2(0, nullptr, nullptr);  // errors are ours to report
   const auto type = [&](const char* name, Id* id) {
     const auto* place = static_cast<const Id*>(dlsym(library, name));
@@ -100,13 +102,13 @@ Result<const Hdf5*> Load() {
   };
   if (!type("H5T_NATIVE_UINT8_g", &h5->u8) || !type("H5T_NATIVE_FLOAT_g", &h5->f32) ||
       !type("H5T_NATIVE_INT64_g", &h5->i64)) {
-    return Missing("its library lacks a type");
+    return NoHdf5("its library lacks a type");
   }
   return h5.release();
 }
 
 Result<const Hdf5*> LoadHdf5() {
-  static const auto& loaded = *new Result<const Hdf5*>(Load());
+  static const auto& loaded = *new Result<const Hdf5*>(FindHdf5());
   return loaded;
 }
 

@@ -269,7 +269,7 @@ bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height) {
 }  // namespace
 
 Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window) {
-  const StageMark mark(Stage::kDecode);
+  const StageMark mark(LoadStage::kDecode);
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return DecodePng(bytes, name);
   if (bytes.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, name, window);
   if (bytes.empty()) return Bad(name, "it is empty");
@@ -278,7 +278,7 @@ Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, 
 
 Result<Image> DecodeImage(const std::string& path, const WindowOf& window) {
   Result<std::string> bytes = [&] {
-    const StageMark mark(Stage::kRead);
+    const StageMark mark(LoadStage::kRead);
     return ReadFile(path, kMaxImageFile);
   }();
   if (!bytes.ok()) return bytes.status();

@@ -33,6 +33,7 @@ struct Window {
   int width = 0;
   int height = 0;
   int reduction = 1;
+  friend bool operator==(const Window&, const Window&) = default;
 };
 // Asked when the size of the picture is known.
 using WindowOf = std::function<Window(int width, int height)>;

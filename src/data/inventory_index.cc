@@ -125,7 +125,7 @@ Result<std::string> ReadIndexFile(const std::string& path) {
   if (!text.ok()) return text.status();
   const size_t sum = SumOf("").size();
   const std::string_view index(text->data(), text->size() - std::min(sum, text->size()));
-  if (!text->starts_with(kHead) || SumOf(index) != std::string_view(*text).substr(index.size())) {
+  if (SumOf(index) != std::string_view(*text).substr(index.size())) {
     return Status(Code::kUsage, fmt::format("'{}' is no index of this version, or it is damaged", path),
                   "make it again with `lockstep data index`");
   }

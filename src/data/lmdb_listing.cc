@@ -10,17 +10,17 @@
 namespace lockstep::data {
 namespace {
 
-constexpr uint32_t kMagic = 0xBEEFC0DE;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kLmdbMagic = 0xBEEFC0DE;
+constexpr uint32_t kLmdbVersion = 1;
 constexpr uint64_t kNoPage = ~0ull;
 constexpr size_t kPageHeader = 16, kNodeHeader = 8;
-constexpr uint16_t kBranch = 0x01, kLeaf = 0x02, kOverflow = 0x04, kMeta = 0x08;  // of a page
-constexpr uint16_t kBigData = 0x01, kSubData = 0x02, kDupData = 0x04;             // of a node
-constexpr uint16_t kDupSort = 0x04;                                               // of a database
+constexpr uint16_t kBranchPage = 0x01, kLeafPage = 0x02, kOverflowPage = 0x04, kMetaPage = 0x08;  // of a page
+constexpr uint16_t kBigData = 0x01, kSubData = 0x02, kDupData = 0x04;                             // of a node
+constexpr uint16_t kDupSort = 0x04;                                                               // of a database
 constexpr int kMostLevels = 32;
 
 template <typename T>
-T Load(const std::string& bytes, size_t at) {
+T LoadAt(const std::string& bytes, size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
@@ -36,16 +36,16 @@ constexpr size_t kMetaBytes = kPageHeader + 24 + 2 * 48 + 16;
 
 bool ParseMeta(const std::string& page, Meta* meta) {
   const size_t at = kPageHeader;
-  if ((Load<uint16_t>(page, 10) & kMeta) == 0 || Load<uint32_t>(page, at) != kMagic) return false;
-  if (Load<uint32_t>(page, at + 4) != kVersion) return false;
+  if ((LoadAt<uint16_t>(page, 10) & kMetaPage) == 0 || LoadAt<uint32_t>(page, at) != kLmdbMagic) return false;
+  if (LoadAt<uint32_t>(page, at + 4) != kLmdbVersion) return false;
   const size_t free_db = at + 24, main_db = free_db + 48;
-  meta->page_bytes = Load<uint32_t>(page, free_db);
-  meta->flags = Load<uint16_t>(page, main_db + 4);
-  meta->depth = Load<uint16_t>(page, main_db + 6);
-  meta->entries = Load<uint64_t>(page, main_db + 32);
-  meta->root = Load<uint64_t>(page, main_db + 40);
-  meta->last_page = Load<uint64_t>(page, main_db + 48);
-  meta->transaction = Load<uint64_t>(page, main_db + 56);
+  meta->page_bytes = LoadAt<uint32_t>(page, free_db);
+  meta->flags = LoadAt<uint16_t>(page, main_db + 4);
+  meta->depth = LoadAt<uint16_t>(page, main_db + 6);
+  meta->entries = LoadAt<uint64_t>(page, main_db + 32);
+  meta->root = LoadAt<uint64_t>(page, main_db + 40);
+  meta->last_page = LoadAt<uint64_t>(page, main_db + 48);
+  meta->transaction = LoadAt<uint64_t>(page, main_db + 56);
   const uint64_t size = meta->page_bytes;
   return size >= 512 && size <= 65536 && (size & (size - 1)) == 0;
 }
@@ -95,17 +95,17 @@ class Tree {
     if (++visited_ > bytes_ / size) return Wrong("its pages form a circle");
     std::string page(size, '\0');
     LOCKSTEP_RETURN_IF_ERROR(read_(number * size, size, page.data()));
-    const auto flags = Load<uint16_t>(page, 10);
-    const auto lower = Load<uint16_t>(page, 12);
-    const bool leaf = flags == kLeaf;
-    if (Load<uint64_t>(page, 0) != number || (!leaf && flags != kBranch) || lower < kPageHeader || lower > size) {
+    const auto flags = LoadAt<uint16_t>(page, 10);
+    const auto lower = LoadAt<uint16_t>(page, 12);
+    const bool leaf = flags == kLeafPage;
+    if (LoadAt<uint64_t>(page, 0) != number || (!leaf && flags != kBranchPage) || lower < kPageHeader || lower > size) {
       return Wrong(fmt::format("page {} is damaged", number));
     }
     for (size_t i = 0; i < (lower - kPageHeader) / 2; ++i) {
-      const auto at = Load<uint16_t>(page, kPageHeader + 2 * i);
+      const auto at = LoadAt<uint16_t>(page, kPageHeader + 2 * i);
       if (at < lower || at + kNodeHeader > size) return Wrong(fmt::format("page {} is damaged", number));
-      const uint64_t low = Load<uint16_t>(page, at) | static_cast<uint64_t>(Load<uint16_t>(page, at + 2)) << 16;
-      const auto node_flags = Load<uint16_t>(page, at + 4);
+      const uint64_t low = LoadAt<uint16_t>(page, at) | static_cast<uint64_t>(LoadAt<uint16_t>(page, at + 2)) << 16;
+      const auto node_flags = LoadAt<uint16_t>(page, at + 4);
       if (leaf) {
         LOCKSTEP_RETURN_IF_ERROR(Take(page, number, at, low, node_flags));
       } else {
@@ -117,7 +117,7 @@ class Tree {
 
   Status Take(const std::string& page, uint64_t number, size_t at, uint64_t bytes, uint16_t flags) {
     const size_t size = meta_.page_bytes;
-    const auto key_bytes = Load<uint16_t>(page, at + 6);
+    const auto key_bytes = LoadAt<uint16_t>(page, at + 6);
     const size_t data = at + kNodeHeader + key_bytes;
     const size_t inside = (flags & kBigData) != 0 ? sizeof(uint64_t) : bytes;
     if (data > size || inside > size - data) return Wrong(fmt::format("page {} is damaged", number));
@@ -126,7 +126,7 @@ class Tree {
       return Status::Ok();
     }
     LmdbValue value{page.substr(at + kNodeHeader, key_bytes), number * size + data, bytes};
-    if ((flags & kBigData) != 0) LOCKSTEP_RETURN_IF_ERROR(Overflow(Load<uint64_t>(page, data), &value));
+    if ((flags & kBigData) != 0) LOCKSTEP_RETURN_IF_ERROR(Overflow(LoadAt<uint64_t>(page, data), &value));
     listing_.values.push_back(std::move(value));
     return Status::Ok();
   }
@@ -139,8 +139,8 @@ class Tree {
     if (value->bytes > bytes_ - value->offset) return Wrong("a value reaches behind the end: the file is truncated");
     std::string header(kPageHeader, '\0');
     LOCKSTEP_RETURN_IF_ERROR(read_(first * size, header.size(), header.data()));
-    const uint64_t pages = Load<uint32_t>(header, 12);
-    if (Load<uint64_t>(header, 0) != first || Load<uint16_t>(header, 10) != kOverflow ||
+    const uint64_t pages = LoadAt<uint32_t>(header, 12);
+    if (LoadAt<uint64_t>(header, 0) != first || LoadAt<uint16_t>(header, 10) != kOverflowPage ||
         pages * size < kPageHeader + value->bytes) {
       return Wrong(fmt::format("page {} is damaged", first));
     }

@@ -79,6 +79,16 @@ class BufferPool {
     return set;
   }
 
+  // Whether one more set of `rows` keeps all of them within `memory`.
+  bool Fits(size_t rows, uint64_t memory) const {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty() && free_.back().rows >= rows) return true;
+    size_t sample = 0;
+    for (const Field& field : fields_) sample += field.bytes();
+    const size_t reused = free_.empty() ? 0 : free_.back().rows * sample;
+    return bytes_ - reused + rows * sample <= memory;
+  }
+
   void Return(BufferSet set) {
     std::lock_guard lock(mutex_);
     free_.push_back(std::move(set));
@@ -166,12 +176,15 @@ struct Loader::Shared {
   std::deque<std::unique_ptr<Slot>> slots;
   uint64_t next_start = 0;                // number of the next batch to start
   uint64_t next_take = 0;                 // number of the next batch to hand out
+  size_t most_rows = 1;                   // of the batches so far
   bool failed = false;                    // a batch could not be started: none after it is
   std::unordered_set<uint64_t> left_out;  // indices
   LoaderStats stats;
 
   bool CanStart() const {
-    return !failed && slots.size() < static_cast<size_t>(options.prefetch) && (!end_batch || next_start < *end_batch);
+    if (failed || slots.size() >= static_cast<size_t>(options.prefetch)) return false;
+    if (end_batch && next_start >= *end_batch) return false;
+    return options.memory == 0 || slots.empty() || pool->Fits(most_rows, options.memory);
   }
 
   // With the mutex held, so that plans are asked for in order.
@@ -181,6 +194,7 @@ struct Loader::Shared {
     try {
       slot->ids = plan(slot->number);
       slot->results.resize(slot->ids.size());
+      most_rows = std::max(most_rows, slot->ids.size());
       Result<BufferSet> set = pool->Get(slot->ids.size());
       slot->error = set.status();
       if (set.ok()) slot->lease = std::make_shared<Lease>(pool, std::move(*set));
@@ -234,7 +248,7 @@ struct Loader::Shared {
     }
     const double seconds = SecondsSince(start);
     const double known = std::accumulate(stages.seconds.begin(), stages.seconds.end(), 0.0);
-    stages.seconds[static_cast<size_t>(Stage::kOther)] = std::max(seconds - known, 0.0);
+    stages.seconds[static_cast<size_t>(LoadStage::kOther)] = std::max(seconds - known, 0.0);
     lock.lock();
     stats.read_seconds += seconds;
     stats.stages.Add(stages);

@@ -51,6 +51,9 @@ struct Batch {
 struct LoaderOptions {
   int threads = 2;   // 0: decode in Next()
   int prefetch = 2;  // batches under way or ready, at least 1
+  // Bytes of all batches, those the caller holds included: none is prepared ahead beyond it. The batch that Next()
+  // waits for is made in any case. 0: no bound but prefetch.
+  uint64_t memory = 0;
   bool augment = false;
   uint64_t seed = 0;
   // Pinned memory is injected here; the default is aligned ordinary memory. Called from any thread, but never two at

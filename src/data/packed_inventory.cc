@@ -12,6 +12,7 @@
 #include "data/parallel.h"
 #include "data/tar_listing.h"
 #include "data/text_listing.h"
+#include "data/video_reader.h"
 
 namespace lockstep::data {
 namespace {

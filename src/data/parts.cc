@@ -77,7 +77,7 @@ Result<std::string> PartReader::Read(const std::string& path, uint64_t offset, u
     return Status(Code::kEnvironment,
                   fmt::format("'{}' has {} bytes; expected at most {}", name, bytes, kMostBytesOfAPart));
   }
-  const StageMark mark(Stage::kRead);
+  const StageMark mark(LoadStage::kRead);
   std::string out(bytes, '\0');
   // A file replaced on its server leaves a stale handle (ESTALE): it is opened once more.
   for (bool again = false;; again = true) {

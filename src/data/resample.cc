@@ -72,8 +72,8 @@ Resample::Resample(Filter filter, int from_width, int from_height, int width, in
       height_(height),
       across_(MakeAxis(filter, from_width, width)),
       down_(MakeAxis(filter, from_height, height)),
-      row_bytes_((static_cast<size_t>(width) * 3 + kSlack - 1) / kSlack * kSlack),
-      line_(static_cast<size_t>(from_width) * 3 + across_.groups * 12 + kSlack),
+      row_bytes_((static_cast<size_t>(width) * 3 + kSlack) / kSlack * kSlack),
+      line_((static_cast<size_t>(from_width) * 3 + kSlack) * kRowsAtOnce),
       rows_(row_bytes_ * (static_cast<size_t>(from_height) + down_.groups * 4)),
       out_(row_bytes_) {
 #if defined(__x86_64__)
@@ -108,34 +108,43 @@ void Resample::Down(int y, uint8_t* to) const {
 #if defined(__x86_64__)
 // Products of bytes and 22-bit weights do not fit the fast multiplication of 16-bit pairs, so weights come in two parts
 // and two sums are kept: sum = high * 2^11 + low. All of it is exact, so the bits are those of the plain loops.
-__attribute__((target("avx2"))) void Resample::AcrossAvx2(const uint8_t* line, uint8_t* to) const {
+__attribute__((target("avx2"))) void Resample::AcrossAvx2(const std::array<const uint8_t*, kRowsAtOnce>& lines,
+                                                          uint8_t* to) const {
   // Four pixels of three bytes -> pairs of 16 bits: r0 r1 g0 g1 b0 b1 - - | r2 r3 g2 g3 b2 b3 - -.
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7, -1,
                                           10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
+  // Four weights -> w0 w1 four times | w2 w3 four times.
+  const __m256i repeat =
+      _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
   const __m128i gather = _mm_setr_epi8(0, 4, 8, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
   for (int x = 0; x < width_; ++x, to += 3) {
-    const uint8_t* pixel = line + static_cast<size_t>(across_.first[x]) * 3;
+    const size_t first = static_cast<size_t>(across_.first[x]) * 3;
     const size_t at = static_cast<size_t>(x) * across_.groups * 4;
-    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    __m256i low[kRowsAtOnce], high[kRowsAtOnce];
+    for (int r = 0; r < kRowsAtOnce; ++r) low[r] = high[r] = _mm256_setzero_si256();
     const int groups = (across_.count[x] + 3) / 4;
-    for (int g = 0; g < groups; ++g, pixel += 12) {
-      const __m256i pixels = _mm256_shuffle_epi8(
-          _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pixel))), spread);
-      const auto weights = [&](const std::vector<int16_t>& part) __attribute__((target("avx2"))) {
-        int32_t first = 0, second = 0;
-        std::memcpy(&first, part.data() + at + g * 4, 4);
-        std::memcpy(&second, part.data() + at + g * 4 + 2, 4);
-        return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(first)), _mm_set1_epi32(second), 1);
-      };
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, weights(across_.low)));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(pixels, weights(across_.high)));
+    for (int g = 0; g < groups; ++g) {
+      long long part = 0;  // NOLINT: the intrinsic's type
+      std::memcpy(&part, across_.low.data() + at + g * 4, 8);
+      const __m256i weight_low = _mm256_shuffle_epi8(_mm256_set1_epi64x(part), repeat);
+      std::memcpy(&part, across_.high.data() + at + g * 4, 8);
+      const __m256i weight_high = _mm256_shuffle_epi8(_mm256_set1_epi64x(part), repeat);
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        const auto* pixel = reinterpret_cast<const __m128i*>(lines[r] + first + static_cast<size_t>(g) * 12);
+        const __m256i pixels = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(pixel)), spread);
+        low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(pixels, weight_low));
+        high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(pixels, weight_high));
+      }
     }
-    const __m256i both = _mm256_add_epi32(_mm256_slli_epi32(high, kSplit), low);
-    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
-    sum = _mm_srai_epi32(_mm_add_epi32(sum, _mm_set1_epi32(kHalf)), kBits);
-    sum = _mm_min_epi32(_mm_max_epi32(sum, _mm_setzero_si128()), _mm_set1_epi32(255));
-    const int32_t rgb = _mm_cvtsi128_si32(_mm_shuffle_epi8(sum, gather));
-    std::memcpy(to, &rgb, 4);  // the fourth byte is written over by the next pixel, or lies behind the row
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const __m256i both = _mm256_add_epi32(_mm256_slli_epi32(high[r], kSplit), low[r]);
+      __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+      sum = _mm_srai_epi32(_mm_add_epi32(sum, _mm_set1_epi32(kHalf)), kBits);
+      sum = _mm_min_epi32(_mm_max_epi32(sum, _mm_setzero_si128()), _mm_set1_epi32(255));
+      const int32_t rgb = _mm_cvtsi128_si32(_mm_shuffle_epi8(sum, gather));
+      // The fourth byte is written over by the next pixel, or lies behind the row, which is never full.
+      std::memcpy(to + row_bytes_ * r, &rgb, 4);
+    }
   }
 }
 
@@ -175,20 +184,27 @@ __attribute__((target("avx2"))) void Resample::DownAvx2(int y, uint8_t* to) cons
   }
 }
 #else
-void Resample::AcrossAvx2(const uint8_t* line, uint8_t* to) const { Across(line, to); }
+void Resample::AcrossAvx2(const std::array<const uint8_t*, kRowsAtOnce>&, uint8_t*) const {}
 void Resample::DownAvx2(int y, uint8_t* to) const { Down(y, to); }
 #endif
 
 void Resample::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
-  for (int y = 0; y < from_height_; ++y) {
-    const uint8_t* line = rgb + static_cast<size_t>(y) * stride;
-    uint8_t* to = rows_.data() + row_bytes_ * y;
-    if (!simd_) {
-      Across(line, to);
-      continue;
+  for (int y = 0; !simd_ && y < from_height_; ++y) {
+    Across(rgb + static_cast<size_t>(y) * stride, rows_.data() + row_bytes_ * y);
+  }
+  // Vectors read behind a row: into the next ones, or into the room behind a copy.
+  const size_t line_bytes = static_cast<size_t>(from_width_) * 3;
+  for (int y = 0; simd_ && y < from_height_; y += kRowsAtOnce) {
+    std::array<const uint8_t*, kRowsAtOnce> lines;
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const int row = std::min(y + r, from_height_ - 1);  // behind the last one: computed and not used
+      lines[r] = rgb + static_cast<size_t>(row) * stride;
+      if (static_cast<size_t>(from_height_ - 1 - row) * stride >= kSlack) continue;
+      uint8_t* copy = line_.data() + (line_bytes + kSlack) * r;
+      std::copy_n(lines[r], line_bytes, copy);
+      lines[r] = copy;
     }
-    std::memcpy(line_.data(), line, static_cast<size_t>(from_width_) * 3);
-    AcrossAvx2(line_.data(), to);
+    AcrossAvx2(lines, rows_.data() + row_bytes_ * y);
   }
   const size_t pixels = static_cast<size_t>(width_) * height_;
   for (int y = 0; y < height_; ++y) {

@@ -8,6 +8,7 @@
 //   resample.Apply(rgb, 640 * 3, planes);
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -33,15 +34,16 @@ class Resample {
   };
   static Axis MakeAxis(Filter filter, int from, int to);
   void Across(const uint8_t* line, uint8_t* to) const;
-  void AcrossAvx2(const uint8_t* line, uint8_t* to) const;
+  static constexpr int kRowsAtOnce = 4;  // weights are loaded once for all of them
+  void AcrossAvx2(const std::array<const uint8_t*, kRowsAtOnce>& lines, uint8_t* to) const;
   void Down(int y, uint8_t* to) const;
   void DownAvx2(int y, uint8_t* to) const;
 
   int from_width_, from_height_, width_, height_;
   bool simd_;
   Axis across_, down_;
-  size_t row_bytes_;                 // of a row of `rows_`
-  std::vector<uint8_t> line_;        // one row of the input, with room behind it
+  size_t row_bytes_;                 // of a row of `rows_`, with at least one to spare
+  std::vector<uint8_t> line_;        // copies of rows of the input, with room behind them
   std::vector<uint8_t> rows_, out_;  // [from_height, width, 3]; [width, 3]
 };
 

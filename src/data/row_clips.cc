@@ -84,7 +84,7 @@ Status RowClips::Read(const Draw& draw, std::span<std::byte* const> out) const {
     std::optional<uint64_t> slice;
     if (layout_.frames > 0) slice = placed->start + static_cast<uint64_t>(i) * placed->stride;
     {
-      const StageMark mark(Stage::kRead);
+      const StageMark mark(LoadStage::kRead);
       LOCKSTEP_RETURN_IF_ERROR(rows_->Read(row, slice, picture.data()));
     }
     for (size_t p = 0; layout_.planes && p < pixels; ++p) {

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "data/clip_transform.h"
+#include "data/episodes.h"
 #include "data/file_source.h"
 #include "data/pace.h"
 #include "data/random.h"
@@ -121,8 +122,8 @@ Status Check(const SourceConfig& config) {
 }  // namespace
 
 const std::vector<std::string>& SourceKinds() {
-  static const auto& kinds = *new std::vector<std::string>{"clips", "frames", "images", "videos",     "annotations",
-                                                           "tar",   "lmdb",   "hdf5",   "safetensors"};
+  static const auto& kinds = *new std::vector<std::string>{"clips", "frames", "images", "videos",      "annotations",
+                                                           "tar",   "lmdb",   "hdf5",   "safetensors", "episodes"};
   return kinds;
 }
 
@@ -130,6 +131,11 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
   if (config.kind == "clips") return std::unique_ptr<Source>(std::make_unique<ClipsSource>(config));
   if (IsRowKind(config.kind)) return OpenRowClips(config);
+  if (config.kind == "episodes") {
+    Result<std::unique_ptr<EpisodeSource>> episodes = OpenEpisodes(config);
+    if (!episodes.ok()) return episodes.status();
+    return std::unique_ptr<Source>(std::move(*episodes));
+  }
   Result<Inventory> inventory = config.index ? ReadIndex(*config.index, config) : TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   if (!config.index) MeasureFiles(&*inventory);
@@ -154,6 +160,7 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
 Result<std::string> IndexSource(const SourceConfig& config) {
   if (config.kind == "clips" || IsRowKind(config.kind)) return std::string();
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
+  if (config.kind == "episodes") return IndexEpisodes(config);
   Result<Inventory> inventory = TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   MeasureFiles(&*inventory);

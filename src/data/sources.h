@@ -1,4 +1,4 @@
-// The sources that come with Lockstep, by name. All have one field, "frames": U8 [T, 3, H, W], RGB. A sample is one
+// The sources that come with Lockstep, by name. All have the field "frames": U8 [T, 3, H, W], RGB. A sample is one
 // clip of one video. With Draw::augment: random start and stride, random crop, flip and colour, the same for all frames
 // of a clip; without: centre crop, and the start is a function of the sample's number alone. What is looked for in a
 // folder is listed once, at OpenSource, sorted by name; the order of the file system plays no part. Any thread.
@@ -11,6 +11,7 @@
 //   annotations   the root of the paths in the file `annotations` (docs/formats/annotations.md)
 //   tar           tar files in WebDataset's layout, a folder of them or one; a sample holds pictures, or one video
 //   hdf5          an HDF5 file, or a folder of them; each row of the data set `field` is a video (rows.h)
+//   episodes      a folder of navigation episodes, or a JSON or JSONL file of their steps (episodes.h); also "action"
 //   safetensors   the same with tensors of safetensors files
 //   lmdb          a folder with data.mdb as KAIR writes it: keys clip/frame, values encoded pictures
 #pragma once

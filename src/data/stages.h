@@ -3,7 +3,7 @@
 //
 //   StageTimes times;
 //   { const StageScope scope(&times); source.Read(draw, out); }
-//   times.seconds[static_cast<size_t>(Stage::kDecode)]
+//   times.seconds[static_cast<size_t>(LoadStage::kDecode)]
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace lockstep::data {
 
 // In the order in which a sample passes through them. What is in none of them (drawing a generated scene) is kOther.
-enum class Stage : size_t { kRead, kDecode, kTransform, kOther };
+enum class LoadStage : size_t { kRead, kDecode, kTransform, kOther };
 constexpr size_t kStages = 4;
 constexpr std::array<const char*, kStages> kStageNames = {"read", "decode", "transform", "other"};
 
@@ -44,7 +44,7 @@ class StageScope {
 // Time from here to the end of scope belongs to the stage. Not nested.
 class StageMark {
  public:
-  explicit StageMark(Stage stage) : times_(CurrentStageTimes()), stage_(stage) {
+  explicit StageMark(LoadStage stage) : times_(CurrentStageTimes()), stage_(stage) {
     if (times_ != nullptr) start_ = Now();
   }
   ~StageMark() {
@@ -55,7 +55,7 @@ class StageMark {
 
  private:
   StageTimes* times_;
-  Stage stage_;
+  LoadStage stage_;
   TimePoint start_;
 };
 

@@ -16,14 +16,15 @@ constexpr uint64_t kBlock = 512;
 constexpr uint64_t kMostHeaderText = 1 << 20;  // of a long name or a pax header
 
 // Fields of a header block: offset and length.
-struct Slot {
+struct HeaderField {
   size_t at, size;
 };
-constexpr Slot kName{0, 100}, kSize{124, 12}, kChecksum{148, 8}, kType{156, 1}, kMagic{257, 6}, kPrefix{345, 155};
+constexpr HeaderField kNameField{0, 100}, kSizeField{124, 12}, kChecksumField{148, 8}, kTypeField{156, 1},
+    kMagicField{257, 6}, kPrefixField{345, 155};
 
-std::string_view Raw(const char* block, Slot slot) { return {block + slot.at, slot.size}; }
+std::string_view Raw(const char* block, HeaderField slot) { return {block + slot.at, slot.size}; }
 // Up to the first zero byte.
-std::string_view Text(const char* block, Slot slot) {
+std::string_view Text(const char* block, HeaderField slot) {
   const std::string_view raw = Raw(block, slot);
   return raw.substr(0, std::min(raw.find('\0'), raw.size()));
 }
@@ -54,10 +55,10 @@ std::optional<uint64_t> Number(std::string_view field) {
 bool ChecksumFits(const char* block) {
   uint64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) {
-    const bool inside = i >= kChecksum.at && i < kChecksum.at + kChecksum.size;
+    const bool inside = i >= kChecksumField.at && i < kChecksumField.at + kChecksumField.size;
     sum += inside ? ' ' : static_cast<unsigned char>(block[i]);
   }
-  return Number(Raw(block, kChecksum)) == sum;
+  return Number(Raw(block, kChecksumField)) == sum;
 }
 
 // "27 path=some/long/name\n", as many as fit; false: not in this form.
@@ -114,8 +115,8 @@ class Lister {
     LOCKSTEP_RETURN_IF_ERROR(read_(at_, kBlock, block));
     if (std::ranges::all_of(block, [](char c) { return c == '\0'; })) return false;
     if (!ChecksumFits(block)) return BadHeader(block);
-    const char type = block[kType.at];
-    std::optional<uint64_t> size = Number(Raw(block, kSize));
+    const char type = block[kTypeField.at];
+    std::optional<uint64_t> size = Number(Raw(block, kSizeField));
     if (type != 'x' && type != 'g' && type != 'L' && type != 'K' && pax_.size) size = pax_.size;
     if (!size) return Wrong(fmt::format("the header at byte {} has no size", at_));
     const uint64_t begin = at_ + kBlock;
@@ -144,8 +145,10 @@ class Lister {
   std::string NameOf(const char* block) const {
     if (pax_.path) return *pax_.path;
     if (!long_name_.empty()) return long_name_;
-    const std::string_view prefix = Raw(block, kMagic) == std::string_view("ustar\0", 6) ? Text(block, kPrefix) : "";
-    return prefix.empty() ? std::string(Text(block, kName)) : fmt::format("{}/{}", prefix, Text(block, kName));
+    const std::string_view prefix =
+        Raw(block, kMagicField) == std::string_view("ustar\0", 6) ? Text(block, kPrefixField) : "";
+    return prefix.empty() ? std::string(Text(block, kNameField))
+                          : fmt::format("{}/{}", prefix, Text(block, kNameField));
   }
 
   Status Take(char type, const char* block, uint64_t begin, uint64_t size) {

@@ -19,7 +19,7 @@ Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, int
   for (uint64_t seen = 0, given = 0;; ++seen) {
     const bool wanted = seen >= skip && (seen - skip) % placed.stride == 0;
     Result<bool> more = [&] {
-      const StageMark mark(Stage::kDecode);
+      const StageMark mark(LoadStage::kDecode);
       return wanted ? video->Next(&frame) : video->Skip();
     }();
     if (!more.ok()) return more.status();

@@ -209,6 +209,8 @@ void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(Config
   r.Field("shuffle", &d->shuffle);
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
+  r.Size("memory", &d->memory,
+         {.help = "of the batches of a rank: fewer are prepared ahead where they would take more; 0: no bound"});
   r.When(!d->augment, "augmentation draws every clip anew: with augment: false it can be kept", [&] {
     r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
   });

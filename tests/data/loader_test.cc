@@ -54,6 +54,30 @@ TEST_P(LoaderThreadsTest, GivesBatchesInOrderWithTheContentOfThePlan) {
   EXPECT_THAT(loader.Next().status().message(), HasSubstr("batch 60"));
 }
 
+// A sample has 31 bytes, a batch of the plan up to 6 samples.
+TEST_P(LoaderThreadsTest, BatchesStayWithinTheirMemory) {
+  for (const uint64_t memory : {400u, 100u}) {
+    Loader loader(std::make_shared<NumberSource>(53), Plan, 0, 40,
+                  {.threads = GetParam(), .prefetch = 8, .memory = memory, .augment = true, .seed = 4});
+    for (uint64_t number = 0; number < 40; ++number) {
+      const Result<Batch> batch = loader.Next();
+      ASSERT_TRUE(batch.ok());
+      ExpectContent(*batch, 4, true);
+      EXPECT_LE(loader.stats().buffer_bytes, std::max<uint64_t>(memory, 2 * 6 * 31)) << "the one held, the next one";
+    }
+  }
+}
+
+TEST_P(LoaderThreadsTest, StagesAddUpToTheTimeOfReading) {
+  Loader loader(std::make_shared<NumberSource>(53), Plan, 0, 5, {.threads = GetParam()});
+  while (!loader.AtEnd()) ASSERT_TRUE(loader.Next().ok());
+  const LoaderStats stats = loader.stats();
+  double sum = 0;
+  for (const double seconds : stats.stages.seconds) sum += seconds;
+  EXPECT_NEAR(sum, stats.read_seconds, 1e-9);
+  EXPECT_GT(stats.stages.seconds[static_cast<size_t>(LoadStage::kOther)], 0);
+}
+
 TEST_P(LoaderThreadsTest, LeavesOutBadSamplesAndNamesThem) {
   auto source = std::make_shared<NumberSource>(53);
   source->bad_ = {3, 4, 10};

@@ -92,7 +92,8 @@ nlohmann::json ToJson(const Spread& spread) {
 
 // Sizes of files and lengths of videos, as the index has them.
 Status Sizes(const data::SourceConfig& source, Spread* bytes, Spread* frames) {
-  if (source.kind == "clips" || source.kind == "hdf5" || source.kind == "safetensors") return Status::Ok();
+  if (source.kind == "clips" || source.kind == "episodes" || source.kind == "hdf5" || source.kind == "safetensors")
+    return Status::Ok();
   Result<data::Inventory> inventory = data::TakeInventory(source);
   if (!inventory.ok()) return inventory.status();
   inventory->digest.clear();  // also of listed files: sizes are what is asked for
