@@ -152,6 +152,8 @@ struct Reader::Inside {
   }
 
   void Read(std::span<Request> requests);
+  // Units of requests that the file system refused are opened anew: a handle may be stale while the file is well.
+  void Reopen(std::span<const Request> requests);
   void Deliver(Request* request, std::span<const std::byte* const> data) const;
 };
 
@@ -304,6 +306,18 @@ void Reader::Inside::Read(std::span<Request> requests) {
   stats.seconds += SecondsSince(start);
 }
 
+void Reader::Inside::Reopen(std::span<const Request> requests) {
+  const std::lock_guard<std::mutex> hold(mutex);
+  for (const Request& request : requests) {
+    for (const Entry& entry : Find(request.key.key)) {
+      const auto found = open.find(entry.unit);
+      if (found == open.end()) continue;
+      recent.erase(found->second);
+      open.erase(found);
+    }
+  }
+}
+
 Reader::Reader(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
 Reader::~Reader() = default;
 
@@ -333,7 +347,16 @@ bool Reader::Has(const Digest& key) const {
 }
 
 Status Reader::Refresh() { return inside_->Refresh(); }
-void Reader::Read(std::span<Request> requests) { inside_->Read(requests); }
+
+void Reader::Read(std::span<Request> requests) {
+  inside_->Read(requests);
+  for (Request& request : requests) {
+    if (request.outcome != Outcome::kUnreadable) continue;
+    inside_->Reopen({&request, 1});
+    request.why.clear();
+    inside_->Read({&request, 1});
+  }
+}
 
 ReaderStats Reader::stats() const {
   const std::lock_guard<std::mutex> hold(inside_->mutex);

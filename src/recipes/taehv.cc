@@ -73,7 +73,7 @@ Status TaehvRecipe::Start(at::Device device) {
   const bool main = ranks_ == nullptr || ranks_->is_main();
   if (main && !cache_note_.empty()) Log(teacher_cache_ ? LogLevel::kInfo : LogLevel::kWarn, "{}", cache_note_);
   // Where every latent must come from the cache, the teacher takes no memory.
-  if (settings_.teacher.kind == "torchscript" && !(teacher_cache_ && teacher_cache_->required())) {
+  if (loads_teacher() && !(teacher_cache_ && teacher_cache_->required())) {
     Result<std::unique_ptr<Teacher>> teacher = Teacher::Load(settings_.teacher, device);
     if (!teacher.ok()) return teacher.status();
     teacher_ = std::move(*teacher);

@@ -97,6 +97,7 @@ class TaehvRecipe : public VideoRecipe {
   bool trains_encoder() const { return settings_.train != "decoder"; }
   bool trains_decoder() const { return settings_.train != "encoder"; }
   bool has_teacher() const { return settings_.teacher.kind != "none"; }
+  bool loads_teacher() const { return settings_.teacher.kind == "torchscript" || settings_.teacher.kind == "program"; }
   bool needs_latents() const { return encoder_ > 0 || (distills() && (reconstruction_ > 0 || adversarial_ > 0)); }
 
   Status CheckParts();

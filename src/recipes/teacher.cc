@@ -6,11 +6,15 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
+#include <cstring>
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cache/encoder_program.h"
 
 namespace lockstep::recipes {
 namespace {
@@ -32,9 +36,11 @@ std::string FirstLine(const std::exception& error) {
 }  // namespace
 
 void Declare(ConfigReader& reader, TeacherConfig* config) {
-  reader.Choice("kind", &config->kind, {"none", "torchscript"}, {.help = "where reference latents come from"});
+  reader.Choice("kind", &config->kind, {"none", "torchscript", "program"},
+                {.help = "where reference latents come from"});
   reader.When(config->kind != "none", "recipe.teacher.kind is none", [&] {
-    reader.Field("path", &config->path, {.required = true, .help = "TorchScript file: frames in, latents out"});
+    reader.Field("path", &config->path,
+                 {.required = true, .help = "TorchScript file, or program: frames in, latents out"});
     reader.Field("range", &config->range, {.help = "what the teacher takes for black and for white"});
     if (config->range[0] >= config->range[1]) reader.Fail("range", "black must be below white");
     reader.Choice("layout", &config->layout, {"NTCHW", "NCTHW"}, {.help = "axes of its frames and latents"});
@@ -42,6 +48,11 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
         "precision", &config->precision,
         {{"fp32", engine::Precision::kFp32}, {"bf16", engine::Precision::kBf16}, {"fp16", engine::Precision::kFp16}},
         {.help = "it is converted to this type"});
+  });
+  reader.When(config->kind == "program", "only for kind: program", [&] {
+    reader.Field("arguments", &config->arguments, {.help = "of the program"});
+    reader.Field("weights", &config->weights,
+                 {.help = "files it reads its weights from: another content, another cache"});
   });
   reader.Section("cache", [&](ConfigReader& r) {
     r.When(config->kind != "none", "recipe.teacher.kind is none", [&] {
@@ -63,6 +74,26 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
 
 struct Teacher::Script {
   torch::jit::Module module;
+  std::optional<cache::EncoderProgram> program;
+
+  c10::IValue Forward(const at::Tensor& x) {
+    if (!program) return module.forward({x});
+    const at::Tensor frames = x.to(at::kCPU, at::kFloat).contiguous();
+    const auto* at = static_cast<const std::byte*>(frames.const_data_ptr());
+    const auto given = program->Call({{"frames", Dtype::kF32, frames.sizes().vec(), {at, at + frames.nbytes()}}});
+    TORCH_CHECK(given.ok(), given.status().message());
+    std::map<std::string, at::Tensor> tensors;
+    for (const cache::NamedTensor& one : *given) {
+      TORCH_CHECK(one.dtype == Dtype::kF32, "'", one.name, "' must be F32, not ", std::string(DtypeName(one.dtype)));
+      at::Tensor tensor = at::empty(one.shape, at::kFloat);
+      std::memcpy(tensor.data_ptr(), one.data.data(), one.data.size());
+      tensors[one.name] = tensor.to(x.device());
+    }
+    if (tensors.contains("latents")) return tensors["latents"];
+    TORCH_CHECK(tensors.contains("mean") && tensors.contains("deviation"),
+                "it must give 'latents', or 'mean' and 'deviation'");
+    return c10::ivalue::Tuple::create(tensors["mean"], tensors["deviation"]);
+  }
 };
 
 Teacher::Teacher(TeacherConfig config, at::Device device)
@@ -72,9 +103,17 @@ Teacher::~Teacher() = default;
 Result<std::unique_ptr<Teacher>> Teacher::Load(const TeacherConfig& config, at::Device device) {
   if (std::error_code error; !std::filesystem::is_regular_file(config.path, error)) {
     return Status(Code::kUsage, fmt::format("recipe.teacher.path: {}: there is no such file", Printable(config.path)),
-                  "name a file written by torch.jit.save (docs/taehv.md shows how to make one)");
+                  config.kind == "program"
+                      ? "name a program that takes and gives tensors (docs/feature-cache.md)"
+                      : "name a file written by torch.jit.save (docs/taehv.md shows how to make one)");
   }
   std::unique_ptr<Teacher> teacher(new Teacher(config, device));
+  if (config.kind == "program") {
+    Result<cache::EncoderProgram> program = cache::EncoderProgram::Start(config.path, config.arguments);
+    if (!program.ok()) return program.status().Context("recipe.teacher.path");
+    teacher->script_->program.emplace(std::move(*program));
+    return teacher;
+  }
   try {
     teacher->script_->module = torch::jit::load(config.path, device);
     teacher->script_->module.eval();
@@ -126,7 +165,8 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
   if (!at::equal(found[0], found[1])) {
     const std::string what = fmt::format("{}: it draws random numbers of its own", config_.path);
     const std::string hint = "let it give the tuple (mean, standard deviation): they are then sampled here";
-    if (must_repeat) return Status(Code::kUsage, what + ", which train.reproducible does not allow", hint);
+    if (must_repeat)
+      return Status(Code::kUsage, what + ", which a feature cache and train.reproducible do not allow", hint);
     LogWarn("{}: results depend on the number of ranks; {}", what, hint);
   }
   return Status::Ok();
@@ -142,7 +182,7 @@ Result<std::vector<at::Tensor>> Teacher::Features(const at::Tensor& frames) {
     at::Tensor x = frames.mul(config_.range[1] - config_.range[0]).add(config_.range[0]);
     x = x.to(engine::ComputeType(config_.precision));
     if (!time_second) x = x.transpose(1, 2).contiguous();
-    const c10::IValue given = script_->module.forward({x});
+    const c10::IValue given = script_->Forward(x);
     const auto latents = [&](const c10::IValue& value) {
       at::Tensor tensor = value.toTensor().to(at::kFloat);
       TORCH_CHECK(tensor.dim() == 5, "latents of 5 axes are expected, not ", tensor.sizes());

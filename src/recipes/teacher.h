@@ -21,8 +21,10 @@
 namespace lockstep::recipes {
 
 struct TeacherConfig {
-  std::string kind = "none";             // none, torchscript
+  std::string kind = "none";             // none, torchscript, program
   std::string path;                      // of the file
+  std::vector<std::string> arguments;    // of a program
+  std::vector<std::string> weights;      // files it reads its weights from
   std::array<double, 2> range = {0, 1};  // of the values it takes: black and white
   std::string layout = "NTCHW";          // of what it takes and gives; or NCTHW
   engine::Precision precision = engine::Precision::kFp32;

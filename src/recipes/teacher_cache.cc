@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cache/encoder_program.h"
 #include "cache/folder.h"
 #include "cache/reader.h"
 #include "cache/upkeep.h"
@@ -38,7 +39,13 @@ cache::RecordKey KeyOfClip(const std::string& namespace_id, const std::byte* fra
 
 Result<cache::Description> DescribeTeacher(const TeacherConfig& config, const TeacherShapes& shapes, bool sampled) {
   cache::Description made;
-  Result<std::string> digest = cache::FileDigest(config.path);
+  if (config.kind == "program" && config.weights.empty()) {
+    return Status(Code::kUsage, "recipe.teacher.weights: a cache must know which files the program's weights are in",
+                  "list them: features of other weights are then never found");
+  }
+  Result<std::string> digest = config.kind == "program"
+                                   ? cache::ProgramDigest(config.path, config.arguments, config.weights)
+                                   : cache::FileDigest(config.path);
   if (!digest.ok()) return digest.status().Context("recipe.teacher.path");
   made.encoder = {{"kind", config.kind}, {"implementation", 1}, {"precision", engine::PrecisionName(config.precision)}};
   made.weights = std::move(*digest);
@@ -57,9 +64,10 @@ cache::Plan PlanFor(const data::Source& source, const data::SourceConfig& clips,
   const uint64_t fit = std::max<uint64_t>(1, kUnitBytes / description.RowBytes());
   // At least 16 units where there are as many samples, so that ranks have something to share.
   const uint64_t rows = std::clamp<uint64_t>(std::min(fit, (source.size() + 15) / 16), 1, 4096);
-  return {fmt::format("{} {} frames {}x{} stride {}-{} {} per video", source.Digest(), clips.frames, clips.width,
-                      clips.height, clips.min_stride, clips.max_stride, clips.clips_per_video),
-          source.size(), rows};
+  return {
+      fmt::format("{} {} frames {}x{} stride {}-{} {} per video {} {}", source.Digest(), clips.frames, clips.width,
+                  clips.height, clips.min_stride, clips.max_stride, clips.clips_per_video, clips.resize, clips.decode),
+      source.size(), rows};
 }
 
 Result<cache::BuildProgress> BuildTeacherCache(const cache::Folder& folder, std::shared_ptr<const data::Source> source,

@@ -1,10 +1,14 @@
 #include "cache/build.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -146,6 +150,44 @@ TEST(CacheBuild, EndsWithTheReason) {
     EXPECT_TRUE(folder.Units()->empty());
     EXPECT_TRUE(ListDir(folder.path() + "/leases")->empty());
   }
+}
+
+// Mounts of this process alone, as root or in a user namespace.
+bool OwnMounts() {
+  const uid_t user = ::getuid();
+  if (::unshare(CLONE_NEWNS) != 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+  }
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+// A file system with room for a few units, and one that is read-only then: what is there stays right.
+TEST(CacheBuild, AFullOrReadOnlyFileSystemPublishesNothingBroken) {
+  Fixture f;
+  const Plan plan{"numbers", 40, 10};
+  const uint64_t unit = 10 * (f.folder.description().RowBytes() + 40) + 16384;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // In a namespace of its own, over the units: as large as two of them.
+    const std::string size = fmt::format("size={}", 2 * unit);
+    const std::string at = f.folder.path() + "/units";
+    if (!OwnMounts() || ::mount("none", at.c_str(), "tmpfs", 0, size.c_str()) != 0) ::_exit(77);
+    const auto built = Build(f.folder, plan, Numbers(f.folder), {});
+    if (built.ok() || built.status().message().find("ENOSPC") == std::string::npos) ::_exit(1);
+    if (!VerifyAll(f.folder, 1)->damaged.empty() || f.folder.Units()->empty()) ::_exit(2);
+    for (const std::string& name : *ListDir(at)) {
+      if (name.find(".tmp-") != std::string::npos) ::_exit(3);
+    }
+    if (::mount("none", at.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr) != 0) ::_exit(4);
+    const auto again = Build(f.folder, plan, Numbers(f.folder), {});
+    if (again.ok() || again.status().message().find("EROFS") == std::string::npos) ::_exit(5);
+    ::_exit(Missing(f.folder, 40) < 40 ? 0 : 6);  // and it can still be read
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "namespaces are not allowed here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(CacheBuild, StoresTheMeasuredErrorOfEachUnit) {

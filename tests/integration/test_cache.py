@@ -2,10 +2,12 @@
 Python, and trained from with the bits of a live teacher."""
 
 import json
+import os
 import re
+import sys
+import textwrap
 
 import harness
-import sys
 
 sys.path.append(str(harness.ROOT / "tests"))
 from beds import train  # noqa: E402
@@ -69,7 +71,7 @@ class Cache(harness.Case):
 
         # The page's reader, and upstream's, see the same.
         space = {}
-        exec(re.search(r"```python\n(.*?)```", PAGE, re.S)[1], space)
+        exec(next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "def read_unit" in block), space)
         records = space["read_namespace"](folder)
         self.assertEqual(len(records), 24)
         import numpy
@@ -106,6 +108,34 @@ class Cache(harness.Case):
         self.assertRegex(done.stdout + done.stderr, r"training: 2\d of 2\d samples of an epoch \(100.0 %\)")
         self.assertEqual(train.differences(train.last(train.run_path("live")), train.last(train.run_path("cached"))), [])
         self.assertEqual(train.values(train.run_path("cached"), "rank/cache/live")[-1][1], 0)
+
+    def test_a_python_program_is_a_teacher_as_well(self):
+        serve = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "def serve" in block)
+        harness.write("program.py", serve + textwrap.dedent("""
+            import torch
+
+            def encode(tensors):
+                x = tensors["frames"]
+                n, t, c, h, w = x.shape
+                y = torch.nn.functional.avg_pool2d(x.flatten(0, 1), 8).reshape(n, t // 4, 12, h // 8, w // 8)
+                print("this goes to stderr")
+                return {"latents": torch.cat([y, y[:, :, :4]], 2)}
+
+            serve(encode)
+            """))
+        harness.write("weights", "1")
+        (self.tmp / "cache").mkdir()
+        teacher = {"kind": "program", "path": "program.py", "weights": ["weights"], "cache": {"root": "cache"}}
+        path = {"PATH": f"{os.path.dirname(harness.PYTHON)}:{os.environ['PATH']}", **train.ONE_THREAD}
+        words = train.settings(self.sets(**{"recipe.teacher": json.dumps(teacher)}))
+        done = harness.lockstep("cache", "build", "taehv", "--nproc-per-node", "1", *words, env=path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.cache("coverage", "cache").count("(100.0 %)"), 2)
+        done = harness.lockstep("train", "taehv", "--cache", "require", "--nproc-per-node", "1", "--name", "run", *words, env=train.ONE_THREAD)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        harness.write("weights", "2")
+        done = harness.lockstep("train", "taehv", "--cache", "require", "--nproc-per-node", "1", "--name", "other", *words, env=train.ONE_THREAD)
+        self.assertIn("has no latents of program.py", done.stdout + done.stderr)
 
     def test_bad_input_is_refused_with_what_to_do(self):
         self.prepare()
