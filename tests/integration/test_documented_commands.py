@@ -35,6 +35,7 @@ LISTED = [
     (r"--lpips", "needs weights that are not part of this tree", "flags"),
     (r"--pid 4711|/proc/4711", "a process of an example", "flags"),
     (r"^lockstep reconstruct --precision fp16 --dtype u8$", "options in a sentence, not a whole command", "flags"),
+    (r"^lockstep data\b", "needs files of many kinds; test_data_command.py makes some and runs every command", "flags"),
     (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),
 ]
@@ -74,7 +75,7 @@ SMALL_TEXT = {"train.steps": 2, "train.batch": 4, "train.micro_batch": 0, "train
 # Which helps of the engine show commands of a kind: a test reads these only, because each loads LibTorch.
 TEXT_HELPS = ("tokens", "generate")
 ENGINE_HELPS_OF = {"config": ("config",), "text": TEXT_HELPS,
-                   "media": tuple(name for name in documented.ENGINE_HELPS if name not in ("config", *TEXT_HELPS))}
+                   "media": tuple(name for name in documented.ENGINE_HELPS if name not in ("config", "data", *TEXT_HELPS))}
 
 
 @functools.lru_cache(maxsize=None)
