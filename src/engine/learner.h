@@ -67,6 +67,7 @@ class Learner {
   // `BeforeUnit` and `BeforePass` wait for what they need.
   Status Publish();
   void Finish() { updater_->Finish(); }
+  void WaitForUpdate() { updater_->WaitFor(0); }
   void BeforePass();
   void BeforeUnit(size_t unit);
   bool waits_for_units() const { return late_; }

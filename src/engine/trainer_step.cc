@@ -134,7 +134,7 @@ Status Trainer::Step() {
 }
 
 Status Trainer::TurnProfile() {
-  learner_->Finish();
+  learner_->WaitForUpdate();
   if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   const Result<std::string> seen = profile_->Turn();
   if (!seen.ok()) return seen.status().Context("track.profile");
