@@ -103,9 +103,10 @@ bench: setup-bench  ## measurements against peers in the same run, into docs/ben
 .PHONY: soak
 soak: setup-test  ## long runs with faults: nothing may leak
 	@$(MAKE) build GPU=0
-	@deps/progress ninja -C build/release comm_probe record_test models_test
+	@deps/progress ninja -C build/release comm_probe record_test models_test cache_test
 	@.venv/bin/python tests/soak/comm_kills.py
 	@LOCKSTEP_SOAK=1000 build/release/tests/record_test --gtest_brief=1 --gtest_filter='CheckpointDamage.*'
+	@LOCKSTEP_SOAK=200 build/release/tests/cache_test --gtest_brief=1 --gtest_filter='CacheBuild.SurvivesKills*'
 	@LOCKSTEP_SOAK=1 build/release/tests/models_test --gtest_brief=1 --gtest_filter='SeraenaGoldens.*'
 	@.venv/bin/python tests/soak/run.py $(SOAK_ARGS)
 
