@@ -24,16 +24,16 @@ constexpr std::array<std::pair<Context, std::string_view>, 3> kContexts = {{{Con
 constexpr std::array<std::pair<Storage, std::string_view>, 4> kStorages = {
     {{Storage::kSame, "same"}, {Storage::kBf16, "bf16"}, {Storage::kF8, "f8_e4m3"}, {Storage::kInt8, "int8"}}};
 
-template <typename T, size_t kSize>
-std::string_view NameIn(const std::array<std::pair<T, std::string_view>, kSize>& table, T value) {
+template <typename T, size_t Size>
+std::string_view NameIn(const std::array<std::pair<T, std::string_view>, Size>& table, T value) {
   for (const auto& [known, name] : table) {
     if (known == value) return name;
   }
   return "";
 }
 
-template <typename T, size_t kSize>
-Result<T> ParseIn(const std::array<std::pair<T, std::string_view>, kSize>& table, std::string_view text,
+template <typename T, size_t Size>
+Result<T> ParseIn(const std::array<std::pair<T, std::string_view>, Size>& table, std::string_view text,
                   const char* what) {
   std::vector<std::string> names;
   for (const auto& [value, name] : table) {
