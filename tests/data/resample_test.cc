@@ -103,6 +103,22 @@ TEST(JpegWindowTest, APartHasThePixelsOfTheWhole) {
   }
 }
 
+TEST(JpegWindowTest, GreyAndCmykPicturesHaveTheirPartsToo) {
+  const Image image = Pattern(311, 203);
+  const std::vector<uint8_t> grey(image.rgb.begin(), image.rgb.begin() + 311 * 203);
+  std::vector<uint8_t> cmyk(image.rgb);
+  cmyk.resize(static_cast<size_t>(311) * 203 * 4, 77);
+  for (const std::string& jpeg : {JpegOf(311, 203, JCS_GRAYSCALE, grey), JpegOf(311, 203, JCS_CMYK, cmyk)}) {
+    const Image whole = *DecodeImageBytes(jpeg, "whole");
+    const Result<Image> part = DecodeImageBytes(jpeg, "part", [](int, int) { return Window{100, 90, 120, 60}; });
+    ASSERT_TRUE(part.ok()) << part.status().message();
+    for (int y = 90; y < 150; ++y) {
+      const auto here = part->rgb.begin() + ((y - part->y) * part->width + 100 - part->x) * 3;
+      ASSERT_TRUE(std::equal(here, here + 360, whole.rgb.begin() + (y * 311 + 100) * 3)) << y;
+    }
+  }
+}
+
 TEST(JpegWindowTest, AReducedPictureShowsTheSame) {
   // Smooth, so that halving it does not change what it shows.
   Image image{320, 240, {}};
