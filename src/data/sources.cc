@@ -72,7 +72,7 @@ class ClipsSource final : public Source {
 bool IsRowKind(const std::string& kind) { return kind == "hdf5" || kind == "safetensors"; }
 
 Status Check(const SourceConfig& config) {
-  const std::vector<std::string> kinds = SourceKinds();
+  const std::vector<std::string>& kinds = SourceKinds();
   if (std::ranges::find(kinds, config.kind) == kinds.end()) {
     return Status(Code::kUsage, fmt::format("unknown kind of data '{}'{}", config.kind, DidYouMean(config.kind, kinds)),
                   "kinds: " + Join(kinds, " "));

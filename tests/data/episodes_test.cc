@@ -33,7 +33,7 @@ class EpisodesTest : public testing::Test {
       const std::string stem = fmt::format("{}/step_{:04d}_{}", name, i, actions[i]);
       WritePng(dir_ / (stem + ".png"), Flat(8, 8, static_cast<uint8_t>(10 * i)));
       Put(stem + ".json", i == 1 ? R"({"spatial_description": "near"})"
-                                 : R"({"landmark_description": "a door", "spatial_description": "near"})");
+                                 : R"({"landmark_description": "a chair", "spatial_description": "near"})");
     }
   }
   SourceConfig Config(const std::string& path, int frames = 4) {
@@ -68,7 +68,7 @@ TEST_F(EpisodesTest, AStepIsASampleWithItsHistoryAndAction) {
   EXPECT_EQ(text.instruction, "to the walk-2");
   EXPECT_EQ(text.subinstruction, "turn");
   EXPECT_EQ(source->Text(0)->subinstruction, "go");
-  EXPECT_EQ(text.description_2d + "," + text.description_3d, "a door,near");
+  EXPECT_EQ(text.description_2d + "," + text.description_3d, "a chair,near");
 }
 
 // By numpy: np.linspace(0, j, H + 1).astype(int).
@@ -90,7 +90,7 @@ TEST_F(EpisodesTest, ActionsHaveManySpellings) {
 
 TEST_F(EpisodesTest, EntriesOfAFileAreTheSameSamples) {
   const std::string a = R"({"images": ["walk-2/step_0000_MOVE_FORWARD.png", "walk-2/step_0002_STOP.png"], "action": 0,
-                            "instructions": ["go home", "x"], "2d_description": "a door"})";
+                            "instructions": ["go home", "x"], "2d_description": "a chair"})";
   const std::string b = R"({"history_images": ["walk-10/step_0000_FORWARD.png"],
                             "current_image": "walk-10/step_0001_RIGHT.png", "actions": ["turn right"]})";
   std::string lines = a + "\n\n" + b + "\n";
@@ -105,7 +105,7 @@ TEST_F(EpisodesTest, EntriesOfAFileAreTheSameSamples) {
     EXPECT_THAT(Read(**source, 0), ElementsAre(0, 0, 20, 0));
     EXPECT_THAT(Read(**source, 1), ElementsAre(0, 0, 10, 3));
     EXPECT_EQ((*source)->Text(0)->instruction, "go home");
-    EXPECT_EQ((*source)->Text(0)->description_2d, "a door");
+    EXPECT_EQ((*source)->Text(0)->description_2d, "a chair");
     EXPECT_EQ((*source)->Origin(1), "walk-10");
   }
 }
