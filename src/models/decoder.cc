@@ -25,10 +25,11 @@ at::Tensor OneElement(at::IntArrayRef shape) {
   return at::empty({0}).set_(nan.storage(), 0, shape, std::vector<int64_t>(shape.size(), 0));
 }
 
-// Two layers' gate and up of a 1.5 billion parameter model are as large as its logits in a chunk and its head.
+// The last quarter of the layers. In a model of 1.5 billion parameters with 16,384 tokens a step they keep 3.8 GiB less,
+// for 3 % of the time.
 std::vector<const decoder::Layer*> LeanLayers(const decoder::Body& body) {
   std::vector<const decoder::Layer*> lean;
-  for (size_t i = body.layers.size(); i-- > 0 && lean.size() < 2;) lean.push_back(body.layers[i].get());
+  for (size_t i = body.layers.size(); 4 * i-- > 3 * body.layers.size();) lean.push_back(body.layers[i].get());
   return lean;
 }
 
@@ -125,9 +126,10 @@ at::Tensor Decoder::Hidden(const at::Tensor& tokens, const Packing& packing) {
   const auto embed = [body = body_](const at::Tensor& x) { return at::embedding(body->embed_tokens->weight, x); };
   at::Tensor x = config_.tied ? embed(tokens) : Run(0, embed, tokens);
   // Held by the closures: a unit may run again in backward.
-  const auto pass = std::make_shared<const decoder::Pass>(decoder::Pass{
-      decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
-      decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize()), gradients_in_place_});
+  const auto pass = std::make_shared<const decoder::Pass>(
+      decoder::Pass{decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
+                    decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize()),
+                    gradients_in_place_, LeanLayers(*body_)});
   for (int64_t i = 0; i < config_.layers; ++i) {
     const bool last = i + 1 == config_.layers;
     x = Run(

@@ -1,6 +1,6 @@
-// The CUDA source of decoder_kernels.cc, for NVRTC (cuda/kernel_source.h says what stands before it). Elem is the type of matrix
-// products, `Wide` kernels have float for the residual stream and the norms' weights, the others Elem. A thread moves
-// eight neighbouring elements at a time. Sums over a row and over rows have a fixed order.
+// The CUDA source of decoder_kernels.cc, for NVRTC (cuda/kernel_source.h says what stands before it). Elem is the type
+// of matrix products, `Wide` kernels have float for the residual stream and the norms' weights, the others Elem. A
+// thread moves eight neighbouring elements at a time. Sums over a row and over rows have a fixed order.
 #pragma once
 
 namespace lockstep::models::decoder::kernels {

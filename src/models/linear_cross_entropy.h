@@ -12,8 +12,8 @@ namespace lockstep::models {
 // hidden [N, width], weight [vocabulary, width], labels [N] int64. Matrix products run in autocast's type where it is
 // enabled, and logits have that type as in Hugging Face's models; softmax in float32. With gradients, both are computed
 // chunk by chunk in forward (three matrix products per row instead of the four of recomputing) and scaled in backward,
-// which runs once on a GPU; the weight's is summed in float32. `rows` is a chunk's size; 0: chosen so that a chunk's logits are
-// at most 2^28 on a GPU, 2^24 on a CPU.
+// which runs once on a GPU; the weight's is summed in float32. `rows` is a chunk's size; 0: chosen so that a chunk's
+// logits are at most 2^28 on a GPU, 2^24 on a CPU.
 at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               int64_t rows = 0);
 
