@@ -38,11 +38,12 @@ Result<std::set<std::string>> Published(const Folder& folder, const Plan& plan) 
   return found;
 }
 
-Status CheckSpace(const Folder& folder, const Plan& plan, uint64_t published) {
+Status CheckSpace(const Folder& folder, const Plan& plan, uint64_t published, uint64_t per_sample) {
   struct statvfs space{};
   if (::statvfs(folder.path().c_str(), &space) != 0) return Status::Ok();
   const uint64_t samples = plan.samples - std::min(plan.samples, published * plan.rows);
-  const uint64_t needed = samples * (folder.description().RowBytes() + 40) + (plan.units() - published) * 3 * kBlock;
+  const uint64_t needed =
+      samples * per_sample * (folder.description().RowBytes() + 40) + (plan.units() - published) * 3 * kBlock;
   const uint64_t free = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
   if (needed <= free) return Status::Ok();
   return Status(Code::kEnvironment,
@@ -167,7 +168,7 @@ Result<bool> Builder::One(uint64_t number) {
     return true;
   }
   const uint64_t first = number * plan_.rows, count = std::min(plan_.rows, plan_.samples - first);
-  auto sink = std::make_shared<UnitSink>(folder_, there_.get(), count);
+  auto sink = std::make_shared<UnitSink>(folder_, there_.get(), count * options_.records_per_sample);
   Status encoded = encode_(first, count, *sink);
   if (encoded.ok()) encoded = CheckErrors(*sink);
   if (!encoded.ok()) {
@@ -207,7 +208,7 @@ Result<BuildProgress> Builder::Run() {
   if (!before.ok()) return before.status();
   published_before_ = before->size();
   progress_.units = plan_.units();
-  LOCKSTEP_RETURN_IF_ERROR(CheckSpace(folder_, plan_, published_before_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpace(folder_, plan_, published_before_, options_.records_per_sample));
   // Records of other plans need not be encoded again.
   Result<std::unique_ptr<Reader>> there = Reader::Open(folder_, {.direct = false});
   if (!there.ok()) return there.status();

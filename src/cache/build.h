@@ -61,6 +61,7 @@ struct BuildProgress {
 struct BuildOptions {
   int rank = 0, world = 1;   // where in the plan to begin; correctness does not depend on it
   double error_limit = 0.1;  // relative; a unit above it ends the build
+  uint64_t records_per_sample = 1;
   LeaseTiming timing = {};
   std::function<bool()> stop = [] { return false; };
   std::function<void(const BuildProgress&)> progress = [](const BuildProgress&) {};  // about every second

@@ -341,8 +341,8 @@ std::string CacheHelp() {
   std::string text =
       "usage: lockstep cache WHAT [options]\n\nFeatures of frozen encoders, computed once "
       "(docs/feature-cache.md).\n\ncommands:\n";
-  text +=
-      fmt::format("  {:<10}{}\n", "build", "encodes a recipe's data with its frozen encoder, on any number of ranks");
+  text += fmt::format("  {:<10}{}\n", "build",
+                      "encodes data with a frozen encoder, a recipe's or a file, on any number of ranks");
   for (const CacheRow& row : kCacheRows) text += fmt::format("  {:<10}{}\n", row.name, row.help);
   return text + kCacheExamples;
 }

@@ -87,19 +87,22 @@ bool HasFlag(const std::vector<std::string>& words, const std::string& flag) {
 }
 
 constexpr char kCacheBuildHelp[] =
-    "usage: lockstep cache build RECIPE [options] [any flag of `lockstep run`]\n\n"
-    "Encodes the training and validation samples of a recipe with its frozen encoder into the feature cache that its\n"
-    "configuration names. Any number of ranks, also of several jobs, share the work; what is published stays, so a "
-    "build\n"
-    "that was killed is started again and goes on.\n\n"
+    "usage: lockstep cache build [RECIPE] [options] [any flag of `lockstep run`]\n\n"
+    "Encodes data with a frozen encoder into a feature cache. With a recipe: its training and validation samples with "
+    "its\n"
+    "frozen encoder. Without: the configuration names an encoder (TorchScript file or program), data and the cache\n"
+    "(docs/feature-cache.md). Any number of ranks, also of several jobs, share the work; what is published stays, so "
+    "a\n"
+    "build that was killed is started again and goes on.\n\n"
     "options:\n"
-    "  --config FILE        configuration of the training that shall use the cache\n"
+    "  --config FILE        configuration of the training that shall use the cache, or of the encoder\n"
     "  --set KEY=VALUE      one value of it; may be repeated\n"
     "  --program PROGRAM    a train program of your own instead of lockstep-train\n"
     "  --help\n\n"
     "examples:\n"
     "  lockstep cache build taehv --config cached.yaml\n"
-    "  lockstep cache build taehv --config cached.yaml --nproc-per-node 2\n\n"
+    "  lockstep cache build taehv --config cached.yaml --nproc-per-node 2\n"
+    "  lockstep cache build --config vggt.yaml --set data.path=/data/clips\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
 struct TrainLine {
@@ -131,8 +134,8 @@ std::string MeantKey(const std::string& program, const std::string& recipe, cons
   return document.contains("config") ? KeyFlag(document["config"], flag, value) : "";
 }
 
-// Flags and the recipe in any order; nothing else.
-Result<TrainLine> ReadTrainLine(const char* name, std::vector<std::string> words) {
+// Flags and the recipe in any order; nothing else. `without_recipe`: a configuration alone will do.
+Result<TrainLine> ReadTrainLine(const char* name, std::vector<std::string> words, bool without_recipe) {
   TrainLine line;
   const auto program = [&] {  // for a mistake in the other flags
     std::vector<std::string> copy = words;
@@ -171,6 +174,8 @@ Result<TrainLine> ReadTrainLine(const char* name, std::vector<std::string> words
                               Printable(resume->substr(std::strlen("--resume=")))),
                   "drop one of the two");
   }
+  const bool configured = HasFlag(line.engine, "--config") || HasFlag(line.engine, "--set");
+  if (line.recipe.empty() && without_recipe && configured) return line;
   if (line.recipe.empty()) {
     return Status(Code::kUsage, "expected the name of a recipe, found only flags",
                   fmt::format("lockstep {} RECIPE [options]", name));
@@ -197,8 +202,9 @@ int Answer(const char* command, std::vector<std::string> words) {
 }
 
 // Starts `command` of the train program as ranks.
-int StartRanks(const char* name, const char* command, const char* help, const std::vector<std::string>& words) {
-  Result<TrainLine> line = ReadTrainLine(name, words);
+int StartRanks(const char* name, const char* command, const char* help, const std::vector<std::string>& words,
+               bool without_recipe = false) {
+  Result<TrainLine> line = ReadTrainLine(name, words, without_recipe);
   if (!line.ok()) return FailTrain(name, line.status());
   if (line->help) {
     fmt::print("{}", help);
@@ -218,7 +224,8 @@ int StartRanks(const char* name, const char* command, const char* help, const st
       run.insert(run.end(), {"--nproc-per-node", "gpu"});
     }
   }
-  run.insert(run.end(), {"--train-program", "--no-python", *engine, command, line->recipe});
+  run.insert(run.end(), {"--train-program", "--no-python", *engine, command});
+  if (!line->recipe.empty()) run.push_back(line->recipe);
   run.insert(run.end(), line->engine.begin(), line->engine.end());
   std::vector<char*> arguments;
   for (std::string& word : run) arguments.push_back(word.data());
@@ -245,7 +252,8 @@ int CacheBuildMain(int argc, char** argv) {
     fmt::print(stderr, "{}", kCacheBuildHelp);
     return kExitUsage;
   }
-  return StartRanks("cache build", "cache-build", kCacheBuildHelp, {argv + 1, argv + argc});
+  return StartRanks("cache build", "cache-build", kCacheBuildHelp, {argv + 1, argv + argc},
+                    /*without_recipe=*/true);
 }
 
 int EngineMain(int argc, char** argv) { return Answer(argv[0], {argv, argv + argc}); }

@@ -2,35 +2,27 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
-#include <cstring>
-#include <filesystem>
 #include <map>
-#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cache/encoder_program.h"
+#include "engine/precision.h"
+#include "recipes/frozen_script.h"
 
 namespace lockstep::recipes {
 namespace {
 
-std::string Text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-std::string FirstLine(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  // TorchScript puts its own stack before the message.
-  std::string last;
-  for (const std::string& line : Split(text, '\n')) {
-    if (!Trim(line).empty()) last = std::string(Trim(line));
-    if (line.find("Error:") != std::string::npos) return std::string(Trim(line));
-  }
-  return last;
+// What a dict (a program's answer) says: latents, or mean and deviation as a module's tuple.
+c10::IValue FromDict(const c10::IValue& given) {
+  if (!given.isGenericDict()) return given;
+  std::map<std::string, at::Tensor> tensors = TensorsOf(given);
+  if (tensors.contains("latents")) return tensors["latents"];
+  TORCH_CHECK(tensors.contains("mean") && tensors.contains("deviation"),
+              "it must give 'latents', or 'mean' and 'deviation'");
+  return c10::ivalue::Tuple::create(tensors["mean"], tensors["deviation"]);
 }
 
 }  // namespace
@@ -72,59 +64,18 @@ void Declare(ConfigReader& reader, TeacherConfig* config) {
   });
 }
 
-struct Teacher::Script {
-  torch::jit::Module module;
-  std::optional<cache::EncoderProgram> program;
-
-  c10::IValue Forward(const at::Tensor& x) {
-    if (!program) return module.forward({x});
-    const at::Tensor frames = x.to(at::kCPU, at::kFloat).contiguous();
-    const auto* at = static_cast<const std::byte*>(frames.const_data_ptr());
-    const auto given = program->Call({{"frames", Dtype::kF32, frames.sizes().vec(), {at, at + frames.nbytes()}}});
-    TORCH_CHECK(given.ok(), given.status().message());
-    std::map<std::string, at::Tensor> tensors;
-    for (const cache::NamedTensor& one : *given) {
-      TORCH_CHECK(one.dtype == Dtype::kF32, "'", one.name, "' must be F32, not ", std::string(DtypeName(one.dtype)));
-      at::Tensor tensor = at::empty(one.shape, at::kFloat);
-      std::memcpy(tensor.data_ptr(), one.data.data(), one.data.size());
-      tensors[one.name] = tensor.to(x.device());
-    }
-    if (tensors.contains("latents")) return tensors["latents"];
-    TORCH_CHECK(tensors.contains("mean") && tensors.contains("deviation"),
-                "it must give 'latents', or 'mean' and 'deviation'");
-    return c10::ivalue::Tuple::create(tensors["mean"], tensors["deviation"]);
-  }
-};
-
-Teacher::Teacher(TeacherConfig config, at::Device device)
-    : config_(std::move(config)), device_(device), script_(std::make_unique<Script>()) {}
+Teacher::Teacher(TeacherConfig config, at::Device device, std::unique_ptr<FrozenScript> script)
+    : config_(std::move(config)), device_(device), script_(std::move(script)) {}
 Teacher::~Teacher() = default;
 
+ScriptFile FileOf(const TeacherConfig& config) {
+  return {config.kind, config.path, config.arguments, config.weights, config.precision};
+}
+
 Result<std::unique_ptr<Teacher>> Teacher::Load(const TeacherConfig& config, at::Device device) {
-  if (std::error_code error; !std::filesystem::is_regular_file(config.path, error)) {
-    return Status(Code::kUsage, fmt::format("recipe.teacher.path: {}: there is no such file", Printable(config.path)),
-                  config.kind == "program"
-                      ? "name a program that takes and gives tensors (docs/feature-cache.md)"
-                      : "name a file written by torch.jit.save (docs/taehv.md shows how to make one)");
-  }
-  std::unique_ptr<Teacher> teacher(new Teacher(config, device));
-  if (config.kind == "program") {
-    Result<cache::EncoderProgram> program = cache::EncoderProgram::Start(config.path, config.arguments);
-    if (!program.ok()) return program.status().Context("recipe.teacher.path");
-    teacher->script_->program.emplace(std::move(*program));
-    return teacher;
-  }
-  try {
-    teacher->script_->module = torch::jit::load(config.path, device);
-    teacher->script_->module.eval();
-    for (const auto& parameter : teacher->script_->module.parameters()) parameter.set_requires_grad(false);
-    teacher->script_->module.to(device, engine::ComputeType(config.precision));
-  } catch (const std::exception& error) {
-    return Status(Code::kUsage,
-                  fmt::format("{}: not a TorchScript module that loads: {}", config.path, FirstLine(error)),
-                  "write it with torch.jit.save (docs/taehv.md shows how); weights alone are not enough");
-  }
-  return teacher;
+  Result<std::unique_ptr<FrozenScript>> script = FrozenScript::Load(FileOf(config), "recipe.teacher.path", device);
+  if (!script.ok()) return script.status();
+  return std::unique_ptr<Teacher>(new Teacher(config, device, std::move(*script)));
 }
 
 Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_t height, int64_t width,
@@ -149,13 +100,13 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
                                          width / student.SpaceDown()};
   if (found[0].sizes() != at::IntArrayRef(expected)) {
     const bool swapped = found[0].dim() == 5 && found[0].transpose(1, 2).sizes() == at::IntArrayRef(expected);
-    return Status(
-        Code::kUsage,
-        fmt::format("{}: one clip of {} frames {}x{} gave latents {} (NTCHW), expected {} for the model {}",
-                    config_.path, frames, width, height, Text(found[0].sizes()), Text(expected), student.name),
-        swapped ? "its latents have time and channels the other way round: recipe.teacher.layout"
-                : "choose the model of this teacher's latents (recipe.model), other data.frames, or another "
-                  "recipe.teacher.layout");
+    return Status(Code::kUsage,
+                  fmt::format("{}: one clip of {} frames {}x{} gave latents {} (NTCHW), expected {} for the model {}",
+                              config_.path, frames, width, height, ShapeText(found[0].sizes()), ShapeText(expected),
+                              student.name),
+                  swapped ? "its latents have time and channels the other way round: recipe.teacher.layout"
+                          : "choose the model of this teacher's latents (recipe.model), other data.frames, or another "
+                            "recipe.teacher.layout");
   }
   if (!at::isfinite(found[0]).all().item<bool>()) {
     return Status(Code::kUsage, fmt::format("{}: its latents of a plain clip are not finite numbers", config_.path),
@@ -174,15 +125,12 @@ Status Teacher::Probe(const models::TaehvConfig& student, int64_t frames, int64_
 
 Result<std::vector<at::Tensor>> Teacher::Features(const at::Tensor& frames) {
   const at::NoGradGuard no_grad;
-  const engine::AutocastGuard plain(device_.type(), engine::Precision::kFp32);
   const bool time_second = config_.layout == "NTCHW";
-  // TorchScript rewrites what it has run a few times; a resumed run would then not have the bits of the first steps.
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   try {
     at::Tensor x = frames.mul(config_.range[1] - config_.range[0]).add(config_.range[0]);
     x = x.to(engine::ComputeType(config_.precision));
     if (!time_second) x = x.transpose(1, 2).contiguous();
-    const c10::IValue given = script_->Forward(x);
+    const c10::IValue given = FromDict(script_->Forward(x));
     const auto latents = [&](const c10::IValue& value) {
       at::Tensor tensor = value.toTensor().to(at::kFloat);
       TORCH_CHECK(tensor.dim() == 5, "latents of 5 axes are expected, not ", tensor.sizes());
@@ -213,8 +161,8 @@ Result<std::vector<at::Tensor>> Teacher::Features(const at::Tensor& frames) {
     return Status(
         Code::kUsage,
         fmt::format("{}: the teacher failed on frames {} ({}): {}", config_.path,
-                    Text(time_second ? frames.sizes() : frames.transpose(1, 2).sizes()), config_.layout,
-                    FirstLine(error)),
+                    ShapeText(time_second ? frames.sizes() : frames.transpose(1, 2).sizes()), config_.layout,
+                    ScriptError(error)),
         "its forward takes one tensor of frames and gives latents (docs/taehv.md); recipe.teacher.layout says "
         "in which order of axes");
   }

@@ -20,6 +20,9 @@
 
 namespace lockstep::recipes {
 
+class FrozenScript;
+struct ScriptFile;
+
 struct TeacherConfig {
   std::string kind = "none";             // none, torchscript, program
   std::string path;                      // of the file
@@ -36,6 +39,7 @@ struct TeacherConfig {
   } cache;
 };
 void Declare(ConfigReader& reader, TeacherConfig* config);
+ScriptFile FileOf(const TeacherConfig& config);
 
 class Teacher {
  public:
@@ -62,11 +66,10 @@ class Teacher {
   double seconds_per_clip() const { return seconds_per_clip_; }
 
  private:
-  struct Script;
-  Teacher(TeacherConfig config, at::Device device);
+  Teacher(TeacherConfig config, at::Device device, std::unique_ptr<FrozenScript> script);
   TeacherConfig config_;
   at::Device device_;
-  std::unique_ptr<Script> script_;
+  std::unique_ptr<FrozenScript> script_;
   bool probing_ = false, sampled_ = false;
   double seconds_per_clip_ = 0;
   std::vector<int64_t> of_one_clip_;  // its latents without the first axis, from the probe on

@@ -8,31 +8,20 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cache/encoder_program.h"
 #include "cache/folder.h"
 #include "cache/reader.h"
 #include "cache/upkeep.h"
-#include "data/loader.h"
+#include "recipes/feature_build.h"
+#include "recipes/frozen_script.h"
 
 namespace lockstep::recipes {
 namespace {
 
 constexpr char kCached[] = "teacher/cached";
-constexpr uint64_t kUnitBytes = 64u << 20;
-constexpr uint64_t kBatch = 8;            // clips encoded at once by a build
 constexpr uint64_t kMeasureRecords = 16;  // reads between two looks at their cost
 
 std::vector<std::string> FeatureNames(bool sampled) {
   return sampled ? std::vector<std::string>{"mean", "deviation"} : std::vector<std::string>{"latents"};
-}
-
-// Frames of one clip, in their order.
-cache::RecordKey KeyOfClip(const std::string& namespace_id, const std::byte* frames,
-                           const std::vector<int64_t>& shape) {
-  const auto one = static_cast<size_t>(shape[1] * shape[2] * shape[3]);
-  std::vector<cache::ItemDigest> items;
-  for (int64_t t = 0; t < shape[0]; ++t) items.push_back(cache::DigestItem(frames + static_cast<size_t>(t) * one, one));
-  return *cache::KeyOf(namespace_id, cache::Context::kOrdered, items);
 }
 
 }  // namespace
@@ -43,9 +32,7 @@ Result<cache::Description> DescribeTeacher(const TeacherConfig& config, const Te
     return Status(Code::kUsage, "recipe.teacher.weights: a cache must know which files the program's weights are in",
                   "list them: features of other weights are then never found");
   }
-  Result<std::string> digest = config.kind == "program"
-                                   ? cache::ProgramDigest(config.path, config.arguments, config.weights)
-                                   : cache::FileDigest(config.path);
+  Result<std::string> digest = ScriptDigest(FileOf(config));
   if (!digest.ok()) return digest.status().Context("recipe.teacher.path");
   made.encoder = {{"kind", config.kind}, {"implementation", 1}, {"precision", engine::PrecisionName(config.precision)}};
   made.weights = std::move(*digest);
@@ -59,71 +46,14 @@ Result<cache::Description> DescribeTeacher(const TeacherConfig& config, const Te
   return made;
 }
 
-cache::Plan PlanFor(const data::Source& source, const data::SourceConfig& clips,
-                    const cache::Description& description) {
-  const uint64_t fit = std::max<uint64_t>(1, kUnitBytes / description.RowBytes());
-  // At least 16 units where there are as many samples, so that ranks have something to share.
-  const uint64_t rows = std::clamp<uint64_t>(std::min(fit, (source.size() + 15) / 16), 1, 4096);
-  return {
-      fmt::format("{} {} frames {}x{} stride {}-{} {} per video {} {}", source.Digest(), clips.frames, clips.width,
-                  clips.height, clips.min_stride, clips.max_stride, clips.clips_per_video, clips.resize, clips.decode),
-      source.size(), rows};
-}
-
 Result<cache::BuildProgress> BuildTeacherCache(const cache::Folder& folder, std::shared_ptr<const data::Source> source,
                                                const data::SourceConfig& clips, Teacher* teacher, int threads,
                                                const cache::BuildOptions& options) {
-  const cache::Plan plan = PlanFor(*source, clips, folder.description());
-  const std::vector<int64_t>& shape = source->fields()[0].shape;
-  const auto encode = [&](uint64_t first, uint64_t count, cache::UnitSink& sink) -> Status {
-    const uint64_t batches = (count + kBatch - 1) / kBatch;
-    const auto ids = [&](uint64_t n) {
-      std::vector<data::SampleId> made;
-      for (uint64_t i = n * kBatch; i < std::min(count, (n + 1) * kBatch); ++i)
-        made.push_back({0, first + i, first + i});
-      return made;
-    };
-    data::LoaderOptions loading;
-    loading.threads = threads;
-    data::Loader loader(source, ids, 0, batches, loading);
-    for (uint64_t n = 0; n < batches; ++n) {
-      if (options.stop()) return Status(Code::kInterrupted, "stopped", "start it again: published units stay");
-      Result<data::Batch> batch = loader.Next();
-      if (!batch.ok()) return batch.status();
-      for (const data::BadSample& bad : batch->bad) {
-        LogWarn("{}: {}: it has no record", bad.name, bad.status.message());
-        sink.Bad();
-      }
-      const data::FieldBatch& frames = batch->fields[0];
-      std::vector<cache::RecordKey> keys;
-      std::vector<int64_t> wanted;
-      for (size_t i = 0; i < frames.count; ++i) {
-        keys.push_back(KeyOfClip(folder.id(), frames.data + i * frames.field->bytes(), shape));
-        if (sink.Wanted(keys.back().key)) wanted.push_back(static_cast<int64_t>(i));
-      }
-      if (wanted.empty()) continue;
-      std::vector<int64_t> sizes = {static_cast<int64_t>(frames.count)};
-      sizes.insert(sizes.end(), shape.begin(), shape.end());
-      const at::Tensor all = at::from_blob(frames.data, sizes, at::kByte);
-      const at::Tensor chosen = all.index_select(0, at::tensor(wanted, at::kLong)).to(teacher->device());
-      Result<std::vector<at::Tensor>> features = teacher->Features(chosen.to(at::kFloat).div(255));
-      if (!features.ok()) return features.status();
-      for (at::Tensor& feature : *features) feature = feature.to(at::kCPU).contiguous();
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        std::vector<const std::byte*> fields;
-        for (const at::Tensor& feature : *features) {
-          const at::Tensor row = feature[static_cast<int64_t>(i)];
-          fields.push_back(static_cast<const std::byte*>(row.const_data_ptr()));
-        }
-        const auto at = static_cast<size_t>(wanted[i]);
-        // Twice the same clip in one batch.
-        if (!sink.Wanted(keys[at].key)) continue;
-        LOCKSTEP_RETURN_IF_ERROR(sink.Put(keys[at], fields).Context(source->Name(batch->ids[at].index)));
-      }
-    }
-    return Status::Ok();
+  FeatureBuild build{source, PlanFor(*source, clips, folder.description()), threads};
+  build.encode = [teacher](const at::Tensor& frames) {
+    return teacher->Features(frames.to(teacher->device()).to(at::kFloat).div(255));
   };
-  return cache::Build(folder, plan, encode, options);
+  return BuildFeatures(folder, build, options);
 }
 
 Result<std::unique_ptr<TeacherCache>> TeacherCache::Open(const TeacherConfig& config, const TeacherShapes& shapes,
@@ -227,7 +157,7 @@ void TeacherCache::Lookup(const std::byte* frames, std::span<std::byte* const> o
     return;
   }
   std::vector<cache::Request> one(1);
-  one[0].key = KeyOfClip(reader_->folder().id(), frames, shapes_.frames);
+  one[0].key = KeyOfFrames(reader_->folder(), frames, shapes_.frames);
   one[0].fields.assign(out.begin(), out.end() - 1);
   {
     const std::lock_guard<std::mutex> hold(mutex_);

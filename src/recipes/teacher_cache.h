@@ -36,9 +36,6 @@ struct TeacherShapes {
 // What the teacher's features are stored as. `sampled`: it gives a mean and a deviation.
 Result<cache::Description> DescribeTeacher(const TeacherConfig& config, const TeacherShapes& shapes, bool sampled);
 
-// How the samples of a source are cut into units.
-cache::Plan PlanFor(const data::Source& source, const data::SourceConfig& clips, const cache::Description& description);
-
 // Encodes all samples of a source that the cache has not got.
 Result<cache::BuildProgress> BuildTeacherCache(const cache::Folder& folder, std::shared_ptr<const data::Source> source,
                                                const data::SourceConfig& clips, Teacher* teacher, int threads,

@@ -6,8 +6,8 @@
 
 namespace lockstep::recipes {
 
-void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
-  data::SourceConfig& s = clips_;
+void DeclareClips(ConfigReader& r, data::SourceConfig* clips, std::string* index) {
+  data::SourceConfig& s = *clips;
   r.Choice("kind", &s.kind, data::SourceKinds(), {.help = "where samples come from"});
   const bool generated = s.kind == "clips";
   r.When(generated, "only for kind: clips", [&] {
@@ -26,7 +26,7 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
          [&] { r.Field("annotations", &s.annotations, {.required = true, .help = "JSON list of videos below path"}); });
   const bool rows = s.kind == "hdf5" || s.kind == "safetensors";
   r.When(!generated && !rows, "only for kinds whose files are listed", [&] {
-    r.Field("index", &index_, {.help = "file of `lockstep data index`: nothing is listed at the start; empty: none"});
+    r.Field("index", index, {.help = "file of `lockstep data index`: nothing is listed at the start; empty: none"});
   });
   r.When(rows, "only for kinds hdf5 and safetensors",
          [&] { r.Field("field", &s.field, {.help = "the array whose rows are clips or pictures, U8"}); });
@@ -36,6 +36,10 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   r.Field("min_stride", &s.min_stride, {.min = 1, .help = "frames of the video between frames of the clip"});
   r.Field("max_stride", &s.max_stride, {.min = 1});
   if (s.max_stride < s.min_stride) r.Fail("max_stride", fmt::format("is below min_stride {}", s.min_stride));
+}
+
+void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
+  DeclareClips(r, &clips_, &index_);
   r.Field("augment", &data->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
 }
 

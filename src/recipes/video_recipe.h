@@ -10,6 +10,9 @@
 
 namespace lockstep::recipes {
 
+// The keys of a section `data` that say which clips. `index`: file of `lockstep data index`.
+void DeclareClips(ConfigReader& reader, data::SourceConfig* clips, std::string* index);
+
 class VideoRecipe : public engine::Recipe {
  public:
   void DeclareData(ConfigReader& reader, engine::DataConfig* data) override;

@@ -13,6 +13,12 @@ sys.path.append(str(harness.ROOT / "tests"))
 from beds import train  # noqa: E402
 
 PAGE = (harness.ROOT / "docs" / "formats" / "feature-cache.md").read_text()
+GUIDE = (harness.ROOT / "docs" / "feature-cache.md").read_text()
+
+
+def block(page, word, language="python"):
+    """The page's example that has this word."""
+    return next(found for found in re.findall(rf"```{language}\n(.*?)```", page, re.S) if word in found)
 
 # Latents of taehv-small that are means of pixels, and their deviation.
 TEACHER = """
@@ -71,7 +77,7 @@ class Cache(harness.Case):
 
         # The page's reader, and upstream's, see the same.
         space = {}
-        exec(next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "def read_unit" in block), space)
+        exec(block(PAGE, "def read_unit"), space)
         records = space["read_namespace"](folder)
         self.assertEqual(len(records), 24)
         import numpy
@@ -110,8 +116,7 @@ class Cache(harness.Case):
         self.assertEqual(train.values(train.run_path("cached"), "rank/cache/live")[-1][1], 0)
 
     def test_a_python_program_is_a_teacher_as_well(self):
-        serve = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "def serve" in block)
-        harness.write("program.py", serve + textwrap.dedent("""
+        harness.write("program.py", block(PAGE, "def serve") + textwrap.dedent("""
             import torch
 
             def encode(tensors):
@@ -137,6 +142,41 @@ class Cache(harness.Case):
         done = harness.lockstep("train", "taehv", "--cache", "require", "--nproc-per-node", "1", "--name", "other", *words, env=train.ONE_THREAD)
         self.assertIn("has no latents of program.py", done.stdout + done.stderr)
 
+    def test_the_guides_context_dependent_encoder_is_cached_as_it_is_live(self):
+        import numpy
+        import safetensors.numpy
+        import safetensors.torch
+        import torch
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        source = block(PAGE, "def serve") + block(GUIDE, "class Alternating")
+        harness.write("alternating.py", source)
+        harness.write("alternating.yaml", block(GUIDE, "alternating.py", "yaml"))
+        space = {"__name__": "example"}
+        exec(source, space)
+        model = space["Alternating"]().eval()
+        torch.save(model.state_dict(), self.tmp / "alternating.pt")
+        # The third clip is the first with two frames swapped, the fourth the first again.
+        clips = torch.randint(0, 256, (2, 4, 3, 32, 32), dtype=torch.uint8)
+        clips = torch.cat([clips, clips[:1, [0, 2, 1, 3]], clips[:1]])
+        safetensors.torch.save_file({"frames": clips}, self.tmp / "clips.safetensors")
+        path = {"PATH": f"{os.path.dirname(harness.PYTHON)}:{os.environ['PATH']}", **train.ONE_THREAD}
+        done = harness.lockstep("cache", "build", "--config", "alternating.yaml", "--nproc-per-node", "2", env=path, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("(100.0 %)", self.cache("coverage", "cache"))
+        self.cache("verify", "cache")
+        folder = next((self.tmp / "cache").iterdir())
+        self.assertIn("records", self.cache("export", folder, "exported"))
+        stored = [record.tobytes() for unit in sorted((self.tmp / "exported").iterdir())
+                  for record in safetensors.numpy.load_file(unit)["tokens"]]
+        with torch.inference_mode():
+            live = [model(clip[None].float() / 255)[0].numpy() for clip in clips]
+            alone = model(clips[0, :1][None].float() / 255)[0, 0].numpy()
+        self.assertEqual(set(stored), {one.tobytes() for one in live})
+        self.assertEqual(len(set(stored)), 3)  # ranks that work at the same time may both have encoded what is there twice
+        self.assertFalse(numpy.allclose(live[0][0], alone, atol=0.01), "a cache by frame would be wrong")
+        self.assertFalse(numpy.allclose(live[0][0], live[2][0], atol=0.001), "so would one that forgets the order")
+
     def test_bad_input_is_refused_with_what_to_do(self):
         self.prepare()
         (self.tmp / "cache" / ("a" * 32)).mkdir()
@@ -148,7 +188,8 @@ class Cache(harness.Case):
                 (("gc", "cache", "--remove", "abc"), 2, "has no namespace 'abc'"),
                 (("verfy", "cache"), 2, "did you mean 'verify'"),
                 (("build",), 2, "usage: lockstep cache build"),
-                (("build", "--nproc-per-node", "1"), 2, "lockstep cache build RECIPE")):
+                (("build", "--nproc-per-node", "1"), 2, "lockstep cache build RECIPE"),
+                (("build", "--set", "cache.root=c", "--nproc-per-node", "1"), 2, "encoder.path")):
             with self.subTest(args=args):
                 done = harness.lockstep("cache", *args)
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)

@@ -1,7 +1,10 @@
-// `lockstep-train cache-build RECIPE`: one process of a build of the feature cache. Its launcher may have started any
+// `lockstep-train cache-build [RECIPE]`: one process of a build of the feature cache. Its launcher may have started any
 // number of them; they share the work through the cache's folder and need no process group.
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <functional>
+#include <memory>
 
 #include "base/arguments.h"
 #include "base/clock.h"
@@ -14,6 +17,7 @@
 #include "cli/train/settings.h"
 #include "engine/stop.h"
 #include "engine/trainer.h"
+#include "recipes/encoder_cache.h"
 
 namespace lockstep::cli {
 namespace {
@@ -43,24 +47,53 @@ class BuildLine {
   TimePoint next_ = Now() + std::chrono::seconds(2);
 };
 
-Status BuildOnce(const Program& program, const std::string& recipe, const std::string& config,
-                 const std::vector<std::string>& overrides) {
+struct BuildLineArguments {
+  std::string recipe, config;
+  std::vector<std::string> overrides;
+};
+
+// What is to be encoded, and where.
+struct BuildTask {
+  std::string device;
+  engine::Config config;  // of the recipe
+  std::function<Status(at::Device device, const cache::BuildOptions& options)> run;
+};
+
+Result<BuildTask> ReadTask(const Program& program, const BuildLineArguments& given) {
+  if (given.recipe.empty()) {
+    const auto read = recipes::ReadEncoderCacheConfig(given.config, given.overrides);
+    if (!read.ok()) return read.status();
+    return BuildTask{read->device, {}, [config = *read](at::Device device, const cache::BuildOptions& options) {
+                       return recipes::BuildEncoderCache(config, device, options);
+                     }};
+  }
+  Result<Settings> read =
+      ReadSettings(program.recipes, given.recipe, given.config, given.overrides, /*smoke=*/false, 0);
+  if (!read.ok()) return read.status();
+  const auto settings = std::make_shared<Settings>(std::move(*read));
+  return BuildTask{settings->config.train.device, settings->config,
+                   [settings](at::Device device, const cache::BuildOptions& options) {
+                     return settings->recipe->BuildCache(settings->config, device, options);
+                   }};
+}
+
+Status BuildOnce(const Program& program, const BuildLineArguments& given) {
   const Result<comm::Bootstrap> who = FindIdentity();
   if (!who.ok()) return who.status();
-  Result<Settings> settings = ReadSettings(program.recipes, recipe, config, overrides, /*smoke=*/false, 0);
-  if (!settings.ok()) return settings.status();
+  const Result<BuildTask> task = ReadTask(program, given);
+  if (!task.ok()) return task.status();
   // Ranks of a build may share a GPU: they exchange nothing.
   const Result<at::Device> device =
-      engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size, comm::Backend::kHost);
+      engine::ChooseDevice(task->device, who->local_rank, who->local_size, comm::Backend::kHost);
   if (!device.ok()) return device.status();
-  engine::PrepareTorch(settings->config, 0);
+  engine::PrepareTorch(task->config, 0);
   engine::StopRequests stop(std::nullopt);
   cache::BuildOptions options;
   options.rank = who->rank;
   options.world = who->size;
   options.stop = [&] { return stop.signal() != 0; };
   options.progress = BuildLine(who->rank);
-  return settings->recipe->BuildCache(settings->config, *device, options);
+  return task->run(*device, options);
 }
 
 }  // namespace
@@ -68,15 +101,14 @@ Status BuildOnce(const Program& program, const std::string& recipe, const std::s
 int CacheBuildMain(const Program& program, int argc, char** argv) {
   engine::StopRequests::Listen();
   Arguments args("One process of a build of a feature cache.", program.name + " cache-build");
-  std::string recipe, config;
-  std::vector<std::string> overrides;
-  args.Option("RECIPE", &recipe, "name of the recipe").Required();
-  args.Option("--config", &config, "configuration file, YAML or JSON with comments").Named("FILE");
-  args.Option("--set", &overrides, "path.of.key=value, wins over the file; may be repeated")
+  BuildLineArguments given;
+  args.Option("RECIPE", &given.recipe, "name of the recipe; none: the configuration names an encoder and data");
+  args.Option("--config", &given.config, "configuration file, YAML or JSON with comments").Named("FILE");
+  args.Option("--set", &given.overrides, "path.of.key=value, wins over the file; may be repeated")
       .Named("KEY=VALUE")
       .Repeated();
   if (const std::optional<int> code = args.Parse(argc, argv)) return *code;
-  const Status built = BuildOnce(program, recipe, config, overrides);
+  const Status built = BuildOnce(program, given);
   std::fflush(nullptr);
   return built.ok() ? 0 : FailRank("cache build", built, /*say=*/true, /*refused=*/built.code() != Code::kInterrupted);
 }

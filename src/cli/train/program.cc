@@ -42,7 +42,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", cli::TrainMain, "RECIPE [options]: one rank of a training (see `lockstep train --help`)"},
     {"config", cli::ConfigMain, "RECIPE: every key of its configuration"},
-    {"cache-build", cli::CacheBuildMain, "RECIPE: one process of `lockstep cache build`"},
+    {"cache-build", cli::CacheBuildMain, "[RECIPE]: one process of `lockstep cache build`"},
     {"eval", cli::EvalMain, "RECIPE --weights F: scores of trained weights on clips"},
     {"reconstruct", Plain<cli::ReconstructMain>, "--weights F INPUT OUTPUT: a video through an autoencoder and back"},
     {"encode", Plain<cli::EncodeMain>, "--weights F INPUT OUTPUT: a video to latents"},
