@@ -243,6 +243,8 @@ Result<BuildProgress> Builder::Run() {
     Tell(false);
   }
   Tell(true);
+  // One process opens the new units, so that no later start must. A reader does it where this one is killed.
+  if (options_.rank == 0 && there_->Refresh().ok()) static_cast<void>(there_->SaveIndex());
   return progress_;
 }
 

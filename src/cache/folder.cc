@@ -1,5 +1,6 @@
 #include "cache/folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include "base/fd.h"
 #include "base/files.h"
@@ -69,13 +71,29 @@ Result<Folder> Folder::Open(const std::string& path) {
   return folder;
 }
 
-Result<std::vector<std::string>> Folder::Units() const {
-  Result<std::vector<std::string>> names = ListDir(path_ + "/units");
-  if (!names.ok()) return names.status();
-  std::vector<std::string> units;
-  for (const std::string& name : *names) {
-    if (name.ends_with(kUnitEnding)) units.push_back(name.substr(0, name.size() - (sizeof kUnitEnding - 1)));
+Result<std::vector<UnitPlace>> Folder::UnitPlaces() const {
+  const std::string path = path_ + "/units";
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
+  if (!dir) return FileError("list folder", path, errno);
+  std::vector<UnitPlace> units;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(dir.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (!name.ends_with(kUnitEnding)) continue;
+    units.push_back({std::string(name.substr(0, name.size() - (sizeof kUnitEnding - 1))), entry->d_ino});
   }
+  if (errno != 0) return FileError("list folder", path, errno);
+  std::ranges::sort(units, {}, &UnitPlace::name);
+  return units;
+}
+
+Result<std::vector<std::string>> Folder::Units() const {
+  Result<std::vector<UnitPlace>> places = UnitPlaces();
+  if (!places.ok()) return places.status();
+  std::vector<std::string> units;
+  for (UnitPlace& place : *places) units.push_back(std::move(place.name));
   return units;
 }
 

@@ -2,6 +2,7 @@
 // number of processes may call everything here at once; values may be copied.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,11 @@
 #include "cache/description.h"
 
 namespace lockstep::cache {
+
+struct UnitPlace {
+  std::string name;
+  uint64_t inode = 0;  // of the file: another one has another, as a rule
+};
 
 class Folder {
  public:
@@ -27,6 +33,8 @@ class Folder {
   std::string QuarantinePath() const { return path_ + "/quarantine"; }
   // Names of the published units, sorted.
   Result<std::vector<std::string>> Units() const;
+  // The same with what tells a file from one that took its place; no file is looked at.
+  Result<std::vector<UnitPlace>> UnitPlaces() const;
   Status WritePlan(const Plan& plan) const;
   Result<std::vector<Plan>> Plans() const;
 

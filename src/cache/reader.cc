@@ -9,28 +9,16 @@
 #include <cstring>
 #include <list>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 
 #include "base/clock.h"
 #include "cache/block_reader.h"
+#include "cache/key_index.h"
 #include "cache/quantise.h"
 #include "cache/unit.h"
 
 namespace lockstep::cache {
 namespace {
-
-struct Entry {
-  uint64_t prefix;  // first bytes of the key; the unit has all of them
-  uint32_t unit;
-  uint32_t row;
-};
-
-uint64_t Prefix(const Digest& key) {
-  uint64_t prefix = 0;
-  std::memcpy(&prefix, key.data(), sizeof prefix);
-  return prefix;
-}
 
 // Memory for O_DIRECT, kept for the next batch.
 class Slab {
@@ -77,23 +65,12 @@ struct Reader::Inside {
   std::unique_ptr<BlockReader> blocks;
 
   mutable std::mutex mutex;  // everything below
-  std::vector<std::string> units;
-  std::set<std::string> known;
-  std::vector<Entry> index;
-  std::vector<std::string> warnings;
+  KeyIndex index;
   std::list<std::pair<uint32_t, std::shared_ptr<const UnitFile>>> recent;  // newest first
   std::unordered_map<uint32_t, decltype(recent)::iterator> open;
   std::vector<std::unique_ptr<Slab>> slabs;
   ReaderStats stats;
   bool direct = true;
-
-  std::span<const Entry> Find(const Digest& key) const {
-    const auto less = [](const Entry& a, uint64_t b) { return a.prefix < b; };
-    const auto begin = std::lower_bound(index.begin(), index.end(), Prefix(key), less);
-    auto end = begin;
-    while (end != index.end() && end->prefix == Prefix(key)) ++end;
-    return {begin, end};
-  }
 
   Result<std::shared_ptr<const UnitFile>> Unit(uint32_t number) {
     const auto found = open.find(number);
@@ -101,7 +78,10 @@ struct Reader::Inside {
       recent.splice(recent.begin(), recent, found->second);
       return recent.front().second;
     }
-    auto unit = UnitFile::Open(folder.UnitPath(units[number]), folder.id(), columns, options.direct);
+    const std::string path = folder.UnitPath(index.unit(number));
+    auto unit = UnitFile::Open(path, folder.id(), columns, options.direct);
+    // A stale handle or a passing error: once more.
+    if (!unit.ok()) unit = UnitFile::Open(path, folder.id(), columns, options.direct);
     if (!unit.ok()) return unit.status();
     direct = direct && (*unit)->direct();
     recent.emplace_front(number, *unit);
@@ -116,12 +96,24 @@ struct Reader::Inside {
   // The unit and row of a request, or its outcome.
   std::shared_ptr<const UnitFile> Locate(Request* request, uint64_t* row) {
     request->outcome = Outcome::kMiss;
-    for (const Entry& entry : Find(request->key.key)) {
+    for (const KeyIndex::Entry& entry : index.Find(request->key.key)) {
+      const bool fresh = !open.contains(entry.unit);
       Result<std::shared_ptr<const UnitFile>> unit = Unit(entry.unit);
       if (!unit.ok()) {
         request->outcome = Outcome::kDamaged;
         request->why = unit.status().message();
         continue;
+      }
+      if (fresh && !index.Agrees(entry.unit, **unit)) {
+        // The unit is right, and what was stored about the others is in doubt.
+        recent.clear();
+        open.clear();
+        if (const Status rebuilt = index.Rebuild(folder); !rebuilt.ok()) {
+          request->outcome = Outcome::kUnreadable;
+          request->why = rebuilt.message();
+          return nullptr;
+        }
+        return Locate(request, row);  // once: nothing is known from a stored index any more
       }
       if (entry.row >= (*unit)->rows() || (*unit)->key(entry.row) != request->key.key) continue;
       *row = entry.row;
@@ -131,23 +123,11 @@ struct Reader::Inside {
   }
 
   Status Refresh() {
-    const Result<std::vector<std::string>> names = folder.Units();
-    if (!names.ok()) return names.status();
     const std::lock_guard<std::mutex> hold(mutex);
-    for (const std::string& name : *names) {
-      if (!known.insert(name).second) continue;
-      const auto unit = UnitFile::Open(folder.UnitPath(name), folder.id(), columns, /*direct=*/false);
-      if (!unit.ok()) {
-        warnings.push_back(unit.status().message());
-        continue;
-      }
-      const auto number = static_cast<uint32_t>(units.size());
-      units.push_back(name);
-      for (uint64_t row = 0; row < (*unit)->rows(); ++row) {
-        index.push_back({Prefix((*unit)->key(row)), number, static_cast<uint32_t>(row)});
-      }
+    LOCKSTEP_RETURN_IF_ERROR(index.Refresh(folder));
+    if (index.unsaved() >= std::max(options.save_after, index.units() / 8)) {
+      static_cast<void>(index.Save(folder));  // where it may not be written, the next start opens the units again
     }
-    std::sort(index.begin(), index.end(), [](const Entry& a, const Entry& b) { return a.prefix < b.prefix; });
     return Status::Ok();
   }
 
@@ -309,7 +289,7 @@ void Reader::Inside::Read(std::span<Request> requests) {
 void Reader::Inside::Reopen(std::span<const Request> requests) {
   const std::lock_guard<std::mutex> hold(mutex);
   for (const Request& request : requests) {
-    for (const Entry& entry : Find(request.key.key)) {
+    for (const KeyIndex::Entry& entry : index.Find(request.key.key)) {
       const auto found = open.find(entry.unit);
       if (found == open.end()) continue;
       recent.erase(found->second);
@@ -331,12 +311,12 @@ const Folder& Reader::folder() const { return inside_->folder; }
 
 uint64_t Reader::records() const {
   const std::lock_guard<std::mutex> hold(inside_->mutex);
-  return inside_->index.size();
+  return inside_->index.records();
 }
 
 std::vector<std::string> Reader::warnings() const {
   const std::lock_guard<std::mutex> hold(inside_->mutex);
-  return inside_->warnings;
+  return inside_->index.warnings();
 }
 
 bool Reader::Has(const Digest& key) const {
@@ -347,6 +327,11 @@ bool Reader::Has(const Digest& key) const {
 }
 
 Status Reader::Refresh() { return inside_->Refresh(); }
+
+Status Reader::SaveIndex() {
+  const std::lock_guard<std::mutex> hold(inside_->mutex);
+  return inside_->index.unsaved() == 0 ? Status::Ok() : inside_->index.Save(inside_->folder);
+}
 
 void Reader::Read(std::span<Request> requests) {
   inside_->Read(requests);

@@ -1,7 +1,7 @@
-// Verified reads of records by key. The index holds 16 bytes a record in memory; units are opened when they are needed
-// and the most recent ones stay open. Nothing is mapped. A record is handed out only if its checksum matches: anything
-// else is an outcome that the caller answers by encoding live. Any thread; a batch is read with many requests under
-// way.
+// Verified reads of records by key. The index (key_index.h) holds 16 bytes a record in memory; units are opened when
+// they are needed and the most recent ones stay open. Nothing is mapped. A record is handed out only if its checksum
+// matches: anything else is an outcome that the caller answers by encoding live. Any thread; a batch is read with many
+// requests under way.
 //
 //   Result<std::unique_ptr<Reader>> reader = Reader::Open(folder, {});
 //   std::vector<Request> batch = {{.key = key, .fields = {latents}}};
@@ -40,6 +40,9 @@ struct ReaderOptions {
   bool direct = true;       // pass the page cache by where the file system allows it
   bool uring = true;        // io_uring where it is allowed
   size_t open_units = 256;  // kept open
+  // The stored index is written anew when at least so many units, and an eighth of all, had to be opened to know their
+  // keys.
+  uint64_t save_after = 64;
 };
 
 struct ReaderStats {
@@ -50,7 +53,8 @@ struct ReaderStats {
 
 class Reader {
  public:
-  // Reads the keys of all units. Damaged units are named in warnings() and passed over.
+  // Learns the keys of all units, from the stored index and the units that it does not know. Units that do not open are
+  // named in warnings() and passed over.
   static Result<std::unique_ptr<Reader>> Open(const Folder& folder, ReaderOptions options = {});
   ~Reader();
 
@@ -60,6 +64,8 @@ class Reader {
   bool Has(const Digest& key) const;
   // Looks for units that were published since.
   Status Refresh();
+  // Writes the stored index for later starts, unless nothing is new.
+  Status SaveIndex();
   void Read(std::span<Request> requests);
   ReaderStats stats() const;
   // "io_uring, O_DIRECT, depth 8".

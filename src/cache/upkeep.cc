@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "cache/key_index.h"
 #include "cache/reader.h"
 #include "cache/unit.h"
 
@@ -153,6 +154,7 @@ Result<Verified> VerifyAll(const Folder& folder, int threads, const std::functio
 
 Status Quarantine(const Folder& folder, const std::vector<std::string>& units) {
   if (units.empty()) return Status::Ok();
+  LOCKSTEP_RETURN_IF_ERROR(ForgetIndex(folder));
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(folder.QuarantinePath()));
   for (const std::string& unit : units) {
     const std::string from = folder.UnitPath(unit), stem = folder.QuarantinePath() + "/" + unit;
@@ -215,7 +217,7 @@ Result<std::vector<Removed>> CollectGarbage(const std::string& root, const Garba
     }
     uint64_t left = bytes;
     bool busy = false;
-    for (const char* part : {"/units", "/leases", "/plans", "/quarantine"}) {
+    for (const char* part : {"", "/units", "/leases", "/plans", "/quarantine"}) {
       for (const Listed& file : FilesOf(path + part)) {
         const bool old = now > 0 && now - file.modified > options.old_seconds;
         const bool lease = std::string_view(part) == "/leases";

@@ -20,31 +20,6 @@
 namespace lockstep::cache {
 namespace {
 
-Status PutNumber(const Folder& folder, uint64_t number, UnitSink& sink) {
-  const RecordKey key{KeyOfNumber(folder, number), {}};
-  if (!sink.Wanted(key.key)) return Status::Ok();
-  const std::vector<float> tokens = Values(number, 0, 7 * 33), pooled = Values(number, 1, 5);
-  const std::vector<const std::byte*> fields = {Bytes(tokens), Bytes(pooled)};
-  return sink.Put(key, fields);
-}
-
-EncodeUnit Numbers(const Folder& folder) {
-  return [&folder](uint64_t first, uint64_t count, UnitSink& sink) {
-    for (uint64_t i = first; i < first + count; ++i) LOCKSTEP_RETURN_IF_ERROR(PutNumber(folder, i, sink));
-    return Status::Ok();
-  };
-}
-
-int Missing(const Folder& folder, uint64_t samples) {
-  const auto reader = Reader::Open(folder);
-  std::vector<uint64_t> numbers;
-  for (uint64_t i = 0; i < samples; ++i) numbers.push_back(i);
-  const std::vector<Got> got = ReadNumbers(**reader, numbers);
-  int missing = 0;
-  for (uint64_t i = 0; i < samples; ++i) missing += IsRecord(got[i], i) ? 0 : 1;
-  return missing;
-}
-
 struct Fixture {
   Result<TempDir> dir = TempDir::Create();
   Folder folder;
@@ -154,16 +129,6 @@ TEST(CacheBuild, EndsWithTheReason) {
     EXPECT_TRUE(folder.Units()->empty());
     EXPECT_TRUE(ListDir(folder.path() + "/leases")->empty());
   }
-}
-
-// Mounts of this process alone, as root or in a user namespace.
-bool OwnMounts() {
-  const uid_t user = ::getuid();
-  if (::unshare(CLONE_NEWNS) != 0) {
-    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
-    std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
-  }
-  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 // A file system with room for a few units, and one that is read-only then: what is there stays right.

@@ -3,14 +3,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/files.h"
+#include "cache/build.h"
 #include "cache/folder.h"
 #include "cache/quantise.h"
 #include "cache/reader.h"
@@ -100,6 +104,43 @@ inline std::vector<Got> ReadNumbers(Reader& reader, const std::vector<uint64_t>&
 
 inline bool IsRecord(const Got& got, uint64_t number) {
   return got.outcome == Outcome::kHit && got.tokens == Values(number, 0, 7 * 33) && got.pooled == Values(number, 1, 5);
+}
+
+inline Status PutNumber(const Folder& folder, uint64_t number, UnitSink& sink) {
+  const RecordKey key{KeyOfNumber(folder, number), {}};
+  if (!sink.Wanted(key.key)) return Status::Ok();
+  const std::vector<float> tokens = Values(number, 0, 7 * 33), pooled = Values(number, 1, 5);
+  const std::vector<const std::byte*> fields = {Bytes(tokens), Bytes(pooled)};
+  return sink.Put(key, fields);
+}
+
+// Encodes samples that are numbers.
+inline EncodeUnit Numbers(const Folder& folder) {
+  return [&folder](uint64_t first, uint64_t count, UnitSink& sink) {
+    for (uint64_t i = first; i < first + count; ++i) LOCKSTEP_RETURN_IF_ERROR(PutNumber(folder, i, sink));
+    return Status::Ok();
+  };
+}
+
+// How many of the numbers [0, samples) a new reader does not hand out, or wrong.
+inline int Missing(const Folder& folder, uint64_t samples) {
+  const auto reader = Reader::Open(folder);
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = 0; i < samples; ++i) numbers.push_back(i);
+  const std::vector<Got> got = ReadNumbers(**reader, numbers);
+  int missing = 0;
+  for (uint64_t i = 0; i < samples; ++i) missing += IsRecord(got[i], i) ? 0 : 1;
+  return missing;
+}
+
+// Mounts of this process alone, as root or in a user namespace.
+inline bool OwnMounts() {
+  const uid_t user = ::getuid();
+  if (::unshare(CLONE_NEWNS) != 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+  }
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 inline void FlipBit(const std::string& path, uint64_t bit) {
