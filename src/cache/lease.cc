@@ -27,20 +27,36 @@ std::string Nonce() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
+constexpr int kLooks = 3;  // a stale handle is a matter of opening the file again
+
 struct LeaseFile {
+  int error = 0;  // why nothing is known about it; ENOENT: there is none
   std::string content;
   int64_t stamp = 0;
 };
 
-// Opened, not only looked up: that is when network file systems ask the server. Nothing where there is no lease.
-std::optional<LeaseFile> ReadLease(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info{};
-  char buffer[4096];
-  if (!fd || ::fstat(fd.get(), &info) != 0) return std::nullopt;
-  const ssize_t n = ::pread(fd.get(), buffer, sizeof buffer, 0);
-  return LeaseFile{std::string(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0))),
-                   static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
+// Opened, not only looked up: that is when network file systems ask the server.
+LeaseFile ReadLease(const std::string& path) {
+  LeaseFile file;
+  for (int i = 0; i < kLooks; ++i) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info{};
+    char buffer[4096];
+    const ssize_t n = fd && ::fstat(fd.get(), &info) == 0 ? ::pread(fd.get(), buffer, sizeof buffer, 0) : -1;
+    file.error = n < 0 ? errno : 0;
+    if (n >= 0) {
+      file.content.assign(buffer, static_cast<size_t>(n));
+      file.stamp = static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+    }
+    if (file.error == 0 || file.error == ENOENT) break;
+  }
+  return file;
+}
+
+// A file system that answers with an error says nothing about who has the lease: it stays with its holder. If another
+// process has taken it meanwhile, both do the same work.
+bool MayBeOurs(const LeaseFile& file, const std::string& content) {
+  return file.error == 0 ? file.content == content : file.error != ENOENT;
 }
 
 bool OwnerIsGone(const std::string& content) {
@@ -63,8 +79,7 @@ struct Leases::Shared {
   void Touch() {
     const std::lock_guard<std::mutex> hold(mutex);
     for (auto it = held.begin(); it != held.end();) {
-      const std::optional<LeaseFile> file = ReadLease(it->first);
-      if (file && file->content == it->second) {
+      if (MayBeOurs(ReadLease(it->first), it->second)) {
         // UTIME_NOW: the time of the file system's server, not of this machine.
         ::utimensat(AT_FDCWD, it->first.c_str(), nullptr, 0);
         ++it;
@@ -120,12 +135,12 @@ Result<Leases::Taken> Leases::Take(const std::string& path) {
     hold_it();
     return Taken::kNew;
   }
-  const std::optional<LeaseFile> file = ReadLease(path);
+  const LeaseFile file = ReadLease(path);
   bool expired = false;
-  if (file) {
+  if (file.error == 0) {
     Seen& seen = seen_[path];
-    if (seen.content != file->content || seen.stamp != file->stamp) seen = {file->content, file->stamp, timing_.now()};
-    expired = OwnerIsGone(file->content) || timing_.now() - seen.since >= timing_.expiry;
+    if (seen.content != file.content || seen.stamp != file.stamp) seen = {file.content, file.stamp, timing_.now()};
+    expired = OwnerIsGone(file.content) || timing_.now() - seen.since >= timing_.expiry;
   }
   if (!expired) {  // or it was given back just now: the next try has it
     ::unlink(temporary.c_str());
@@ -144,8 +159,7 @@ bool Leases::Holds(const std::string& path) {
   const std::lock_guard<std::mutex> hold(shared_->mutex);
   const auto found = shared_->held.find(path);
   if (found == shared_->held.end()) return false;
-  const std::optional<LeaseFile> file = ReadLease(path);
-  if (file && file->content == found->second) return true;
+  if (MayBeOurs(ReadLease(path), found->second)) return true;
   shared_->held.erase(found);
   return false;
 }
