@@ -64,14 +64,33 @@ Result<Sampler> Sampler::Create(uint64_t size, SamplerState state, uint64_t glob
   return sampler;
 }
 
+Result<Sampler> Sampler::CreateMixed(std::shared_ptr<const Mixture> mixture, SamplerState state, uint64_t global_batch,
+                                     bool shuffle) {
+  if (global_batch == 0) return Status(Code::kUsage, "the global batch is 0; expected at least 1");
+  uint64_t size = 0;
+  std::vector<uint64_t> firsts;
+  for (size_t part = 0; part < mixture->parts(); ++part) {
+    firsts.push_back(size);
+    size += mixture->size(part);
+  }
+  Sampler sampler(size, state, global_batch, LastBatch::kKeep, shuffle);
+  sampler.mixture_ = std::move(mixture);
+  sampler.firsts_ = std::move(firsts);
+  return sampler;
+}
+
 uint64_t Sampler::BatchesIn(uint64_t samples) const {
   return samples / global_batch_ + (last_batch_ != LastBatch::kDrop && samples % global_batch_ != 0 ? 1 : 0);
 }
 
-uint64_t Sampler::batches_per_epoch() const { return BatchesIn(size_); }
+uint64_t Sampler::batches_per_epoch() const { return BatchesIn(mixture_ ? mixture_->DrawsOfAll() : size_); }
 
 SamplerState Sampler::After(uint64_t batches) const {
   SamplerState state = state_;
+  if (mixture_) {
+    state.position += batches * global_batch_;
+    return state;
+  }
   const uint64_t here = BatchesIn(size_ - state.position);
   if (batches < here) {
     state.position += batches * global_batch_;
@@ -83,7 +102,26 @@ SamplerState Sampler::After(uint64_t batches) const {
   return state;
 }
 
+// Within a batch the draws are in random order: else a share of 1/2 and two ranks would give each rank one of the sets.
+std::vector<SampleId> Sampler::MixedBatchAt(const SamplerState& state) const {
+  constexpr uint64_t kBatchOrder = ~0ull;  // beside the numbers of the sets
+  const Permutation shuffled(global_batch_, Fold(Fold(state.seed, kBatchOrder), state.epoch), state.position);
+  std::vector<SampleId> batch;
+  batch.reserve(global_batch_);
+  for (uint64_t i = 0; i < global_batch_; ++i) {
+    const uint64_t draw = state.position + (shuffle_ ? shuffled(i) : i);
+    const auto [part, number] = mixture_->At(draw);
+    const uint64_t size = mixture_->size(part);
+    const uint64_t epoch = (state.epoch << 32) + number / size;
+    const uint64_t at = number % size;
+    const uint64_t inner = shuffle_ ? Permutation(size, Fold(state.seed, part), epoch)(at) : at;
+    batch.push_back({epoch, draw, firsts_[part] + inner});
+  }
+  return batch;
+}
+
 std::vector<SampleId> Sampler::BatchAt(const SamplerState& state) const {
+  if (mixture_) return MixedBatchAt(state);
   const uint64_t left = size_ - state.position;
   const uint64_t count = last_batch_ == LastBatch::kPad ? global_batch_ : std::min(left, global_batch_);
   const Permutation order(size_, state.seed, state.epoch);

@@ -7,14 +7,18 @@
 //   std::vector<SampleId> batch = sampler->Take();
 //   for (const SampleId& id : ShareOf(batch, rank, world)) ...
 //
+// Of a mixture of sets each set has its own epochs, and batches do not end with them: the state is the number of draws.
+//
 // const members may be called from any thread at once.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "data/mixture.h"
 
 namespace lockstep::data {
 
@@ -28,13 +32,13 @@ enum class LastBatch {
 struct SamplerState {
   uint64_t seed = 0;
   uint64_t epoch = 0;
-  uint64_t position = 0;  // samples consumed of this epoch
+  uint64_t position = 0;  // samples consumed of this epoch; of a mixture: all draws
   friend bool operator==(const SamplerState&, const SamplerState&) = default;
 };
 
 struct SampleId {
-  uint64_t epoch = 0;
-  uint64_t position = 0;  // within the order of the epoch
+  uint64_t epoch = 0;     // of a mixture: of the set
+  uint64_t position = 0;  // within the order of the epoch; of a mixture: the draw
   uint64_t index = 0;     // into the source
   friend bool operator==(const SampleId&, const SampleId&) = default;
 };
@@ -61,6 +65,12 @@ class Sampler {
   // batch), a position beyond the source (the state belongs to another dataset).
   static Result<Sampler> Create(uint64_t size, SamplerState state, uint64_t global_batch, LastBatch last_batch,
                                 bool shuffle = true);
+  // Of sets that lie one after the other in the source (MixedSource), in the shares of the mixture: after every batch
+  // each set has had its share of all draws with an error below 1. No sample of a set comes again before all others
+  // of the set did. All batches are full. `state.epoch` counts beginnings with other data (data.on_change): each has
+  // orders of its own.
+  static Result<Sampler> CreateMixed(std::shared_ptr<const Mixture> mixture, SamplerState state, uint64_t global_batch,
+                                     bool shuffle = true);
 
   // The next global batch; never empty, never across two epochs.
   std::vector<SampleId> Take();
@@ -71,7 +81,7 @@ class Sampler {
   SamplerState state() const { return state_; }
   // The state after `batches` more batches, O(1).
   SamplerState After(uint64_t batches) const;
-  // Of an epoch that is taken from its start with this global batch.
+  // Of an epoch that is taken from its start with this global batch. Of a mixture: until every sample was drawn.
   uint64_t batches_per_epoch() const;
   uint64_t size() const { return size_; }
   uint64_t global_batch() const { return global_batch_; }
@@ -80,6 +90,7 @@ class Sampler {
   Sampler(uint64_t size, SamplerState state, uint64_t global_batch, LastBatch last_batch, bool shuffle)
       : size_(size), global_batch_(global_batch), last_batch_(last_batch), shuffle_(shuffle), state_(state) {}
   uint64_t BatchesIn(uint64_t samples) const;
+  std::vector<SampleId> MixedBatchAt(const SamplerState& state) const;
   std::vector<SampleId> BatchAt(const SamplerState& state) const;
 
   uint64_t size_;
@@ -87,6 +98,8 @@ class Sampler {
   LastBatch last_batch_;
   bool shuffle_;
   SamplerState state_;
+  std::shared_ptr<const Mixture> mixture_;  // null: one set
+  std::vector<uint64_t> firsts_;            // index of the first sample of each set of the mixture
 };
 
 // The part of a global batch that belongs to one rank: contiguous, sizes differ by at most one, the first ranks have

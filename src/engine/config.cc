@@ -203,9 +203,11 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
 
 void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(ConfigReader&)>& of_recipe) {
   if (of_recipe) of_recipe(r);
-  r.Enum("last_batch", &d->last_batch,
-         {{"drop", data::LastBatch::kDrop}, {"pad", data::LastBatch::kPad}, {"keep", data::LastBatch::kKeep}},
-         {.help = "the last, smaller batch of an epoch", .was = "tail"});
+  r.When(!d->mixed, "of the sets of data.mix each has its own epochs, and every batch is full", [&] {
+    r.Enum("last_batch", &d->last_batch,
+           {{"drop", data::LastBatch::kDrop}, {"pad", data::LastBatch::kPad}, {"keep", data::LastBatch::kKeep}},
+           {.help = "the last, smaller batch of an epoch", .was = "tail"});
+  });
   r.Field("shuffle", &d->shuffle);
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});

@@ -72,6 +72,7 @@ struct ValidationConfig {
 };
 
 struct DataConfig {
+  bool mixed = false;  // the recipe reads several sets (data.mix)
   data::LastBatch last_batch = data::LastBatch::kDrop;
   bool shuffle = true;
   bool augment = true;  // where the recipe's data can be: drawn anew in every epoch

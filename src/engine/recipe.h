@@ -18,6 +18,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "data/mixed_source.h"
 #include "data/sampler.h"
 #include "data/source.h"
 #include "engine/config.h"
@@ -77,6 +78,8 @@ struct Score {
 struct Sources {
   std::shared_ptr<const data::Source> train;
   std::shared_ptr<const data::Source> validation;  // may be null
+  // Where `train` is several sets, one after the other: how they are mixed. Null: one set.
+  std::shared_ptr<const data::Mixture> mixture = nullptr;
 };
 
 // State beyond the model and its optimizer (a discriminator, a replay buffer): tensors by name and small values.
@@ -87,6 +90,10 @@ struct RecipeState {
 
 // Training and validation samples of one source, as data.validation says; videos are never divided.
 Result<Sources> HoldOut(std::shared_ptr<const data::Source> all, const Config& config);
+
+// Several sets as one, with the weights that `data.mix` gives them in training. Validation has the samples of all;
+// where data.validation.samples is less, the first ones of each, as many of one as of another. Both are MixedSources.
+Result<Sources> Mix(const std::vector<Sources>& sets, const std::vector<double>& weights, const Config& config);
 
 class Recipe {
  public:

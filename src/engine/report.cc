@@ -119,6 +119,10 @@ void Report::Step(const StepFacts& facts) {
       }
       if (skipped_ > 0) Set("steps_skipped", step, static_cast<double>(skipped_));
       if (facts.bad_samples > 0) Set("bad_samples", step, static_cast<double>(facts.bad_samples));
+      for (size_t i = 0; i < facts.sets.size(); ++i) {
+        Set(fmt::format("data/share/{}", i).c_str(), step, facts.sets[i].first);
+        Set(fmt::format("data/epochs/{}", i).c_str(), step, facts.sets[i].second);
+      }
       SetMissing(step);
     }
     Set("rank/time/step", step, facts.seconds);

@@ -37,6 +37,7 @@ struct StepFacts {
   comm::Traffic traffic;                             // of this rank, since the start
   data::LoaderStats loader;                          // of this rank, since the start
   std::vector<std::pair<std::string, double>> more;  // Recipe::Metrics
+  std::vector<std::pair<double, double>> sets;       // of a mixture: share of all draws so far, epochs of the set
 };
 
 class Report {

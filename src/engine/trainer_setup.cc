@@ -107,8 +107,10 @@ Status Trainer::Setup() {
   }
   state_.position.data = sources_.train->Digest();
   Result<data::Sampler> sampler =
-      data::Sampler::Create(sources_.train->size(), state_.position.sampler, config_.train.batch,
-                            config_.data.last_batch, config_.data.shuffle);
+      sources_.mixture ? data::Sampler::CreateMixed(sources_.mixture, state_.position.sampler, config_.train.batch,
+                                                    config_.data.shuffle)
+                       : data::Sampler::Create(sources_.train->size(), state_.position.sampler, config_.train.batch,
+                                               config_.data.last_batch, config_.data.shuffle);
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
   sampler_ = *sampler;
 
@@ -521,8 +523,8 @@ void Trainer::Banner() {
   report_->Say(fmt::format("data        {}", sources_.train->Describe()));
   if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));
   report_->Say(fmt::format("batch       {}", plan_.text));
-  report_->Say(fmt::format("steps       {} ({} per epoch), from {}", t.steps, sampler_->batches_per_epoch(),
-                           state_.position.step));
+  report_->Say(fmt::format("steps       {} ({} {}), from {}", t.steps, sampler_->batches_per_epoch(),
+                           sources_.mixture ? "until every sample was used" : "per epoch", state_.position.step));
   if (ranks_->size() > 1 && !options_.run_dir.empty()) {
     report_->Say(fmt::format("checkpoints are written {}", saving_.Describe()));
   }

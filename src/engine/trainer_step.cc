@@ -117,6 +117,11 @@ Status Trainer::Step() {
   facts.loader = feed_->stats();
   facts.traffic = ranks_->tensors().traffic();
   facts.more = recipe_->Metrics();
+  for (size_t set = 0; sources_.mixture && set < sources_.mixture->parts(); ++set) {
+    const auto draws = static_cast<double>(sources_.mixture->DrawsOf(set, at.sampler.position));
+    facts.sets.emplace_back(draws / static_cast<double>(at.sampler.position),
+                            draws / static_cast<double>(sources_.mixture->size(set)));
+  }
   if (device_.is_cuda()) {
     facts.graph_replayed = captured_count_ > captured_before;
     if (!*facts.graph_replayed && config_.train.graph != "off" && !warming_up()) ++fallbacks_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,20 +16,85 @@ constexpr const char* kLoraB = ".lora_B";
 
 }  // namespace
 
+void LmRecipe::Side::Add(std::shared_ptr<const data::PackedSource> set) {
+  if (!set) return;
+  most_documents = std::max(most_documents, set->most_documents());
+  sets.push_back(std::move(set));
+}
+
+uint64_t LmRecipe::Side::Labelled(uint64_t index) const {
+  if (!mixed) return sets.front()->Labelled(index);
+  const data::MixedSource::Place place = mixed->Find(index);
+  return sets[place.part]->Labelled(place.index);
+}
+
 Result<std::string> LmRecipe::IndexData() {
-  Result<std::string> index = data::IndexCorpus(corpus_);
-  return index.ok() ? index : index.status().Context("data.path");
+  if (mix_.empty()) {
+    Result<std::string> index = data::IndexCorpus(corpus_);
+    return index.ok() ? index : index.status().Context("data.path");
+  }
+  std::vector<std::string> all;
+  for (size_t i = 0; i < mix_.size(); ++i) {
+    Result<std::string> one = data::IndexCorpus(mix_[i].corpus);
+    if (!one.ok()) return one.status().Context(fmt::format("data.mix[{}]", i));
+    all.push_back(std::move(*one));
+  }
+  return data::JoinIndexes(all);
+}
+
+void LmRecipe::UseIndex(std::shared_ptr<const std::string> index) {
+  if (mix_.empty()) {
+    corpus_.index = std::move(index);
+    return;
+  }
+  Result<std::vector<std::string>> all = data::SplitIndexes(*index);
+  for (size_t i = 0; all.ok() && i < mix_.size() && i < all->size(); ++i) {
+    if (!(*all)[i].empty()) mix_[i].corpus.index = std::make_shared<const std::string>(std::move((*all)[i]));
+  }
+}
+
+Result<data::PackedSplit> LmRecipe::OpenSet(const data::CorpusConfig& config, const engine::Config& engine,
+                                            uint64_t most_validation) const {
+  auto corpus = data::OpenCorpus(config);
+  if (!corpus.ok()) return corpus.status().Context(config.path.empty() ? "data" : "data.path");
+  auto split = data::PackCorpus(*corpus, length_, engine.data.validation.fraction, most_validation, engine.run.seed);
+  return split.ok() ? split : split.status().Context("data");
 }
 
 Result<engine::Sources> LmRecipe::Open(const engine::Config& config) {
-  auto corpus = data::OpenCorpus(corpus_);
-  if (!corpus.ok()) return corpus.status().Context(corpus_.path.empty() ? "data" : "data.path");
-  LOCKSTEP_RETURN_IF_ERROR(ChooseVocabulary((*corpus)->vocabulary()));
-  const engine::ValidationConfig& validation = config.data.validation;
-  auto split = data::PackCorpus(*corpus, length_, validation.fraction, validation.samples, config.run.seed);
-  if (!split.ok()) return split.status().Context("data");
-  sources_ = *split;
-  return engine::Sources{sources_.train, sources_.validation};
+  train_ = validation_ = {};
+  if (mix_.empty()) {
+    Result<data::PackedSplit> split = OpenSet(corpus_, config, config.data.validation.samples);
+    if (!split.ok()) return split.status();
+    LOCKSTEP_RETURN_IF_ERROR(ChooseVocabulary(split->train->corpus().vocabulary()));
+    train_.Add(split->train);
+    validation_.Add(split->validation);
+    return engine::Sources{split->train, split->validation};
+  }
+  std::vector<engine::Sources> sets;
+  std::vector<double> weights;
+  for (size_t i = 0; i < mix_.size(); ++i) {
+    Result<data::PackedSplit> split = OpenSet(mix_[i].corpus, config, 0);
+    if (!split.ok()) return split.status().Context(fmt::format("data.mix[{}]", i));
+    const data::Vocabulary vocabulary = split->train->corpus().vocabulary();
+    if (i == 0) LOCKSTEP_RETURN_IF_ERROR(ChooseVocabulary(vocabulary));
+    if (vocabulary != vocabulary_) {
+      return Status(
+          Code::kUsage,
+          fmt::format("data.mix[{}]: tokens of '{}' ({}), but data.mix[0] has those of '{}' ({})", i,
+                      vocabulary.tokenizer, vocabulary.size, vocabulary_.tokenizer, vocabulary_.size),
+          "make all packed token files with one tokenizer (docs/formats/tokens.md); text and JSON lines are bytes");
+    }
+    train_.Add(split->train);
+    validation_.Add(split->validation);
+    sets.push_back({split->train, split->validation});
+    weights.push_back(mix_[i].weight);
+  }
+  Result<engine::Sources> mixed = engine::Mix(sets, weights, config);
+  if (!mixed.ok()) return mixed.status().Context("data.mix");
+  train_.mixed = std::static_pointer_cast<const data::MixedSource>(mixed->train);
+  validation_.mixed = std::static_pointer_cast<const data::MixedSource>(mixed->validation);
+  return mixed;
 }
 
 Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
@@ -105,12 +171,10 @@ std::vector<engine::Unit> LmRecipe::Units() {
 engine::Loss LmRecipe::ComputeLoss(const engine::TensorBatch& batch) {
   const at::Tensor& tokens = batch["tokens"];
   const at::Tensor& labels = batch["labels"];
-  const data::PackedSource& source = model_->is_training() ? *sources_.train : *sources_.validation;
+  const auto most_documents = static_cast<int64_t>(side().most_documents);
   models::Packing packing;
   // Rows of one document each need no boundaries, and attention has faster kernels for them.
-  if (source.most_documents() > 1) {
-    packing = {batch["positions"], batch["documents"], batch.count() * static_cast<int64_t>(source.most_documents())};
-  }
+  if (most_documents > 1) packing = {batch["positions"], batch["documents"], batch.count() * most_documents};
   const at::Tensor mean = model_->Loss(model_->Hidden(tokens, packing), labels);
   const at::Tensor labelled = labels.ge(0).sum().to(at::kFloat);
   return {mean * labelled / static_cast<double>(tokens.numel()), static_cast<double>(batch.count()), {}};
@@ -118,9 +182,8 @@ engine::Loss LmRecipe::ComputeLoss(const engine::TensorBatch& batch) {
 
 // In sequences that have all their labels: a label counts 1 / length.
 std::optional<double> LmRecipe::Weight(const engine::TensorBatch& batch) {
-  const data::PackedSource& source = model_->is_training() ? *sources_.train : *sources_.validation;
   uint64_t labelled = 0;
-  for (const data::SampleId& id : batch.ids) labelled += source.Labelled(id.index);
+  for (const data::SampleId& id : batch.ids) labelled += side().Labelled(id.index);
   return static_cast<double>(labelled) / static_cast<double>(length_);
 }
 

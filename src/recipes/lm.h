@@ -42,7 +42,7 @@ class LmRecipe : public engine::Recipe {
   void Shrink(engine::Config* config) override;
 
   Result<std::string> IndexData() override;
-  void UseIndex(std::shared_ptr<const std::string> index) override { corpus_.index = std::move(index); }
+  void UseIndex(std::shared_ptr<const std::string> index) override;
   Result<engine::Sources> Open(const engine::Config& config) override;
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }
@@ -70,17 +70,34 @@ class LmRecipe : public engine::Recipe {
   uint64_t& length() { return length_; }
 
  private:
+  struct Set {
+    double weight = 1;
+    data::CorpusConfig corpus;
+  };
+  // What is trained on, or validated with: one corpus, or several that are mixed.
+  struct Side {
+    std::vector<std::shared_ptr<const data::PackedSource>> sets;
+    std::shared_ptr<const data::MixedSource> mixed;  // null: one
+    uint64_t most_documents = 0;                     // in one sequence
+    void Add(std::shared_ptr<const data::PackedSource> set);
+    uint64_t Labelled(uint64_t index) const;
+  };
+  static void DeclareCorpus(ConfigReader& reader, data::CorpusConfig* corpus);
+  Result<data::PackedSplit> OpenSet(const data::CorpusConfig& corpus, const engine::Config& config,
+                                    uint64_t most_validation) const;
+  const Side& side() const { return model_->is_training() ? train_ : validation_; }
   Status ChooseVocabulary(const data::Vocabulary& of_data);
 
   LmSettings settings_;
   data::CorpusConfig corpus_;
+  std::vector<Set> mix_;  // empty: corpus_ alone
   uint64_t length_ = 256;
   bool shrunk_ = false, undrawn_ = false;
   std::string base_;
   std::optional<models::DecoderFile> file_;  // of a folder, while parts of it are read
   models::DecoderConfig shape_;
   data::Vocabulary vocabulary_;
-  data::PackedSplit sources_;
+  Side train_, validation_;
   std::shared_ptr<models::Decoder> model_;
 };
 

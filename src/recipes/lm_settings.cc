@@ -91,12 +91,12 @@ void LmRecipe::Defaults(engine::Config* config) {
   config->checkpoint.every = 500;
 }
 
-void LmRecipe::DeclareData(ConfigReader& r, engine::DataConfig* /*data*/) {
-  data::CorpusConfig& c = corpus_;
+void LmRecipe::DeclareCorpus(ConfigReader& r, data::CorpusConfig* corpus) {
+  data::CorpusConfig& c = *corpus;
   r.Choice("kind", &c.kind, {"auto", "generated", "text", "jsonl", "tokens"},
            {.help = "of the data; auto: by the file, generated without a path"});
   const bool may_have_path = c.kind != "generated";
-  r.When(may_have_path, "data.kind is generated: other kinds read files", [&] {
+  r.When(may_have_path, "kind is generated: other kinds read files", [&] {
     r.Field("path", &c.path,
             {.required = may_have_path && c.kind != "auto",
              .help = "text, JSON lines or packed tokens (`lockstep tokens`): a file or a folder"});
@@ -108,6 +108,18 @@ void LmRecipe::DeclareData(ConfigReader& r, engine::DataConfig* /*data*/) {
   });
   r.When(!generated && (c.kind == "auto" || c.kind == "jsonl"), "only for kind: jsonl",
          [&] { r.Field("field", &c.field, {.help = "of a JSON line that holds the text"}); });
+}
+
+void LmRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
+  r.List<Set>("mix", &mix_,
+              [](ConfigReader& m, Set* set) {
+                m.Field("weight", &set->weight,
+                        {.required = true, .above = 0, .help = "share of the samples, of all weights"});
+                DeclareCorpus(m, &set->corpus);
+              },
+              {.help = "several corpora, drawn by weight: each has a weight and the keys kind to field; empty: one"});
+  data->mixed = !mix_.empty();
+  r.When(!data->mixed, "each set of data.mix has its own", [&] { DeclareCorpus(r, &corpus_); });
   r.Field("length", &length_, {.min = 1, .max = 1 << 24, .help = "tokens of a sequence, which is one sample"});
 }
 
@@ -137,7 +149,9 @@ Status LmRecipe::Check(engine::Config* /*config*/) {
 
 void LmRecipe::Shrink(engine::Config* /*config*/) {
   shrunk_ = true;
-  corpus_.documents = std::min<uint64_t>(corpus_.documents, 256);
+  constexpr uint64_t kFew = 256;
+  corpus_.documents = std::min(corpus_.documents, kFew);
+  for (Set& set : mix_) set.corpus.documents = std::min(set.corpus.documents, kFew);
   length_ = std::min<uint64_t>(length_, 64);
 }
 

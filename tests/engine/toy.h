@@ -67,7 +67,7 @@ class Toy : public Recipe {
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>&, const std::string&) override {
     return Status::Ok();
   }
-  Result<Sources> Open(const Config&) override { return Sources{points, held_out}; }
+  Result<Sources> Open(const Config&) override { return Sources{points, held_out, mixture}; }
   Loss ComputeLoss(const TensorBatch& batch) override {
     if (before_loss) before_loss(batch);
     const at::Tensor out = net->second->forward(at::tanh(net->first->forward(batch["x"])));
@@ -92,6 +92,7 @@ class Toy : public Recipe {
 
   std::shared_ptr<Points> points = std::make_shared<Points>(61);
   std::shared_ptr<const data::Source> held_out;
+  std::shared_ptr<const data::Mixture> mixture;
   std::shared_ptr<ToyNet> net;
   std::function<void(const TensorBatch&)> before_loss;
   double factor = 1;

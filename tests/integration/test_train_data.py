@@ -69,6 +69,26 @@ class AnnotationList(harness.Case):
         self.assertGreater(found[0][str(self.tmp / "data")], 0, found)
         self.assertEqual(found[0], found[1])
 
+    def test_sets_are_mixed_by_weight_alike_on_any_number_of_ranks(self):
+        self.prepare()
+        for n in range(3):
+            write_frames(self.tmp / "other" / f"v{n}", clip(6, 36, 48, 20 + n))
+        entries = [{"weight": 0.75, "kind": "annotations", "path": str(self.tmp / "data"), "annotations": str(self.tmp / "list.json")},
+                   {"weight": 0.25, "kind": "frames", "path": str(self.tmp / "other")}]
+        (self.tmp / "mix.yaml").write_text(json.dumps({"data": {"mix": entries}}))
+        options = {"data.clips": None, "data.validation.fraction": 0, "data.validation.samples": None, "train.steps": 4,
+                   "checkpoint.every": 0}
+        used = []
+        for ranks in (1, 2):
+            done = train.train("--config", self.tmp / "mix.yaml", ranks=ranks, name=f"on-{ranks}",
+                               sets={**options, "data.threads": ranks - 1}, cwd=self.tmp)
+            text = done.stdout + done.stderr
+            self.assertEqual(done.returncode, 0, text)
+            self.assertRegex(text, r"75 % annotations: \d+ videos.* [+] 25 % frames: 3 videos")
+            lines = [line for r in range(ranks) for line in harness.read_jsonl(train.run_path(f"on-{ranks}") / "samples" / f"rank-{r}.jsonl")]
+            used.append({step: [s for line in lines if line["step"] == step for s in line["samples"]] for step in range(1, 5)})
+        self.assertEqual(used[0], used[1])
+
     def test_broken_videos_are_left_out_within_the_budget_and_named(self):
         data = self.tmp / "data"
         data.mkdir()

@@ -105,6 +105,41 @@ TEST(Lm, AResumedRunIsTheUninterruptedOne) {
   EXPECT_FALSE(TrainLm(1, job)[0].status.ok());
 }
 
+// The section `data` of a job.
+void ReadData(LmRecipe& recipe, engine::Config& config, const std::string& yaml) {
+  const ConfigTree tree = *ConfigTree::Parse("data: " + yaml, "c.yaml", ConfigTree::Format::kYaml);
+  ConfigReader reader(tree);
+  reader.Section("data", [&](ConfigReader& r) { recipe.DeclareData(r, &config.data); });
+  const Status read = reader.Finish();
+  ASSERT_TRUE(read.ok()) << read.ToString();
+}
+
+TEST(Lm, CorporaAreMixedByWeightWithTheSameBitsOnTwoRanksAndAfterAResume) {
+  LmJob job;
+  job.set = [](LmRecipe& recipe, engine::Config& config) {
+    recipe.corpus().path.clear();
+    config.train.reproducible = true;
+    config.train.shards = 2;
+    config.data.validation.fraction = 0.3;
+    config.data.validation.samples = 7;
+    ReadData(recipe, config,
+             fmt::format("{{mix: [{{weight: 0.75, path: {}}}, {{weight: 0.25, documents: 40}}]}}", UnequalDocuments()));
+  };
+  const LmOutcome one = TrainLm(1, job)[0];
+  ASSERT_TRUE(one.status.ok()) << one.status.ToString();
+  const TempDir run = *TempDir::Create();
+  job.options.run_dir = run.path();
+  job.options.stop_at = 2;
+  ASSERT_TRUE(TrainLm(2, job)[0].status.ok());
+  job.options.stop_at.reset();
+  const LmOutcome resumed = TrainLm(1, job)[0];
+  ASSERT_TRUE(resumed.status.ok()) << resumed.status.ToString();
+  ASSERT_EQ(resumed.series.at("loss").size(), 2u) << "it began anew";
+  EXPECT_EQ(LmApart(resumed.weights, one.weights), 0);
+  EXPECT_EQ(resumed.series.at("val/loss").back(), one.series.at("val/loss").back());
+  EXPECT_GT(LmApart(one.weights, PlainLm().weights), kLmTolerance) << "the second corpus has no effect";
+}
+
 // What a run saved, by name: with sharded parameters no rank has all of them.
 std::map<std::string, at::Tensor> SavedLm(const LmJob& job) {
   const TempDir run = *TempDir::Create();
@@ -186,6 +221,12 @@ TEST(Lm, WhatCannotTrainIsSaidByAllRanksBeforeAnythingIsAllocated) {
       {"path", [](LmRecipe& r, engine::Config&) { r.corpus().path = "/nowhere.txt"; }, "data.path"},
       {"empty text", [&](LmRecipe& r, engine::Config&) { r.corpus().path = empty; }, "is empty"},
       {"binary text", [&](LmRecipe& r, engine::Config&) { r.corpus().path = binary; }, "binary, not text"},
+      {"set of a mix",
+       [](LmRecipe& r, engine::Config& c) {
+         r.corpus().path.clear();
+         ReadData(r, c, "{mix: [{weight: 1, documents: 40}, {weight: 1, path: /nowhere.txt}]}");
+       },
+       "data.mix[1]"},
       {"LoRA targets",
        [](LmRecipe& r, engine::Config&) {
          r.settings().lora.rank = 2;

@@ -36,7 +36,24 @@ TEST(VideoRecipe, WhatOneKindOfDataWritesAnotherReads) {
   EXPECT_EQ(ReadConfig(text).error, "");
   EXPECT_THAT(ReadConfig("data: {kind: videos, path: /d, clips: 7}").error,
               HasSubstr("data.clips: has no effect here"));
-  EXPECT_THAT(ReadConfig("data: {path: /d}").error, HasSubstr("data.kind is clips"));
+  EXPECT_THAT(ReadConfig("data: {path: /d}").error, HasSubstr("data.path: has no effect here: kind is clips"));
+}
+
+TEST(VideoRecipe, SetsOfAMixHaveTheirOwnKeys) {
+  const Read good = ReadConfig(
+      "data: {frames: 3, mix: [{weight: 0.7, kind: videos, path: /a}, {weight: 0.3, kind: clips, clips: 9}]}");
+  EXPECT_EQ(good.error, "");
+  EXPECT_EQ(ReadConfig(good.effective).error, "") << "what is written out is read again";
+  EXPECT_EQ(ReadConfig(good.effective).effective, good.effective);
+  const std::pair<const char*, const char*> rows[] = {
+      {"{mix: [{kind: clips}]}", "data.mix[0].weight"},
+      {"{mix: [{weight: 0, kind: clips}]}", "data.mix[0].weight"},
+      {"{mix: [{weight: 1, kind: videos}]}", "data.mix[0].path"},
+      {"{mix: [{weight: 1, clips: 3}], kind: videos, path: /d}", "data.path: has no effect here: each set of data.mix"},
+      {"{mix: [{weight: 1, clips: 3}], last_batch: keep}", "data.last_batch: has no effect here"},
+      {"{mix: [{weight: 1, clips: 3, height: 9}]}", "data.mix[0].height: unknown key"},
+  };
+  for (const auto& [data, says] : rows) EXPECT_THAT(ReadConfig(std::string("data: ") + data).error, HasSubstr(says));
 }
 
 TEST(VideoRecipe, OtherRecipesHaveNoFrames) {
