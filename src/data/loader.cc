@@ -140,7 +140,8 @@ struct Slot {
   std::shared_ptr<Lease> lease;
   size_t handed_out = 0;
   size_t unfinished = 0;
-  Status error;  // of the batch as a whole
+  bool given_up = false;  // a thread may still write into a row of the buffers
+  Status error;           // of the batch as a whole
 };
 
 // Threads made here take no signals: those belong to the program.
@@ -159,18 +160,34 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+// Threads that hang in a read. Where there are more, nothing is left that answers.
+constexpr size_t kMostHanging = 32;
+constexpr std::chrono::milliseconds kGrace{500};
+
 }  // namespace
 
-struct Loader::Shared {
+// A thread, and what it reads. All but `cancelled` is guarded by the mutex of Shared.
+struct Loader::Worker {
+  std::thread thread;
+  Slot* slot = nullptr;  // null while nothing is read
+  size_t row = 0;
+  TimePoint start;
+  bool given_up = false;
+  std::atomic<bool> cancelled = false;
+};
+
+struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
   std::shared_ptr<const Source> source;
   Plan plan;
   std::optional<uint64_t> end_batch;
   LoaderOptions options;
   std::shared_ptr<BufferPool> pool;
-  std::vector<std::thread> threads;
-  std::atomic<bool> stopping = false;
 
   mutable std::mutex mutex;
+  bool stopping = false;
+  std::vector<std::shared_ptr<Worker>> workers;
+  size_t started_workers = 0;
+  size_t hanging = 0;             // threads that were given up and are still there
   std::condition_variable work;   // a sample to read, or the end
   std::condition_variable ready;  // a batch is complete
   std::deque<std::unique_ptr<Slot>> slots;
@@ -217,39 +234,47 @@ struct Loader::Shared {
     return nullptr;
   }
 
-  Status ReadSample(const Slot& slot, size_t row) const {
-    const SampleId& id = slot.ids[row];
+  Status ReadSample(const SampleId& id, const Lease& lease, size_t row, const std::atomic<bool>* cancelled) const {
     if (id.index >= source->size()) {
       return Status(Code::kInternal, fmt::format("sample {} was planned, but there are {}", id.index, source->size()));
     }
-    std::vector<std::byte*> out(slot.lease->set.data);
+    std::vector<std::byte*> out(lease.set.data);
     for (size_t i = 0; i < out.size(); ++i) out[i] += row * pool->fields()[i].bytes();
     try {
-      return source->Read({options.seed, id.epoch, id.index, options.augment, &stopping}, out);
+      return source->Read({options.seed, id.epoch, id.index, options.augment, cancelled}, out);
     } catch (const std::exception& error) {
       return Status(Code::kInternal, fmt::format("reading failed: {}", error.what()));
     }
   }
 
-  // Reads one sample of the slot without the lock; returns with it.
-  void Advance(std::unique_lock<std::mutex>& lock, Slot* slot) {
+  // Reads one sample of the slot without the lock; returns with it. What it needs of the slot is copied: after a
+  // time-out the slot is gone before the read ends.
+  void Advance(std::unique_lock<std::mutex>& lock, Slot* slot, Worker* worker) {
     const size_t row = slot->handed_out++;
     if (left_out.contains(slot->ids[row].index)) {
       if (--slot->unfinished == 0) ready.notify_all();
       return;
     }
-    lock.unlock();
+    const SampleId id = slot->ids[row];
+    const std::shared_ptr<const Lease> lease = slot->lease;
     const TimePoint start = Now();
+    worker->slot = slot;
+    worker->row = row;
+    worker->start = start;
+    lock.unlock();
     StageTimes stages;
     Status status;
     {
       const StageScope scope(&stages);
-      status = ReadSample(*slot, row);
+      status = ReadSample(id, *lease, row, &worker->cancelled);
     }
     const double seconds = SecondsSince(start);
     const double known = std::accumulate(stages.seconds.begin(), stages.seconds.end(), 0.0);
     stages.seconds[static_cast<size_t>(LoadStage::kOther)] = std::max(seconds - known, 0.0);
     lock.lock();
+    if (worker->given_up) return;
+    worker->slot = nullptr;
+    if (stopping) ready.notify_all();
     stats.read_seconds += seconds;
     stats.stages.Add(stages);
     ++(status.ok() ? stats.samples_read : stats.samples_bad);
@@ -257,11 +282,11 @@ struct Loader::Shared {
     if (--slot->unfinished == 0) ready.notify_all();
   }
 
-  void Work() {
+  void Work(Worker* worker) {
     std::unique_lock lock(mutex);
-    while (!stopping) {
+    while (!stopping && !worker->given_up) {
       if (Slot* slot = SlotWithWork()) {
-        Advance(lock, slot);
+        Advance(lock, slot, worker);
       } else if (CanStart()) {
         Start();
         work.notify_all();
@@ -270,13 +295,90 @@ struct Loader::Shared {
         work.wait(lock);
       }
     }
+    if (worker->given_up) --hanging;
+  }
+
+  // With the mutex held.
+  void StartWorker() {
+    const SignalsBlocked quiet;
+    auto worker = std::make_shared<Worker>();
+    // It holds what it uses: nobody may be there any more when a read that hung ends.
+    worker->thread = std::thread([shared = shared_from_this(), worker] { shared->Work(worker.get()); });
+    pthread_setname_np(worker->thread.native_handle(), fmt::format("data-{}", started_workers++).c_str());
+    workers.push_back(std::move(worker));
+  }
+
+  void GiveUp(Worker* worker) {
+    worker->given_up = true;
+    worker->cancelled = true;  // a read that asks ends soon
+    worker->thread.detach();
+    ++hanging;
+  }
+
+  // The next moment at which a read has taken too long; nothing without a time-out, or while nothing is read.
+  std::optional<TimePoint> NextDeadline() const {
+    std::optional<TimePoint> next;
+    for (const auto& worker : workers) {
+      if (options.timeout.count() == 0 || worker->slot == nullptr) continue;
+      const TimePoint deadline = worker->start + options.timeout;
+      if (!next || deadline < *next) next = deadline;
+    }
+    return next;
+  }
+
+  // Samples whose reads take too long become bad ones, and other threads do the work of those that hang.
+  void GiveUpLateReads() {
+    const TimePoint now = Now();
+    size_t late = 0;
+    for (const auto& worker : workers) {
+      if (worker->slot == nullptr || now < worker->start + options.timeout) continue;
+      Slot* slot = worker->slot;
+      slot->results[worker->row] = Status(Code::kTimeout,
+                                          fmt::format("reading takes longer than data.timeout ({:g} s)",
+                                                      std::chrono::duration<double>(options.timeout).count()),
+                                          "check that the file system answers, or raise data.timeout");
+      slot->given_up = true;
+      --slot->unfinished;
+      ++stats.samples_bad;
+      GiveUp(worker.get());
+      ++late;
+    }
+    std::erase_if(workers, [](const auto& worker) { return worker->given_up; });
+    for (; late > 0; --late) StartWorker();
+  }
+
+  // Until the first batch is there, or too many reads hang.
+  Status WaitForFirst(std::unique_lock<std::mutex>& lock) {
+    const auto there = [&] { return !slots.empty() && slots.front()->unfinished == 0; };
+    if (options.timeout.count() == 0) ready.wait(lock, there);
+    while (!there()) {
+      // A read that begins from now on is not late before that.
+      const TimePoint deadline = NextDeadline().value_or(Now() + options.timeout);
+      if (ready.wait_until(lock, deadline, there)) break;
+      // A process that was stopped for a while finds all its reads late: they get a moment to end.
+      if (ready.wait_for(lock, kGrace, there)) break;
+      GiveUpLateReads();
+      if (hanging <= kMostHanging) continue;
+      return Status(Code::kEnvironment,
+                    fmt::format("{} reads of data hang for longer than data.timeout ({:g} s)", hanging,
+                                std::chrono::duration<double>(options.timeout).count()),
+                    "the file system of the data does not answer: check its mount");
+    }
+    return Status::Ok();
   }
 
   // Good samples move up, the others become reports.
-  Batch Finish(Slot* slot) const {
+  Result<Batch> Finish(Slot* slot) const {
     Batch batch;
     batch.number = slot->number;
     const std::vector<Field>& fields = pool->fields();
+    const std::shared_ptr<Lease> from = slot->lease;
+    // The buffers stay with the thread that hangs: it may write into them whenever its read ends.
+    if (slot->given_up) {
+      Result<BufferSet> fresh = pool->Get(slot->ids.size());
+      if (!fresh.ok()) return fresh.status();
+      slot->lease = std::make_shared<Lease>(pool, std::move(*fresh));
+    }
     const std::vector<std::byte*>& data = slot->lease->set.data;
     for (size_t row = 0; row < slot->ids.size(); ++row) {
       const SampleId& id = slot->ids[row];
@@ -288,9 +390,9 @@ struct Loader::Shared {
         continue;
       }
       const size_t to = batch.ids.size();
-      for (size_t i = 0; to != row && i < fields.size(); ++i) {
+      for (size_t i = 0; (to != row || slot->given_up) && i < fields.size(); ++i) {
         const size_t bytes = fields[i].bytes();
-        std::memcpy(data[i] + to * bytes, data[i] + row * bytes, bytes);
+        std::memcpy(data[i] + to * bytes, from->set.data[i] + row * bytes, bytes);
       }
       batch.ids.push_back(id);
     }
@@ -302,7 +404,7 @@ struct Loader::Shared {
 
 Loader::Loader(std::shared_ptr<const Source> source, Plan plan, uint64_t first_batch, std::optional<uint64_t> end_batch,
                LoaderOptions options)
-    : shared_(std::make_unique<Shared>()) {
+    : shared_(std::make_shared<Shared>()) {
   shared_->options = std::move(options);
   shared_->options.prefetch = std::max(1, shared_->options.prefetch);
   shared_->pool = std::make_shared<BufferPool>(source->fields(), shared_->options);
@@ -310,20 +412,28 @@ Loader::Loader(std::shared_ptr<const Source> source, Plan plan, uint64_t first_b
   shared_->plan = std::move(plan);
   shared_->end_batch = end_batch;
   shared_->next_start = shared_->next_take = first_batch;
-  SignalsBlocked quiet;
-  for (int i = 0; i < shared_->options.threads; ++i) {
-    shared_->threads.emplace_back([shared = shared_.get()] { shared->Work(); });
-    pthread_setname_np(shared_->threads.back().native_handle(), fmt::format("data-{}", i).c_str());
-  }
+  const std::lock_guard lock(shared_->mutex);
+  for (int i = 0; i < shared_->options.threads; ++i) shared_->StartWorker();
 }
 
 Loader::~Loader() {
+  Shared& shared = *shared_;
+  std::vector<std::shared_ptr<Worker>> ending;
   {
-    std::lock_guard lock(shared_->mutex);
-    shared_->stopping = true;
+    std::unique_lock lock(shared.mutex);
+    shared.stopping = true;
+    for (const auto& worker : shared.workers) worker->cancelled = true;
+    shared.work.notify_all();
+    while (const std::optional<TimePoint> deadline = shared.NextDeadline()) {
+      if (shared.ready.wait_until(lock, *deadline) == std::cv_status::no_timeout) continue;
+      for (const auto& worker : shared.workers) {
+        if (worker->slot != nullptr && Now() >= worker->start + shared.options.timeout) shared.GiveUp(worker.get());
+      }
+      std::erase_if(shared.workers, [](const auto& worker) { return worker->given_up; });
+    }
+    ending.swap(shared.workers);
   }
-  shared_->work.notify_all();
-  for (std::thread& thread : shared_->threads) thread.join();
+  for (const auto& worker : ending) worker->thread.join();
 }
 
 bool Loader::AtEnd() const { return shared_->end_batch && shared_->next_take >= *shared_->end_batch; }
@@ -336,11 +446,12 @@ Result<Batch> Loader::Next() {
   }
   const TimePoint start = Now();
   std::unique_lock lock(shared.mutex);
-  if (shared.threads.empty()) {
+  if (shared.workers.empty()) {
+    Worker here;
     if (shared.slots.empty()) shared.Start();
-    while (Slot* slot = shared.SlotWithWork()) shared.Advance(lock, slot);
+    while (Slot* slot = shared.SlotWithWork()) shared.Advance(lock, slot, &here);
   } else {
-    shared.ready.wait(lock, [&] { return !shared.slots.empty() && shared.slots.front()->unfinished == 0; });
+    LOCKSTEP_RETURN_IF_ERROR(shared.WaitForFirst(lock));
   }
   Slot* front = shared.slots.front().get();
   if (!front->error.ok()) return front->error;  // stays: every later call says the same
@@ -352,8 +463,8 @@ Result<Batch> Loader::Next() {
   shared.stats.wait_seconds += waited;
   lock.unlock();
   shared.work.notify_all();
-  Batch batch = shared.Finish(slot.get());
-  batch.wait_seconds = waited;
+  Result<Batch> batch = shared.Finish(slot.get());
+  if (batch.ok()) batch->wait_seconds = waited;
   return batch;
 }
 
@@ -365,6 +476,7 @@ void Loader::LeaveOut(uint64_t index) {
 LoaderStats Loader::stats() const {
   std::lock_guard lock(shared_->mutex);
   LoaderStats stats = shared_->stats;
+  stats.hanging_reads = shared_->hanging;
   for (const auto& slot : shared_->slots) ++(slot->unfinished == 0 ? stats.ready_batches : stats.started_batches);
   shared_->pool->Count(&stats);
   return stats;

@@ -11,6 +11,7 @@
 // Not collective: each rank has its own loader; what to do about bad samples is decided by all ranks in the engine.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,9 @@ struct LoaderOptions {
   // Bytes of all batches, those the caller holds included: none is prepared ahead beyond it. The batch that Next()
   // waits for is made in any case. 0: no bound but prefetch.
   uint64_t memory = 0;
+  // A read that takes longer while Next() waits is given up: the sample is bad, with Code::kTimeout. The thread that
+  // hangs in it is replaced by another one, and ends when the read does. 0: none; nor with threads = 0.
+  std::chrono::milliseconds timeout{0};
   bool augment = false;
   uint64_t seed = 0;
   // Pinned memory is injected here; the default is aligned ordinary memory. Called from any thread, but never two at
@@ -70,6 +74,7 @@ struct LoaderStats {
   double wait_seconds = 0;     // in Next()
   size_t ready_batches = 0;    // decoded and not yet taken
   size_t started_batches = 0;  // being decoded
+  size_t hanging_reads = 0;    // given up after the time-out, and still not ended
   size_t buffers = 0;          // sets of buffers that exist, in use or waiting for use
   size_t buffer_bytes = 0;     // memory of all of them
 };
@@ -83,7 +88,7 @@ class Loader {
   // Batches first_batch, first_batch + 1, ... up to and without end_batch.
   Loader(std::shared_ptr<const Source> source, Plan plan, uint64_t first_batch, std::optional<uint64_t> end_batch,
          LoaderOptions options = {});
-  // Waits for the samples being read right now, no longer.
+  // Waits for the samples being read right now, no longer; and for none longer than the time-out.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -92,14 +97,16 @@ class Loader {
   // this is called alone, not on the threads. Such samples are in no list of a batch and are not read any more.
   void LeaveOut(uint64_t index);
 
-  // The next batch. Samples that cannot be read are in `bad`, not an error. Errors: past the end, out of memory.
+  // The next batch. Samples that cannot be read are in `bad`, not an error. Errors: past the end, out of memory, too
+  // many reads that hang.
   Result<Batch> Next();
   bool AtEnd() const;
   LoaderStats stats() const;
 
  private:
+  struct Worker;
   struct Shared;
-  std::unique_ptr<Shared> shared_;
+  std::shared_ptr<Shared> shared_;  // a thread that hangs keeps it
 };
 
 }  // namespace lockstep::data

@@ -213,6 +213,11 @@ void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(Config
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
   r.Size("memory", &d->memory,
          {.help = "of the batches of a rank: fewer are prepared ahead where they would take more; 0: no bound"});
+  r.When(d->threads > 0, "data.threads is 0: the training thread reads by itself, and cannot leave a read that hangs",
+         [&] {
+           r.Field("timeout", &d->timeout,
+                   {.min = 0, .help = "of reading one sample, which is then unreadable: below comm.timeout; 0: none"});
+         });
   r.When(!d->augment, "augmentation draws every clip anew: with augment: false it can be kept", [&] {
     r.Size("cache", &d->cache, {.help = "memory of a rank for samples that were read once; 0: none is kept"});
   });

@@ -185,6 +185,7 @@ void Report::BadSamples(uint64_t step, const std::vector<std::string>& of_ranks,
                                     {"rank", rank},
                                     {"step", step},
                                     {"sample", GetString(bad, "sample")},
+                                    {"class", GetString(bad, "class")},
                                     {"why", GetString(bad, "why")}};
       // A full disk ends no training; the rank's log names the sample as well.
       (void)AppendLine(options_.run_dir + "/events.jsonl", ToJsonLine(event)).ok();

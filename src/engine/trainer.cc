@@ -78,6 +78,7 @@ Status Trainer::Validate() {
   if (config_.train.reproducible && config_.data.validation.batch == 0) plan.batch = 1;
   plan.loader.threads = config_.data.threads;
   plan.loader.prefetch = config_.data.prefetch;
+  plan.loader.timeout = config_.data.timeout;
   plan.loader.seed = config_.run.seed;
   plan.device = device_;
   plan.precision = config_.train.precision;

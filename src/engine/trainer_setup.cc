@@ -472,6 +472,7 @@ void Trainer::StartFeed() {
   options.threads = config_.data.threads;
   options.prefetch = config_.data.prefetch;
   options.memory = config_.data.memory;
+  options.timeout = config_.data.timeout;
   options.augment = config_.data.augment;
   options.seed = config_.run.seed;
   const auto rank = static_cast<uint64_t>(ranks_->rank());

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "data/fault.h"
 #include "data/random.h"
 #include "engine/trainer.h"
 
@@ -390,7 +391,10 @@ Status Trainer::LeaveOutBadSamples() {
 
   nlohmann::json mine = nlohmann::json::array();
   for (const data::BadSample& bad : bad_) {
-    mine.push_back({{"index", bad.id.index}, {"sample", bad.name}, {"why", bad.status.message()}});
+    mine.push_back({{"index", bad.id.index},
+                    {"sample", bad.name},
+                    {"class", data::FaultOf(bad.status)},
+                    {"why", bad.status.message()}});
   }
   const Result<std::vector<std::string>> told = ranks_->host().Gather(ToJsonLine(mine));
   if (!told.ok()) return told.status();

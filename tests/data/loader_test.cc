@@ -233,6 +233,70 @@ TEST(LoaderTest, EndsWhileSamplesAreBeingRead) {
   EXPECT_EQ(source->reads_, 2);  // nothing was started after the end was asked for
 }
 
+// Long enough that no healthy read takes it on a busy machine.
+constexpr std::chrono::milliseconds kTimeout{1500};
+
+std::vector<SampleId> FourEach(uint64_t number) {
+  std::vector<SampleId> ids;
+  for (uint64_t i = 0; i < 4; ++i) ids.push_back({.epoch = 1, .index = 4 * number + i});
+  return ids;
+}
+
+TEST(LoaderTest, AReadThatHangsBecomesABadSampleAndOthersGoOn) {
+  auto source = std::make_shared<NumberSource>(53);
+  source->hanging_ = {1, 6};
+  Loader loader(source, FourEach, 0, 5, {.threads = 1, .prefetch = 2, .timeout = kTimeout});
+  std::vector<Batch> batches;
+  for (uint64_t number = 0; number < 5; ++number) {
+    Result<Batch> batch = loader.Next();
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    EXPECT_EQ(batch->count(), number < 2 ? 3u : 4u);
+    ASSERT_EQ(batch->bad.size(), number < 2 ? 1u : 0u);
+    batches.push_back(*batch);
+  }
+  EXPECT_EQ(batches[0].bad[0].name, "number 1");
+  EXPECT_EQ(batches[1].bad[0].name, "number 6");
+  EXPECT_EQ(batches[0].bad[0].status.code(), Code::kTimeout);
+  EXPECT_THAT(batches[0].bad[0].status.message(), HasSubstr("longer than data.timeout (1.5 s)"));
+  EXPECT_EQ(loader.stats().hanging_reads, 2u);
+  EXPECT_EQ(loader.stats().samples_bad, 2u);
+  // What hung writes its sample at last, into memory that nobody looks at.
+  source->Release();
+  while (loader.stats().hanging_reads > 0) std::this_thread::yield();
+  for (const Batch& batch : batches) ExpectContent(batch, 0, false);
+}
+
+TEST(LoaderTest, EndsWhileAReadHangs) {
+  auto source = std::make_shared<NumberSource>(53);
+  source->hanging_ = {0, 1};
+  {
+    Loader loader(source, FourEach, 0, 5, {.threads = 2, .timeout = kTimeout});
+    while (source->reads_ < 2) std::this_thread::yield();
+  }
+  const std::weak_ptr<NumberSource> still_used = source;
+  source->Release();
+  source.reset();
+  while (!still_used.expired()) std::this_thread::yield();  // the threads let go of all they held
+}
+
+TEST(LoaderTest, WhenEverythingHangsItIsAnError) {
+  auto source = std::make_shared<NumberSource>(200);
+  for (uint64_t i = 0; i < 200; ++i) source->hanging_.insert(i);
+  const auto plan = [](uint64_t number) {
+    std::vector<SampleId> ids;
+    for (uint64_t i = 0; i < 40; ++i) ids.push_back({.index = 40 * number + i});
+    return ids;
+  };
+  {
+    Loader loader(source, plan, 0, 5, {.threads = 40, .timeout = kTimeout});
+    EXPECT_THAT(loader.Next().status().message(), HasSubstr("reads of data hang"));
+    source->Release();
+  }
+  const std::weak_ptr<NumberSource> still_used = source;
+  source.reset();
+  while (!still_used.expired()) std::this_thread::yield();
+}
+
 TEST(LoaderTest, AnUnusedLoaderEnds) {
   for (int threads : {0, 1, 5}) {
     Loader loader(std::make_shared<NumberSource>(5), [](uint64_t) { return std::vector<SampleId>{}; }, 0, std::nullopt,

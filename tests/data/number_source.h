@@ -35,6 +35,10 @@ class NumberSource final : public Source {
       changed_.notify_all();
       changed_.wait(lock, [&] { return hold_ == 0 || (draw.cancelled != nullptr && *draw.cancelled); });
     }
+    if (hanging_.contains(draw.index)) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return released_; });
+    }
     // Uneven work, so that threads overtake each other.
     volatile uint64_t spin = 0;
     for (uint64_t i = Random(draw.index).Below(20'000); i > 0; --i) spin = spin + i;
@@ -59,7 +63,15 @@ class NumberSource final : public Source {
     changed_.notify_all();
   }
 
+  // Lets reads of `hanging_` end.
+  void Release() const {
+    std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
   std::set<uint64_t> bad_;
+  std::set<uint64_t> hanging_;  // reads of these do not end, whatever they are told
   std::set<uint64_t> throwing_;
   uint64_t per_origin_ = 1;
   std::atomic<int> hold_ = 0;
@@ -71,6 +83,7 @@ class NumberSource final : public Source {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable int held_ = 0;
+  mutable bool released_ = false;
 };
 
 }  // namespace lockstep::data

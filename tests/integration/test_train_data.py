@@ -96,9 +96,11 @@ class AnnotationList(harness.Case):
             video(data / f"good{n}.avi", 8, 8)
         video(data / "three.avi", 3, 3)
         (data / "junk.mp4").write_bytes(b"no video at all")
-        names = [f"good{n}.avi" for n in range(6)] + ["three.avi", "junk.mp4"]
+        os.mkfifo(data / "hang.avi")  # opening it waits for somebody who writes, as on a dead mount
+        names = [f"good{n}.avi" for n in range(6)] + ["three.avi", "junk.mp4", "hang.avi"]
         (self.tmp / "list.json").write_text(json.dumps({"list": [{"path": name} for name in names]}))
-        options = sets(self.tmp, **{"data.validation.fraction": 0, "train.batch": 4, "data.validation.samples": None})
+        options = sets(self.tmp, **{"data.validation.fraction": 0, "train.batch": 4, "data.validation.samples": None,
+                                    "data.threads": 1, "data.timeout": "2s"})
         done = train.train(ranks=2, name="none", sets=options, cwd=self.tmp)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         done = train.train(ranks=2, name="some", sets={**options, "data.bad_samples": 10}, cwd=self.tmp)
@@ -106,3 +108,6 @@ class AnnotationList(harness.Case):
         self.assertEqual(done.returncode, 0, text)
         self.assertRegex(text, "three.avi' is too short|three.avi.*3 frames")
         self.assertIn("junk.mp4", text)
+        events = [e for e in harness.read_jsonl(train.run_path("some") / "events.jsonl") if e["type"] == "bad_sample"]
+        self.assertEqual({os.path.basename(e["sample"]): e["class"] for e in events},
+                         {"three.avi": "shape", "junk.mp4": "decode", "hang.avi": "timeout"}, events)
