@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_map>
 
 #include "base/digits.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "data/clip_transform.h"
+#include "data/file_source.h"
 #include "data/image.h"
 #include "data/listing.h"
 #include "data/parallel.h"
@@ -29,6 +31,7 @@ constexpr size_t kMostManifest = size_t{4} << 30;
 struct Step {
   std::string picture;
   int64_t action = -1;  // of a sample; -1: history only
+  uint64_t bytes = 0;   // of the picture, in an index
 };
 
 struct Episode {
@@ -191,6 +194,40 @@ Result<Episodes> ReadManifest(const SourceConfig& config) {
   return episodes;
 }
 
+std::string PictureOf(const Episode& episode, uint64_t step) {
+  return JoinPath(episode.folder, episode.steps[step].picture);
+}
+
+// Each once, though it is in the history of many samples of a manifest.
+void MeasurePictures(Episodes* episodes) {
+  std::unordered_map<std::string, uint64_t> sizes;
+  for (const Episode& episode : episodes->all) {
+    for (size_t step = 0; step < episode.steps.size(); ++step) sizes.emplace(PictureOf(episode, step), kMissing);
+  }
+  std::vector<std::pair<const std::string, uint64_t>*> pictures;
+  for (auto& picture : sizes) pictures.push_back(&picture);
+  ForEachAtOnce(pictures.size(), [&](size_t i) {
+    struct stat info{};
+    if (::stat(pictures[i]->first.c_str(), &info) == 0) pictures[i]->second = static_cast<uint64_t>(info.st_size);
+  });
+  for (Episode& episode : episodes->all) {
+    for (size_t step = 0; step < episode.steps.size(); ++step) {
+      episode.steps[step].bytes = sizes.at(PictureOf(episode, step));
+    }
+  }
+}
+
+Status CheckPictures(const Episodes& episodes, const FileCheck& check) {
+  std::vector<size_t> starts = {0};  // of each episode's pictures among all
+  for (const Episode& episode : episodes.all) starts.push_back(starts.back() + episode.steps.size());
+  return CheckFiles(starts.back(), check, [&](size_t file) {
+    const size_t at = std::ranges::upper_bound(starts, file) - starts.begin() - 1;
+    const Episode& episode = episodes.all[at];
+    const size_t step = file - starts[at];
+    return LookAtFile(PictureOf(episode, step), episode.steps[step].bytes, /*at_least=*/false);
+  });
+}
+
 Result<Episodes> ReadEpisodes(const SourceConfig& config) {
   struct stat info{};
   if (::stat(config.path.c_str(), &info) != 0) return FileError("read", config.path, errno);
@@ -205,7 +242,7 @@ std::string WriteEpisodes(const Episodes& episodes) {
   json all = json::array();
   for (const Episode& episode : episodes.all) {
     json steps = json::array();
-    for (const Step& step : episode.steps) steps.push_back({step.picture, step.action});
+    for (const Step& step : episode.steps) steps.push_back({step.picture, step.action, step.bytes});
     all.push_back({episode.name, episode.folder, std::move(steps), episode.texts});
   }
   return ToJsonLine({{"episodes", std::move(all)}, {"digest", episodes.digest}, {"without", episodes.without}});
@@ -219,7 +256,7 @@ Result<Episodes> FromIndex(const std::string& text) {
     for (const json& one : index.at("episodes")) {
       Episode episode{one.at(0).get<std::string>(), one.at(1).get<std::string>(), {}, one.at(3)};
       for (const json& step : one.at(2))
-        episode.steps.push_back({step.at(0).get<std::string>(), step.at(1).get<int64_t>()});
+        episode.steps.push_back({step.at(0).get<std::string>(), step.at(1).get<int64_t>(), step.at(2).get<uint64_t>()});
       episodes.all.push_back(std::move(episode));
     }
     episodes.digest = index.at("digest").get<std::string>();
@@ -244,7 +281,7 @@ class Walks final : public EpisodeSource {
 
   const std::vector<Field>& fields() const override { return fields_; }
   uint64_t size() const override { return samples_.size(); }
-  std::string Name(uint64_t index) const override { return PathOf(EpisodeOf(index), samples_[index].step); }
+  std::string Name(uint64_t index) const override { return PictureOf(EpisodeOf(index), samples_[index].step); }
   std::string Origin(uint64_t index) const override { return EpisodeOf(index).name; }
   std::string Describe() const override {
     std::string text = fmt::format("episodes: {} of {} in {}", Count(static_cast<int64_t>(size()), "step"),
@@ -261,9 +298,6 @@ class Walks final : public EpisodeSource {
     uint32_t episode = 0, step = 0;
   };
   const Episode& EpisodeOf(uint64_t index) const { return episodes_.all[samples_[index].episode]; }
-  static std::string PathOf(const Episode& episode, uint64_t step) {
-    return JoinPath(episode.folder, episode.steps[step].picture);
-  }
 
   SourceConfig config_;
   Episodes episodes_;
@@ -283,7 +317,7 @@ Status Walks::Read(const Draw& draw, std::span<std::byte* const> out) const {
       std::copy_n(to - frame_bytes, frame_bytes, to);
       continue;
     }
-    Result<Image> image = DecodeImage(PathOf(episode, history[i]));
+    Result<Image> image = DecodeImage(PictureOf(episode, history[i]));
     if (!image.ok()) return image.status();
     ClipTransform(draw, image->width, image->height, config_.width, config_.height, ResizeByName(config_.resize))
         .Apply(image->rgb.data(), static_cast<size_t>(image->width) * 3, to);
@@ -351,6 +385,7 @@ std::optional<int64_t> ActionNumber(std::string_view word) {
 Result<std::unique_ptr<EpisodeSource>> OpenEpisodes(const SourceConfig& config) {
   Result<Episodes> episodes = config.index ? FromIndex(*config.index) : ReadEpisodes(config);
   if (!episodes.ok()) return episodes.status();
+  if (config.index) LOCKSTEP_RETURN_IF_ERROR(CheckPictures(*episodes, config.check));
   auto source = std::make_unique<Walks>(config, std::move(*episodes));
   if (source->size() == 0) {
     return Status(Code::kUsage,
@@ -365,6 +400,7 @@ Result<std::unique_ptr<EpisodeSource>> OpenEpisodes(const SourceConfig& config) 
 Result<std::string> IndexEpisodes(const SourceConfig& config) {
   Result<Episodes> episodes = ReadEpisodes(config);
   if (!episodes.ok()) return episodes.status();
+  MeasurePictures(&*episodes);
   return WriteEpisodes(*episodes);
 }
 

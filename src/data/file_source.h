@@ -2,6 +2,7 @@
 // once, when it is opened; reading a sample opens only the files of that sample. Any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,12 +42,17 @@ struct Inventory {
 Result<Inventory> TakeInventory(const SourceConfig& config);
 
 // Asks for the sizes of all files, many at once. Nothing to do for containers, whose listing has them, and for an
-// inventory with a digest of its own.
-void MeasureFiles(Inventory* inventory);
+// inventory with a digest of its own, unless all files are to be compared.
+void MeasureFiles(Inventory* inventory, const FileCheck& check = {});
+
+// One file that rank 0 listed, as it is here; rank 0's size 0: not known. `at_least`: a container may be longer.
+Status LookAtFile(const std::string& path, uint64_t bytes, bool at_least);
+// look(i) for those of `files` that the check asks for, many at once; the first error.
+Status CheckFiles(size_t files, const FileCheck& check, const std::function<Status(size_t)>& look);
 
 // An inventory as text, for ranks that need not look for themselves (SourceConfig::index).
 std::string WriteIndex(const Inventory& inventory, const SourceConfig& config);
-// Refuses text that is cut or of another root, and a machine that misses files the writer had: a few are looked at.
+// Refuses text that is cut or of another root, and a machine that misses files the writer had (SourceConfig::check).
 Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config);
 
 // The kinds tar and lmdb.

@@ -221,8 +221,8 @@ Status KeepNamed(const std::vector<std::string>& names, Inventory* inventory) {
 
 }  // namespace
 
-void MeasureFiles(Inventory* inventory) {
-  if (!inventory->digest.empty()) return;
+void MeasureFiles(Inventory* inventory, const FileCheck& check) {
+  if (!inventory->digest.empty() && !check.all) return;
   const auto size_of = [](const std::string& path) {
     struct stat info{};
     return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : kMissing;

@@ -5,12 +5,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "data/file_source.h"
 #include "data/listing.h"
+#include "data/parallel.h"
 
 namespace lockstep::data {
 namespace {
@@ -67,45 +69,21 @@ bool ReadVideo(Fields& fields, const std::string& root, Video* video) {
   return true;
 }
 
-// What a file has here, against what rank 0 saw of it.
-Status LookAt(const Video& video, const Picture* picture, bool measured) {
-  const bool alone = !video.packed && picture != nullptr;
-  const std::string path = alone ? JoinPath(video.path, picture->name) : video.path;
-  const uint64_t bytes = picture == nullptr ? video.bytes : picture->bytes;
-  const uint64_t offset = picture == nullptr ? video.offset : picture->offset;
-  const char* const hint = "give every node the same files under data.path";
-  struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) {
-    if (bytes == kMissing) return Status::Ok();  // nor could rank 0
-    return Status(Code::kEnvironment,
-                  fmt::format("'{}' is listed by rank 0 but cannot be read here: {}", path, ErrnoText(errno)), hint);
-  }
-  const auto here = static_cast<uint64_t>(info.st_size);
-  if (!measured || (video.packed ? offset + bytes <= here : bytes == here)) return Status::Ok();
-  return Status(Code::kEnvironment,
-                video.packed ? fmt::format("'{}' has {} bytes here, rank 0's reaches beyond", path, here)
-                             : fmt::format("'{}' has {} bytes here and {} on rank 0", path, here, bytes),
-                hint);
-}
-
-// Nodes with other data would train on other samples; looking at a few files, spread over all, finds a missing mount or
-// another copy for the price of a few requests. Small data sets are looked at as a whole.
-Status SpotCheck(const Inventory& inventory) {
-  constexpr size_t kLooks = 64;
+// Every file of the inventory: of a container once for each part that is read from it.
+Status CheckInventory(const Inventory& inventory, const FileCheck& check) {
   std::vector<size_t> starts = {0};  // of each video's files among all
   for (const Video& video : inventory.videos) {
     starts.push_back(starts.back() + std::max<size_t>(video.pictures.size(), 1));
   }
-  const size_t files = starts.back();
-  const size_t looks = std::min(kLooks, files);
-  for (size_t i = 0; i < looks; ++i) {
-    const size_t file = looks == 1 ? 0 : i * (files - 1) / (looks - 1);
+  return CheckFiles(starts.back(), check, [&](size_t file) {
     const size_t at = std::ranges::upper_bound(starts, file) - starts.begin() - 1;
     const Video& video = inventory.videos[at];
     const Picture* picture = video.pictures.empty() ? nullptr : &video.pictures[file - starts[at]];
-    LOCKSTEP_RETURN_IF_ERROR(LookAt(video, picture, inventory.digest.empty()));
-  }
-  return Status::Ok();
+    const uint64_t bytes = picture == nullptr ? video.bytes : picture->bytes;
+    const uint64_t offset = picture == nullptr ? video.offset : picture->offset;
+    if (video.packed) return LookAtFile(video.path, offset + bytes, /*at_least=*/true);
+    return LookAtFile(picture == nullptr ? video.path : JoinPath(video.path, picture->name), bytes, /*at_least=*/false);
+  });
 }
 
 // Behind the text of an index file.
@@ -114,6 +92,43 @@ std::string SumOf(std::string_view index) {
 }
 
 }  // namespace
+
+Status LookAtFile(const std::string& path, uint64_t bytes, bool at_least) {
+  const char* const hint = "give every node the same files under data.path";
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (bytes == kMissing) return Status::Ok();  // nor could rank 0
+    return Status(Code::kEnvironment,
+                  fmt::format("'{}' is listed by rank 0 but cannot be read here: {}", path, ErrnoText(errno)), hint);
+  }
+  const auto here = static_cast<uint64_t>(info.st_size);
+  if (bytes == 0 || (at_least ? bytes <= here : bytes == here)) return Status::Ok();
+  if (bytes == kMissing) return Status(Code::kEnvironment, fmt::format("'{}' is here and not on rank 0", path), hint);
+  return Status(Code::kEnvironment,
+                at_least ? fmt::format("'{}' has {} bytes here, rank 0's reaches beyond", path, here)
+                         : fmt::format("'{}' has {} bytes here and {} on rank 0", path, here, bytes),
+                hint);
+}
+
+// Nodes with other data would train on other samples; looking at a few files, spread over all, finds a missing mount or
+// another copy for the price of a few requests. Small data sets are looked at as a whole.
+Status CheckFiles(size_t files, const FileCheck& check, const std::function<Status(size_t)>& look) {
+  constexpr size_t kLooks = 64;
+  const size_t few = std::min(kLooks, files);
+  const size_t looks = check.all ? files / check.parts + (check.part < files % check.parts ? 1 : 0) : few;
+  std::mutex mutex;
+  size_t failed = looks;  // the first
+  Status error;
+  ForEachAtOnce(looks, [&](size_t i) {
+    const size_t spread = few <= 1 ? 0 : i * (files - 1) / (few - 1);
+    Status status = look(check.all ? i * check.parts + check.part : spread);
+    const std::lock_guard lock(mutex);
+    if (status.ok() || i >= failed) return;
+    failed = i;
+    error = std::move(status);
+  });
+  return error;
+}
 
 Status WriteIndexFile(const std::string& path, std::string_view index) {
   return WriteFileAtomic(path, std::string(index) + SumOf(index));
@@ -178,7 +193,7 @@ Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config) {
     if (!ReadVideo(fields, config.path, &video)) return damaged;
   }
   if (!fields.done() || inventory.videos.empty()) return damaged;
-  LOCKSTEP_RETURN_IF_ERROR(SpotCheck(inventory));
+  LOCKSTEP_RETURN_IF_ERROR(CheckInventory(inventory, config.check));
   return inventory;
 }
 

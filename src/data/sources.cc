@@ -138,7 +138,7 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   }
   Result<Inventory> inventory = config.index ? ReadIndex(*config.index, config) : TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
-  if (!config.index) MeasureFiles(&*inventory);
+  if (!config.index) MeasureFiles(&*inventory, config.check);
   const auto frames = static_cast<size_t>(config.frames);
   const auto too_short = [&](const Video& video) { return !video.pictures.empty() && video.pictures.size() < frames; };
   const auto shorts = static_cast<size_t>(std::ranges::count_if(inventory->videos, too_short));
@@ -163,7 +163,7 @@ Result<std::string> IndexSource(const SourceConfig& config) {
   if (config.kind == "episodes") return IndexEpisodes(config);
   Result<Inventory> inventory = TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
-  MeasureFiles(&*inventory);
+  MeasureFiles(&*inventory, config.check);
   return WriteIndex(*inventory, config);
 }
 

@@ -27,6 +27,13 @@
 
 namespace lockstep::data {
 
+// What is looked at where an index says what there is: names and sizes of 64 files, spread over all, or of every file,
+// divided over the ranks of a node.
+struct FileCheck {
+  bool all = false;
+  uint64_t part = 0, parts = 1;
+};
+
 struct SourceConfig {
   std::string kind = "clips";
   std::string path;
@@ -47,6 +54,7 @@ struct SourceConfig {
   std::vector<std::string> names;   // only these videos (names below `path`), in this order; empty: all
   // What IndexSource found on another rank: nothing is looked up again but a few files, to see that they are here too.
   std::shared_ptr<const std::string> index;
+  FileCheck check;
 };
 
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);

@@ -133,7 +133,7 @@ class Recipe {
   // Every forward of a unit goes through `runner` from now on.
   virtual void RunUnits(UnitRunner /*runner*/) {}
 
-  // Who else trains, for collectives inside a loss (statistics over ranks). Before Build; the object outlives the
+  // Who else trains, for collectives inside a loss (statistics over ranks). Before Open; the object outlives the
   // recipe.
   virtual void Join(Ranks* /*ranks*/) {}
   // After the model is on its device and before the first step: what else must be there (a teacher, a buffer).

@@ -179,6 +179,7 @@ Status Trainer::CheckData(const std::string& checkpoint) {
 }
 
 Status Trainer::OpenData() {
+  recipe_->Join(ranks_);
   // One rank reads a list of files and looks for them; the others get what it found.
   Result<std::string> index = std::string();
   if (ranks_->is_main()) index = recipe_->IndexData();
@@ -210,7 +211,6 @@ Status Trainer::OpenData() {
 }
 
 Status Trainer::BuildModel() {
-  recipe_->Join(ranks_);
   queued_ = !device_.is_cpu() || options_.queued;
   // Weights of a file go into tensors that hold them.
   undrawn_ = config_.train.zero.stage == 3 && (ranks_->size() > 1 || offloads_parameters()) &&

@@ -55,7 +55,10 @@ class TaehvRecipe : public VideoRecipe {
   Status Check(engine::Config* config) override;
   void Shrink(engine::Config* config) override;
 
-  void Join(engine::Ranks* ranks) override { ranks_ = ranks; }
+  void Join(engine::Ranks* ranks) override {
+    VideoRecipe::Join(ranks);
+    ranks_ = ranks;
+  }
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;

@@ -44,6 +44,10 @@ void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed) {
     r.Choice("decode", &s.decode, {"exact", "scaled"},
              {.help = "scaled: JPEG is reduced by 2, 4 or 8 while it is decoded, where the crop allows; faster"});
   });
+  r.When(mixed || (s.kind != "clips" && !HasRows(s.kind)), "only for kinds whose files are listed", [&] {
+    r.Enum("check", &s.check.all, {{"some", false}, {"all", true}},
+           {.help = "files whose sizes every node compares with rank 0's at the start: 64, or all"});
+  });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
   r.Field("height", &s.height, {.min = 8});
   r.Field("width", &s.width, {.min = 8});
@@ -81,6 +85,13 @@ void VideoRecipe::Shrink(engine::Config* /*config*/) {
   }
 }
 
+// The ranks of a node look at its files together.
+void VideoRecipe::Join(engine::Ranks* ranks) {
+  const comm::RankIdentity& identity = ranks->tensors().identity();
+  clips_.check.part = static_cast<uint64_t>(identity.local_rank);
+  clips_.check.parts = static_cast<uint64_t>(identity.local_size);
+}
+
 data::SourceConfig VideoRecipe::SourceOf(const Set& set) const {
   data::SourceConfig source = set.source;
   source.frames = clips_.frames;
@@ -90,6 +101,7 @@ data::SourceConfig VideoRecipe::SourceOf(const Set& set) const {
   source.max_stride = clips_.max_stride;
   source.resize = clips_.resize;
   source.decode = clips_.decode;
+  source.check = clips_.check;
   return source;
 }
 

@@ -19,6 +19,7 @@ class VideoRecipe : public engine::Recipe {
  public:
   void DeclareData(ConfigReader& reader, engine::DataConfig* data) override;
   void Shrink(engine::Config* config) override;
+  void Join(engine::Ranks* ranks) override;
   Result<std::string> IndexData() override;
   void UseIndex(std::shared_ptr<const std::string> index) override;
   // Split by video into training and validation, each set of a mixture for itself.

@@ -124,6 +124,19 @@ TEST_F(EpisodesTest, TheIndexOfOneRankServesTheOthers) {
   }
 }
 
+TEST_F(EpisodesTest, AnotherCopyOfThePicturesIsNoticed) {
+  Put("list.json", R"([{"images": ["walk-2/step_0000_MOVE_FORWARD.png", "gone.png"], "action": "STOP"}])");
+  for (const std::string& path : {dir_.path(), dir_ / "list.json"}) {
+    SourceConfig config = Config(path);
+    config.index = std::make_shared<const std::string>(*IndexSource(config));
+    EXPECT_TRUE(OpenSource(config).ok()) << "what was missing on rank 0 too is an unreadable sample";
+    const std::string picture = dir_ / "walk-2/step_0000_MOVE_FORWARD.png";
+    WritePng(picture, Pattern(30, 30));
+    EXPECT_THAT(OpenSource(config).status().message(), HasSubstr(picture));
+    WritePng(picture, Flat(8, 8, 0));
+  }
+}
+
 TEST_F(EpisodesTest, EveryMistakeHasItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"images\": []}", "line 1: expected 'images'"},

@@ -97,6 +97,38 @@ TEST_F(IndexTest, TheOtherRanksReadNoListAndLookAtAFewFilesOnly) {
   EXPECT_THAT(error, HasSubstr("/0.png' is listed by rank 0 but cannot be read here"));
 }
 
+// The ranks of a node look at every file together, each at its part.
+TEST_F(IndexTest, AllFilesAreComparedWhereThatIsAskedFor) {
+  constexpr int kVideos = 200;
+  std::string entries;
+  for (int v = 0; v < kVideos; ++v) {
+    WritePng(dir_ / fmt::format("data/{}.png", v), Flat(8, 8, 1));
+    entries += fmt::format("{}{{\"path\": \"{}.png\"}}", v == 0 ? "" : ",", v);
+  }
+  List(entries);
+  config_.frames = 1;
+  for (const char* kind : {"images", "annotations"}) {
+    config_.kind = kind;
+    config_.check = {.all = true};
+    SourceConfig indexed = Indexed();
+    const auto seen_by = [&](uint64_t part, uint64_t parts) {
+      indexed.check = {.all = true, .part = part, .parts = parts};
+      return OpenSource(indexed).status().message();
+    };
+    EXPECT_EQ(seen_by(0, 1), "");
+    for (const int v : {0, 7, 100, 133, 199}) {
+      const std::string path = dir_ / fmt::format("data/{}.png", v);
+      WritePng(path, Pattern(20, 20));  // another copy of the data on another node
+      EXPECT_THAT(seen_by(0, 1), HasSubstr(path));
+      int noticed = 0;
+      for (uint64_t part = 0; part < 3; ++part) noticed += seen_by(part, 3).empty() ? 0 : 1;
+      EXPECT_EQ(noticed, 1) << kind << " " << v;
+      WritePng(path, Flat(8, 8, 1));
+    }
+    EXPECT_EQ(seen_by(0, 1), "");
+  }
+}
+
 TEST_F(IndexTest, ADamagedIndexOrOneOfAnotherRootIsRefused) {
   SourceConfig config = Indexed();
   const std::string good = *config.index;

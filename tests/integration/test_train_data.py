@@ -77,7 +77,7 @@ class AnnotationList(harness.Case):
                    {"weight": 0.25, "kind": "frames", "path": str(self.tmp / "other")}]
         (self.tmp / "mix.yaml").write_text(json.dumps({"data": {"mix": entries}}))
         options = {"data.clips": None, "data.validation.fraction": 0, "data.validation.samples": None, "train.steps": 4,
-                   "checkpoint.every": 0}
+                   "checkpoint.every": 0, "data.check": "all"}
         used = []
         for ranks in (1, 2):
             done = train.train("--config", self.tmp / "mix.yaml", ranks=ranks, name=f"on-{ranks}",
