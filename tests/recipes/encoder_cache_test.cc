@@ -19,8 +19,7 @@ void WriteEncoder(const std::string& path, const std::string& result) {
   module.save(path);
 }
 
-class EncoderCache : public testing::Test {
- protected:
+struct EncoderCache : testing::Test {
   Result<TempDir> folder = TempDir::Create();
   EncoderCacheConfig config;
 
