@@ -23,7 +23,7 @@ class RankEndReader {
 
  private:
   RankEnd pending_;
-  bool root_ = false, in_table_ = false;
+  bool root_ = false;
   int spawned_ = -1;
 };
 
