@@ -191,7 +191,8 @@ TEST(CacheFaults, BuildersPublishNothingDamagedAndComplete) {
     }
     const uint64_t given = arena.faults->given;
     arena.faults->Set(0, 0);
-    for (const auto& [unit, why] : VerifyAll(made, 1)->damaged) return unit + " is damaged: " + why;
+    const Result<Verified> verified = VerifyAll(made, 1);
+    for (const auto& [unit, why] : verified->damaged) return unit + " is damaged: " + why;
     if (const int missing = Missing(made, 60); missing > 0) return fmt::format("{} records are missing", missing);
     return given < 20 ? fmt::format("only {} errors were given", given) : "";
   });
