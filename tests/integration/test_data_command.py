@@ -36,7 +36,7 @@ class DataCommand(harness.Case):
         done = self.data("stat", self.shards, "--json", code=3)
         found = json.loads(done.stdout)
         self.assertEqual((found["samples"], found["read"], found["bytes"]["count"]), (6, 6, 6), found)
-        self.assertEqual([bad["sample"] for bad in found["bad"]], [str(self.shards / "a.tar" / "004.png")])
+        self.assertEqual([(bad["sample"], bad["class"]) for bad in found["bad"]], [(str(self.shards / "a.tar" / "004.png"), "decode")])
         self.assertIn("1 of 6 samples cannot be read", done.stderr)
         self.assertIn("damaged", self.data("stat", self.shards, code=3).stdout)
         self.assertEqual(self.data("stat", self.shards, "--samples", 4).returncode, 0)

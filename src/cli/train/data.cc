@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "cli/train/commands.h"
 #include "data/clip_transform.h"
+#include "data/fault.h"
 #include "data/file_source.h"
 #include "data/image.h"
 #include "data/listing.h"
@@ -123,7 +124,7 @@ Status Stat(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
     if (!batch.ok()) return batch.status();
     read += batch->count() + batch->bad.size();
     for (const data::BadSample& one : batch->bad) {
-      bad.push_back({{"sample", one.name}, {"why", one.status.message()}});
+      bad.push_back({{"sample", one.name}, {"class", data::FaultOf(one.status)}, {"why", one.status.message()}});
     }
   }
   if (asked.json) {
@@ -146,7 +147,8 @@ Status Stat(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
       fmt::print("frames   {} to {} in a video, median {}\n", frames.least, frames.most, frames.median);
     }
     for (const nlohmann::json& one : bad) {
-      fmt::print("damaged  {}: {}\n", one["sample"].get<std::string>(), one["why"].get<std::string>());
+      fmt::print("damaged  {} ({}): {}\n", one["sample"].get<std::string>(), one["class"].get<std::string>(),
+                 one["why"].get<std::string>());
     }
   }
   if (bad.empty()) return Status::Ok();
