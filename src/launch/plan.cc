@@ -96,7 +96,8 @@ int LauncherPort(const LaunchPlan& plan) {
 }
 
 std::string NameStem(const RunOptions& options) {
-  if (options.train_program && options.args.size() > 1) return options.args[1];
+  // A recipe, or the command where it has none.
+  if (options.train_program && options.args.size() > 1) return options.args[options.args[1].starts_with("-") ? 0 : 1];
   std::string program = options.program;
   while (program.size() > 1 && program.ends_with('/')) program.pop_back();
   // The last part that is no __main__: "pkg.train", "pkg.train.__main__" and "pkg/train.py" are all "train".

@@ -163,6 +163,7 @@ class Cache(harness.Case):
         path = {"PATH": f"{os.path.dirname(harness.PYTHON)}:{os.environ['PATH']}", **train.ONE_THREAD}
         done = harness.lockstep("cache", "build", "--config", "alternating.yaml", "--nproc-per-node", "2", env=path, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(next((self.tmp / "runs").glob("cache-build-*"), None), "the run is named after its command")
         self.assertIn("(100.0 %)", self.cache("coverage", "cache"))
         self.cache("verify", "cache")
         folder = next((self.tmp / "cache").iterdir())
