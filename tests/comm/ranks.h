@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -50,9 +51,11 @@ using Body = std::function<void(Communicator&)>;
 inline void RunRanks(int size, const std::vector<std::string>& nodes, const Options& options, const Body& body) {
   const int port = FreePort();
   std::vector<std::thread> threads;
+  std::latch connected(size);  // a body that fails on purpose must not reach a rank that is still connecting
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       auto comm = Communicator::Connect(MakeBootstrap(rank, size, port, nodes), options);
+      connected.arrive_and_wait();
       ASSERT_TRUE(comm.ok()) << comm.status().ToString();
       body(**comm);
     });
