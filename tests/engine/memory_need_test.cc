@@ -63,7 +63,7 @@ TEST(MemoryNeed, WhatDoesNotFitIsSaidWithWhatWould) {
     TrainConfig train;
     int world;
     MemoryThere there;
-    const char *says, *todo;
+    const char *says, *advice;
   } rows[] = {
       {Adam(0, false), 4, {"GPU", 16 * gib, 0, 4}, "", ""},
       {Adam(0, false),
@@ -98,7 +98,7 @@ TEST(MemoryNeed, WhatDoesNotFitIsSaidWithWhatWould) {
     if (status.ok()) continue;
     EXPECT_EQ(status.code(), Code::kEnvironment);
     EXPECT_THAT(status.message(), HasSubstr(row.says));
-    EXPECT_THAT(status.ToString(), HasSubstr(row.todo));
+    EXPECT_THAT(status.ToString(), HasSubstr(row.advice));
   }
 }
 
