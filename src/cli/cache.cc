@@ -45,6 +45,14 @@ Result<std::vector<Folder>> FoldersAt(const std::string& path) {
   return folders;
 }
 
+// For commands that say something about what is there: about nothing they would say that all is well.
+Result<std::vector<Folder>> SomeFoldersAt(const std::string& path) {
+  Result<std::vector<Folder>> folders = FoldersAt(path);
+  if (!folders.ok() || !folders->empty()) return folders;
+  return Status(Code::kUsage, fmt::format("no namespace of a feature cache in '{}'", path),
+                "name the root of a cache, or one of its namespaces");
+}
+
 nlohmann::json ToJson(const Summary& s) {
   nlohmann::json plans = nlohmann::json::array();
   for (const cache::PlanCoverage& p : s.plans) {
@@ -142,7 +150,7 @@ int CacheDiskUse(const CacheAsked& asked) {
 }
 
 int CacheCoverage(const CacheAsked& asked) {
-  const Result<std::vector<Folder>> folders = FoldersAt(asked.path);
+  const Result<std::vector<Folder>> folders = SomeFoldersAt(asked.path);
   if (!folders.ok()) return Complain("cache coverage", folders.status());
   nlohmann::json all = nlohmann::json::array();
   for (const Folder& folder : *folders) {
@@ -170,7 +178,7 @@ int CacheCoverage(const CacheAsked& asked) {
 // `verify` and `repair`. Exit code 1: damage was found (and, by repair, taken out).
 int VerifyOrRepair(const CacheAsked& asked, bool repair) {
   const std::string command = repair ? "cache repair" : "cache verify";
-  const Result<std::vector<Folder>> folders = FoldersAt(asked.path);
+  const Result<std::vector<Folder>> folders = SomeFoldersAt(asked.path);
   if (!folders.ok()) return Complain(command, folders.status());
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   nlohmann::json all = nlohmann::json::array();

@@ -184,6 +184,7 @@ class Cache(harness.Case):
         (self.tmp / "cache" / ("a" * 32) / "namespace.json").write_text('{"format":"lockstep-cache","version":2}')
         for args, code, words in (
                 (("ls", "nowhere"), 3, "cannot list"),
+                (("verify", "."), 2, "no namespace of a feature cache"),
                 (("ls", "cache"), 2, "expected format lockstep-cache version 1, found 'lockstep-cache' version 2"),
                 (("export", "cache", "out"), 3, "name a namespace"),
                 (("gc", "cache", "--remove", "abc"), 2, "has no namespace 'abc'"),
