@@ -25,12 +25,12 @@ at::Tensor OneElement(at::IntArrayRef shape) {
   return at::empty({0}).set_(nan.storage(), 0, shape, std::vector<int64_t>(shape.size(), 0));
 }
 
-// The last quarter of the layers. In a model of 1.5 billion parameters with 16,384 tokens a step they keep 3.8 GiB less,
-// for 3 % of the time.
-std::vector<const decoder::Layer*> LeanLayers(const decoder::Body& body) {
-  std::vector<const decoder::Layer*> lean;
-  for (size_t i = body.layers.size(); 4 * i-- > 3 * body.layers.size();) lean.push_back(body.layers[i].get());
-  return lean;
+// The last quarter of the layers: by calculation 3.8 GiB less for 3 % of the time, in a model of 1.5 billion parameters
+// with 16,384 tokens a step.
+std::vector<const decoder::Layer*> LastQuarter(const decoder::Body& body) {
+  std::vector<const decoder::Layer*> layers;
+  for (size_t i = body.layers.size(); 4 * i-- > 3 * body.layers.size();) layers.push_back(body.layers[i].get());
+  return layers;
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ at::Tensor Decoder::Hidden(const at::Tensor& tokens, const Packing& packing) {
   const auto pass = std::make_shared<const decoder::Pass>(
       decoder::Pass{decoder::MakeRotary(positions, config_.HeadSize(), config_.rope_theta, embedding.scalar_type()),
                     decoder::PlanAttention(packing, decoder::ComputeType(embedding), config_.HeadSize()),
-                    gradients_in_place_, LeanLayers(*body_)});
+                    gradients_in_place_, LastQuarter(*body_)});
   for (int64_t i = 0; i < config_.layers; ++i) {
     const bool last = i + 1 == config_.layers;
     x = Run(

@@ -37,13 +37,13 @@ struct LayerShape {
   double epsilon = 0;
   at::ScalarType type = at::kBFloat16;  // of matrix products
   bool in_place = false;                // gradients are added to those of the parameters
-  bool keeps_both = true;               // gate and up; else they are computed again
+  bool keeps_gate_up = true;            // gate and up; else they are computed again
   AttentionPlan plan;
   at::Tensor cos, sin;  // [rows or length, half]
 };
 
-// Matrices below each other as one, in `type`; without a copy where they lie so already.
-at::Tensor Below(std::initializer_list<at::Tensor> matrices, at::ScalarType type) {
+// Matrices concatenated by rows, in `type`; without a copy where they lie so already.
+at::Tensor CatRows(std::initializer_list<at::Tensor> matrices, at::ScalarType type) {
   const at::Tensor& first = *matrices.begin();
   int64_t rows = 0;
   bool together = first.scalar_type() == type;
@@ -68,7 +68,7 @@ at::Tensor Below(std::initializer_list<at::Tensor> matrices, at::ScalarType type
   return all;
 }
 
-at::Tensor In(const at::Tensor& x, at::ScalarType type) { return x.detach().to(type); }
+at::Tensor Cast(const at::Tensor& x, at::ScalarType type) { return x.detach().to(type); }
 
 // a^T b, the gradient of a weight of `type`.
 at::Tensor WeightGradient(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
@@ -121,20 +121,20 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     const at::Tensor x = input.detach().flatten(0, 1).contiguous();
 
     kernels::Normed one = kernels::Norm(x, {}, p[kNorm1], shape->epsilon, type, false);
-    const at::Tensor wqkv = Below({p[kQ], p[kK], p[kV]}, type).t();
+    const at::Tensor wqkv = CatRows({p[kQ], p[kK], p[kV]}, type).t();
     const at::Tensor qkv = p.size() > kQBias
-                               ? at::addmm(Below({p[kQBias], p[kKBias], p[kVBias]}, type), one.normed, wqkv)
+                               ? at::addmm(CatRows({p[kQBias], p[kKBias], p[kVBias]}, type), one.normed, wqkv)
                                : at::mm(one.normed, wqkv);
     one.normed.reset();
     kernels::Rotate(qkv, shape->cos, shape->sin, heads + kv_heads, size);
     const Qkv at = SplitHeads(qkv, batch, heads, kv_heads, size);
     const KeptAttention kept = AttendForward(at.q, at.k, at.v, shape->plan);
-    const at::Tensor attended = at::mm(kept.out.view({x.size(0), -1}), In(p[kO], type).t());
+    const at::Tensor attended = at::mm(kept.out.view({x.size(0), -1}), Cast(p[kO], type).t());
 
     kernels::Normed two = kernels::Norm(x, attended, p[kNorm2], shape->epsilon, type, true);
-    const at::Tensor both = at::mm(two.normed, Below({p[kGate], p[kUp]}, type).t());
+    const at::Tensor gate_up = at::mm(two.normed, CatRows({p[kGate], p[kUp]}, type).t());
     two.normed.reset();
-    AddProduct(two.sum, kernels::SwiGlu(both), In(p[kDown], type).t());
+    AddProduct(two.sum, kernels::SwiGlu(gate_up), Cast(p[kDown], type).t());
 
     variable_list saved = {input};
     saved.insert(saved.end(), p.begin(), p.end());
@@ -142,7 +142,7 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     auto& data = context->saved_data;
     data["inverse1"] = one.inverse, data["inverse2"] = two.inverse, data["qkv"] = qkv, data["out"] = kept.out;
     data["lse"] = kept.lse;
-    if (shape->keeps_both) data["both"] = both;
+    if (shape->keeps_gate_up) data["gate_up"] = gate_up;
     if (kept.seed.defined()) data["seed"] = kept.seed, data["offset"] = kept.offset;
     data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(shape));
     return two.sum.view(input.sizes());
@@ -168,42 +168,42 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
       kept.seed = Take(context, "seed"), kept.offset = Take(context, "offset");
     }
     // A small matrix product, once more, instead of a twentieth of what a layer keeps.
-    const at::Tensor attended = at::mm(kept.out.view({x.size(0), -1}), In(p[kO], type).t());
-    const at::Tensor gate_up = Below({p[kGate], p[kUp]}, type);
-    at::Tensor both;
-    if (shape->keeps_both) {
-      both = Take(context, "both");
+    const at::Tensor attended = at::mm(kept.out.view({x.size(0), -1}), Cast(p[kO], type).t());
+    const at::Tensor gate_up_weight = CatRows({p[kGate], p[kUp]}, type);
+    at::Tensor gate_up;
+    if (shape->keeps_gate_up) {
+      gate_up = Take(context, "gate_up");
     } else {
-      both = at::mm(kernels::Norm(x, attended, p[kNorm2], shape->epsilon, type, false).normed, gate_up.t());
+      gate_up = at::mm(kernels::Norm(x, attended, p[kNorm2], shape->epsilon, type, false).normed, gate_up_weight.t());
     }
     {
-      const at::Tensor hidden = at::mm(d_narrow, In(p[kDown], type));
-      kernels::SwiGluBackward(both, hidden);  // now the gradient of both, and what SwiGLU gave in forward
+      const at::Tensor hidden = at::mm(d_narrow, Cast(p[kDown], type));
+      kernels::SwiGluBackward(gate_up, hidden);  // now the gradient of gate and up, and what SwiGLU gave in forward
       gradient(kDown) = AddGradient(p[kDown], shape->in_place, d_narrow, hidden);
     }
-    at::Tensor d_normed = at::mm(both, gate_up);
+    at::Tensor d_normed = at::mm(gate_up, gate_up_weight);
     at::Tensor d_sum;
     {
       const kernels::NormGradients norm =
           kernels::NormBackward(d_normed, x, attended, Take(context, "inverse2"), p[kNorm2], d_result,
                                 /*with_narrow=*/true, /*with_normed=*/true);
       const int64_t half = p[kGate].size(0);
-      gradient(kGate) = AddGradient(p[kGate], shape->in_place, both.narrow(1, 0, half), norm.normed);
-      gradient(kUp) = AddGradient(p[kUp], shape->in_place, both.narrow(1, half, half), norm.normed);
+      gradient(kGate) = AddGradient(p[kGate], shape->in_place, gate_up.narrow(1, 0, half), norm.normed);
+      gradient(kUp) = AddGradient(p[kUp], shape->in_place, gate_up.narrow(1, half, half), norm.normed);
       gradient(kNorm2) = norm.weight.to(wide);
       d_sum = norm.dx, d_narrow = norm.narrow;
     }
-    both.reset();
+    gate_up.reset();
     at::Tensor d_qkv;
     {
       gradient(kO) = AddGradient(p[kO], shape->in_place, d_narrow, kept.out.view({x.size(0), -1}));
-      const at::Tensor d_out = at::mm(d_narrow, In(p[kO], type)).view({batch, -1, heads, size});
+      const at::Tensor d_out = at::mm(d_narrow, Cast(p[kO], type)).view({batch, -1, heads, size});
       const at::Tensor qkv = Take(context, "qkv");
       const Qkv at = SplitHeads(qkv, batch, heads, kv_heads, size);
       const auto [dq, dk, dv] = AttendBackward(d_out, at.q, at.k, at.v, kept, shape->plan);
       d_qkv = kernels::RotateBack(dq, dk, dv, shape->cos, shape->sin);
     }
-    d_normed = at::mm(d_qkv, Below({p[kQ], p[kK], p[kV]}, type));
+    d_normed = at::mm(d_qkv, CatRows({p[kQ], p[kK], p[kV]}, type));
     const kernels::NormGradients norm = kernels::NormBackward(d_normed, x, {}, Take(context, "inverse1"), p[kNorm1],
                                                               d_sum, /*with_narrow=*/false, /*with_normed=*/true);
     const at::Tensor d_weight = WeightGradient(d_qkv, norm.normed, wide);
@@ -250,7 +250,8 @@ at::Tensor FusedLayer(const Layer& layer, const at::Tensor& x, const Pass& pass)
   shape->type = ComputeType(x);
   shape->plan = pass.plan;
   shape->in_place = pass.gradients_in_place;
-  shape->keeps_both = std::find(pass.lean.begin(), pass.lean.end(), &layer) == pass.lean.end();
+  shape->keeps_gate_up =
+      std::find(pass.recompute_mlp.begin(), pass.recompute_mlp.end(), &layer) == pass.recompute_mlp.end();
   shape->cos = pass.rotary.cos.reshape({-1, shape->head_size / 2});
   shape->sin = pass.rotary.sin.reshape({-1, shape->head_size / 2});
   const std::vector<at::Tensor> parameters = ParametersOf(layer);

@@ -42,8 +42,9 @@ struct Pass {
   Rotary rotary;
   AttentionPlan plan;
   bool gradients_in_place = false;  // see Decoder::AddGradientsInPlace
-  // What the last layers keep is there while logits take the most memory: on a GPU, these keep less.
-  std::vector<const struct Layer*> lean;
+  // Layers that, on a GPU, compute gate and up again in backward: what the last layers keep is there while logits take
+  // the most memory.
+  std::vector<const struct Layer*> recompute_mlp;
 };
 
 // Keys and values of one layer so far: [B, kv heads, capacity, size], the first `length` in use.

@@ -20,14 +20,8 @@
 namespace lockstep::cache {
 namespace {
 
-struct Fixture {
-  Result<TempDir> dir = TempDir::Create();
-  Folder folder;
-  explicit Fixture(Storage stored = Storage::kSame) : folder(*Folder::Create(dir->path(), SmallDescription(stored))) {}
-};
-
 TEST(CacheBuild, CompletesAPlanAndDoesNothingTwice) {
-  Fixture f;
+  SmallCache f;
   const Plan plan{"numbers", 25, 10};
   const auto first = Build(f.folder, plan, Numbers(f.folder), {});
   ASSERT_TRUE(first.ok()) << first.status().ToString();
@@ -44,7 +38,7 @@ TEST(CacheBuild, CompletesAPlanAndDoesNothingTwice) {
 }
 
 TEST(CacheBuild, ManyProcessesShareThePlan) {
-  Fixture f;
+  SmallCache f;
   const Plan plan{"numbers", 200, 10};
   std::vector<std::thread> builders;
   std::atomic<uint64_t> own{0};
@@ -62,7 +56,7 @@ TEST(CacheBuild, ManyProcessesShareThePlan) {
 
 // Builders are killed at random; others go on. Nothing half written is ever published, and the plan completes.
 TEST(CacheBuild, SurvivesKillsAtAnyMoment) {
-  Fixture f;
+  SmallCache f;
   const char* soak = std::getenv("LOCKSTEP_SOAK");  // make soak
   const int kills = soak == nullptr ? 24 : std::atoi(soak);
   const uint64_t units = static_cast<uint64_t>(kills) * 3;
@@ -79,7 +73,7 @@ TEST(CacheBuild, SurvivesKillsAtAnyMoment) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < 4; ++rank) children.push_back(start(rank));
   for (int killed = 0; killed < kills; ++killed) {
-    ::usleep(random() % 3000);
+    ::usleep(random() % 3000);  // a kill at any moment is what is tested: there is no event to wait for
     const size_t which = random() % 4;
     ::kill(children[which], SIGKILL);
     ::waitpid(children[which], nullptr, 0);
@@ -103,7 +97,7 @@ TEST(CacheBuild, EndsWithTheReason) {
     Plan plan;
     Storage stored;
   };
-  Fixture f, small(Storage::kF8);
+  SmallCache f, small(Storage::kF8);
   const auto bad_value = [&](uint64_t, uint64_t, UnitSink& sink) {
     std::vector<float> tokens(7 * 33, std::nanf("")), pooled(5);
     const std::vector<const std::byte*> fields = {Bytes(tokens), Bytes(pooled)};
@@ -133,7 +127,7 @@ TEST(CacheBuild, EndsWithTheReason) {
 
 // A file system with room for a few units, and one that is read-only then: what is there stays right.
 TEST(CacheBuild, AFullOrReadOnlyFileSystemPublishesNothingBroken) {
-  Fixture f;
+  SmallCache f;
   const Plan plan{"numbers", 40, 10};
   const uint64_t unit = 10 * (f.folder.description().RowBytes() + 40) + 16384;
   const pid_t child = ::fork();
@@ -160,7 +154,7 @@ TEST(CacheBuild, AFullOrReadOnlyFileSystemPublishesNothingBroken) {
 }
 
 TEST(CacheBuild, StoresTheMeasuredErrorOfEachUnit) {
-  Fixture f(Storage::kInt8);
+  SmallCache f(Storage::kInt8);
   ASSERT_TRUE(Build(f.folder, {"x", 10, 5}, Numbers(f.folder), {}).ok());
   const Result<Summary> summary = Summarise(f.folder);
   ASSERT_TRUE(summary.ok());
@@ -171,7 +165,7 @@ TEST(CacheBuild, StoresTheMeasuredErrorOfEachUnit) {
 }
 
 TEST(CacheUpkeep, DamagedUnitsAreTakenOutAndMadeAgain) {
-  Fixture f;
+  SmallCache f;
   const Plan plan{"numbers", 30, 10};
   ASSERT_TRUE(Build(f.folder, plan, Numbers(f.folder), {}).ok());
   const std::string path = f.folder.UnitPath(plan.UnitName(1));
@@ -187,7 +181,7 @@ TEST(CacheUpkeep, DamagedUnitsAreTakenOutAndMadeAgain) {
 }
 
 TEST(CacheUpkeep, GarbageIsWhatNobodyNeeds) {
-  Fixture f;
+  SmallCache f;
   ASSERT_TRUE(Build(f.folder, {"numbers", 10, 10}, Numbers(f.folder), {}).ok());
   Description second = SmallDescription();
   second.encoder["compute"] = "BF16";
@@ -206,7 +200,7 @@ TEST(CacheUpkeep, GarbageIsWhatNobodyNeeds) {
 }
 
 TEST(CacheUpkeep, ExportsFieldsInTheirOwnTypes) {
-  Fixture f(Storage::kBf16);
+  SmallCache f(Storage::kBf16);
   ASSERT_TRUE(Build(f.folder, {"numbers", 12, 5}, Numbers(f.folder), {}).ok());
   EXPECT_EQ(*Export(f.folder, "", *f.dir / "out"), 12u);
   EXPECT_EQ(ListDir(*f.dir / "out")->size(), 3u);

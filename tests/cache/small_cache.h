@@ -32,6 +32,14 @@ inline Description SmallDescription(Storage stored = Storage::kSame, Context con
   return made;
 }
 
+// A namespace in a folder of its own.
+struct SmallCache {
+  Result<TempDir> dir = TempDir::Create();
+  Folder folder;
+  explicit SmallCache(Storage stored = Storage::kSame)
+      : folder(*Folder::Create(dir->path(), SmallDescription(stored))) {}
+};
+
 inline ItemDigest Item(uint64_t number) { return DigestItem(&number, sizeof number); }
 
 inline Digest KeyOfNumber(const Folder& folder, uint64_t number) {

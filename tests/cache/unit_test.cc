@@ -12,14 +12,8 @@
 namespace lockstep::cache {
 namespace {
 
-struct Small {
-  Result<TempDir> dir = TempDir::Create();
-  Folder folder;
-  explicit Small(Storage stored = Storage::kSame) : folder(*Folder::Create(dir->path(), SmallDescription(stored))) {}
-};
-
 TEST(CacheUnit, IsPlainSafetensorsWithAlignedColumns) {
-  Small small(Storage::kF8);
+  SmallCache small(Storage::kF8);
   const std::string path = WriteUnit(small.folder, 0, 0, 3);
   const Result<SafetensorsFile> file = SafetensorsFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status().ToString();
@@ -33,7 +27,7 @@ TEST(CacheUnit, IsPlainSafetensorsWithAlignedColumns) {
 }
 
 TEST(CacheUnit, TheFirstOneStays) {
-  Small small;
+  SmallCache small;
   WriteUnit(small.folder, 0, 0, 2);
   UnitBuilder other(small.folder.description().Columns(), 1);
   const Plan plan{"test", 1000, 2};
@@ -45,7 +39,7 @@ TEST(CacheUnit, TheFirstOneStays) {
 }
 
 TEST(CacheUnit, NothingIsPublishedWhereItCannotBeWritten) {
-  Small small;
+  SmallCache small;
   UnitBuilder unit(small.folder.description().Columns(), 1);
   AddRecord(small.folder, 1, &unit);
   const Result<bool> published = unit.Publish(small.folder.path() + "/missing/u.safetensors", {});
@@ -54,7 +48,7 @@ TEST(CacheUnit, NothingIsPublishedWhereItCannotBeWritten) {
 }
 
 TEST(CacheUnit, BelongsToItsNamespaceAndColumns) {
-  Small small;
+  SmallCache small;
   const std::string path = WriteUnit(small.folder, 0, 0, 2);
   const std::vector<Column> columns = small.folder.description().Columns();
   EXPECT_TRUE(UnitFile::Open(path, small.folder.id(), columns).ok());
@@ -67,7 +61,7 @@ TEST(CacheUnit, BelongsToItsNamespaceAndColumns) {
 
 // Every way of reading, through the page cache and past it.
 TEST(CacheReader, GivesExactlyWhatWasWritten) {
-  Small small;
+  SmallCache small;
   for (uint64_t unit = 0; unit < 3; ++unit) WriteUnit(small.folder, unit, unit * 10, 10);
   for (const bool uring : {true, false}) {
     for (const bool direct : {true, false}) {
@@ -87,7 +81,7 @@ TEST(CacheReader, GivesExactlyWhatWasWritten) {
 }
 
 TEST(CacheReader, FindsUnitsPublishedSince) {
-  Small small;
+  SmallCache small;
   const auto reader = Reader::Open(small.folder);
   EXPECT_EQ(ReadNumbers(**reader, {4})[0].outcome, Outcome::kMiss);
   WriteUnit(small.folder, 0, 0, 10);
@@ -98,7 +92,7 @@ TEST(CacheReader, FindsUnitsPublishedSince) {
 }
 
 TEST(CacheReader, ReadsOnlyTheFieldsThatAreWanted) {
-  Small small;
+  SmallCache small;
   WriteUnit(small.folder, 0, 0, 4);
   const auto reader = Reader::Open(small.folder);
   std::vector<float> pooled(5);
@@ -113,7 +107,7 @@ TEST(CacheReader, ReadsOnlyTheFieldsThatAreWanted) {
 
 // Any bit anywhere in the file: verification finds it, and no reader gets other values than were written.
 TEST(CacheReader, DeliversNoWrongTensorAfterAnyBitFlip) {
-  Small small;
+  SmallCache small;
   const std::string path = WriteUnit(small.folder, 0, 0, 8);
   const std::string whole = *ReadFile(path);
   std::mt19937_64 random(7);
@@ -138,7 +132,7 @@ TEST(CacheReader, DeliversNoWrongTensorAfterAnyBitFlip) {
 }
 
 TEST(CacheReader, ATruncatedOrVanishedUnitIsNoHit) {
-  Small small;
+  SmallCache small;
   const std::string path = WriteUnit(small.folder, 0, 0, 8);
   const auto reader = Reader::Open(small.folder);
   ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(ReadFile(path)->size() - 5000)), 0);
@@ -150,7 +144,7 @@ TEST(CacheReader, ATruncatedOrVanishedUnitIsNoHit) {
 
 // A stale index, or a file put in place of another: the key in the row decides.
 TEST(CacheReader, AnotherUnitUnderTheSameNameIsNoStaleHit) {
-  Small small;
+  SmallCache small;
   const std::string path = WriteUnit(small.folder, 0, 0, 4);
   const auto reader = Reader::Open(small.folder);
   ASSERT_TRUE(RemoveAll(path).ok());

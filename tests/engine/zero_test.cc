@@ -95,6 +95,12 @@ void ExpectSame(const Trained& found, const Trained& expected, const std::string
   EXPECT_EQ(found.loss, expected.loss) << what;
 }
 
+// bf16 parameters with a float32 master.
+void UseBf16(TrainConfig* train) {
+  train->parameters = at::kBFloat16;
+  train->precision = Precision::kBf16;
+}
+
 TEST(ZeroBits, EveryStageHasTheBitsOfDdp) {
   for (const int world : {2, 3, 4}) {
     for (const bool bf16 : {false, true}) {
@@ -102,10 +108,7 @@ TEST(ZeroBits, EveryStageHasTheBitsOfDdp) {
         Work run{world, Base(), {}, {}, {}};
         run.config.train.batch = 12;
         run.config.train.micro_batch = 12 / static_cast<uint64_t>(world) / passes;
-        if (bf16) {
-          run.config.train.parameters = at::kBFloat16;
-          run.config.train.precision = Precision::kBf16;
-        }
+        if (bf16) UseBf16(&run.config.train);
         const Trained ddp = Train(run);
         ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
         for (const int stage : {1, 2, 3}) {
@@ -128,10 +131,7 @@ TEST(ZeroOffload, AnOffloadedOptimizerHasTheSameBits) {
         Work run{world, Base(), {}, {}, {}};
         run.config.train.micro_batch = 8 / static_cast<uint64_t>(world) / passes;
         run.config.train.groups = {{.match = "layer1.*", .freeze_until = 3}};
-        if (bf16) {
-          run.config.train.parameters = at::kBFloat16;
-          run.config.train.precision = Precision::kBf16;
-        }
+        if (bf16) UseBf16(&run.config.train);
         const Trained ddp = Train(run);
         ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
         run.options.queued = true;
@@ -161,10 +161,7 @@ TEST(ZeroOffload, OffloadedParametersHaveTheSameBits) {
                                    {.match = "layer3.weight", .freeze = true}};
         run.config.data.validation.every = 2;
         run.prepare = [](Chain& chain, int) { chain.held_out = std::make_shared<Points>(7); };
-        if (bf16) {
-          run.config.train.parameters = at::kBFloat16;
-          run.config.train.precision = Precision::kBf16;
-        }
+        if (bf16) UseBf16(&run.config.train);
         const Trained ddp = Train(run);
         ASSERT_TRUE(ddp.status.ok()) << ddp.status.ToString();
         run.options.queued = true;
