@@ -19,7 +19,8 @@ constexpr Row kRows[] = {
     {"mixed size", "shape"},         {"expected at most", "shape"},
     {"No such file", "vanished"},    {"Input/output error", "io"},
     {"cannot be decoded", "decode"}, {"cannot be read", "decode"},
-    {"changed", "decode"},
+    {"changed", "decode"},           {"no whole number", "shape"},
+    {"are too few", "shape"},
 };
 // As FileError writes them; every other errno is "io".
 constexpr Row kErrnos[] = {
