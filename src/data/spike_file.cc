@@ -105,6 +105,20 @@ Result<SpikeFile> SpikeFile::Open(const std::string& path, const SpikeSensor& se
   return file;
 }
 
+Result<SpikeFile> SpikeFile::FromBytes(std::string_view bytes, const SpikeSensor& sensor, const std::string& name) {
+  Result<int64_t> steps = SpikeSteps(bytes.size(), sensor, name);
+  if (!steps.ok()) return steps.status();
+  SpikeFile file;
+  file.path_ = name;
+  file.sensor_ = sensor;
+  file.steps_ = *steps;
+  file.read_ = [bytes](uint64_t offset, size_t count, char* out) {
+    std::memcpy(out, bytes.data() + offset, count);
+    return Status::Ok();
+  };
+  return file;
+}
+
 Result<SpikeBits> SpikeFile::Read(int64_t from, int64_t to, const SpikeBox& box) const {
   if (from < 0 || to > steps_ || from >= to || box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 ||
       box.top + box.height > sensor_.height || box.left + box.width > sensor_.width) {

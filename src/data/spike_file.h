@@ -56,6 +56,8 @@ struct SpikeBits {
 class SpikeFile {
  public:
   static Result<SpikeFile> Open(const std::string& path, const SpikeSensor& sensor);
+  // The bytes of a file that is in memory; they outlive the result.
+  static Result<SpikeFile> FromBytes(std::string_view bytes, const SpikeSensor& sensor, const std::string& name);
   // Steps [from, to) of a box. Errors: what lies outside the file, a file that became shorter.
   Result<SpikeBits> Read(int64_t from, int64_t to, const SpikeBox& box) const;
 

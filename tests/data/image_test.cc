@@ -133,5 +133,32 @@ TEST(ImageTest, GarbageBehindASignatureIsAnError) {
   }
 }
 
+TEST(ImageTest, RowsOfAPng) {
+  const Image whole = Pattern(40, 50);
+  const std::string png = *EncodePng(whole.rgb, 40, 50);
+  const WindowOf window = [](int width, int height) {
+    EXPECT_EQ(width, 40);
+    EXPECT_EQ(height, 50);
+    return Window{5, 12, 9, 7};
+  };
+  const Result<Image> part = DecodeImageBytes(png, "a.png", window);
+  ASSERT_TRUE(part.ok()) << part.status().message();
+  EXPECT_EQ(part->whole_height, 50);
+  ASSERT_LE(part->y, 12);
+  ASSERT_GE(part->y + part->height, 19);
+  for (int y = 12; y < 19; ++y) {
+    for (int i = 0; i < 120; ++i) ASSERT_EQ(part->rgb[(y - part->y) * 120 + i], whole.rgb[y * 120 + i]);
+  }
+  // What lies below the window is not decoded, and its damage is still found.
+  for (size_t at = 60; at < png.size(); at += 7) {
+    std::string damaged = png;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_FALSE(DecodeImageBytes(damaged, "a.png", window).ok()) << at;
+  }
+  for (size_t size = png.size() - 1; size > 8; size -= 11) {
+    EXPECT_FALSE(DecodeImageBytes(png.substr(0, size), "a.png", window).ok()) << size;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -1,0 +1,145 @@
+#include "data/paired_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/digits.h"
+#include "base/text.h"
+#include "data/image.h"
+#include "data/listing.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kPngHeader = 24;  // signature, length and name of IHDR, width, height
+
+struct PictureSize {
+  int width = 0, height = 0;
+  friend bool operator==(const PictureSize&, const PictureSize&) = default;
+};
+
+std::optional<PictureSize> PngSize(std::string_view bytes) {
+  if (bytes.size() < kPngHeader || !bytes.starts_with("\x89PNG\r\n\x1a\n")) return std::nullopt;
+  const auto at = [&](size_t i) {
+    int value = 0;
+    for (size_t k = 0; k < 4; ++k) value = value << 8 | static_cast<uint8_t>(bytes[i + k]);
+    return value;
+  };
+  return PictureSize{at(16), at(20)};
+}
+
+// Of a PNG by its header; of anything else by decoding it.
+Result<PictureSize> SizeOfPicture(const std::string& path, const Picture& picture, bool packed,
+                                  const PartReader& parts) {
+  const uint64_t all = packed ? picture.bytes : kPngHeader;
+  Result<std::string> bytes = parts.Read(path, picture.offset, std::min<uint64_t>(all, kPngHeader), path);
+  if (bytes.ok()) {
+    if (const std::optional<PictureSize> size = PngSize(*bytes)) return *size;
+  }
+  Result<Image> image = Status(Code::kInternal, "");
+  if (packed) {
+    Result<std::string> whole = parts.Read(path, picture.offset, picture.bytes, path);
+    if (!whole.ok()) return whole.status();
+    image = DecodeImageBytes(*whole, picture.name);
+  } else {
+    image = DecodeImage(path);
+  }
+  if (!image.ok()) return image.status();
+  return PictureSize{image->whole_width, image->whole_height};
+}
+
+bool IsPng(const Picture& picture, bool packed) { return packed || picture.name.ends_with(".png"); }
+
+// Of all frames of one side, which must be equal.
+Result<PictureSize> SizeOfFrames(const std::string& root, const std::string& file, const PairedClip& clip,
+                                 const std::vector<Picture>& pictures, const PartReader& parts) {
+  const bool packed = !file.empty();
+  PictureSize first;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    if (i > 0 && !IsPng(pictures[i], packed)) break;
+    const std::string path = packed ? file : JoinPath(JoinPath(root, clip.name), pictures[i].name);
+    Result<PictureSize> size = SizeOfPicture(path, pictures[i], packed, parts);
+    if (!size.ok()) return size.status();
+    if (i == 0) first = *size;
+    if (*size != first) {
+      return Status(
+          Code::kUsage,
+          fmt::format("frames of mixed size in clip '{}' of '{}': '{}' is {}x{}, '{}' is {}x{}", clip.name, root,
+                      pictures[0].name, first.width, first.height, pictures[i].name, size->width, size->height),
+          "bring the frames of a clip to one size");
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+std::optional<int64_t> NumberOfFrame(std::string_view stem) {
+  size_t begin = stem.size();
+  while (begin > 0 && IsDigit(stem[begin - 1])) --begin;
+  if (begin == stem.size() || stem.size() - begin > 17) return std::nullopt;
+  return std::stoll(std::string(stem.substr(begin)));
+}
+
+Status CheckPairedConfig(const PairedConfig& config) {
+  const auto wrong = [](const std::string& what) { return Status(Code::kUsage, what); };
+  if (std::ranges::find(kPairedKinds, config.kind) == kPairedKinds.end()) {
+    return wrong(fmt::format("kind '{}' of paired clips{}", config.kind, DidYouMean(config.kind, kPairedKinds)));
+  }
+  if (config.frames < 1) return wrong(fmt::format("clips of {} frames", config.frames));
+  if (config.scale < 1)
+    return wrong(fmt::format("scale {}: the target is as large as the input, or larger", config.scale));
+  if (config.intervals.empty() || std::ranges::any_of(config.intervals, [](int i) { return i < 1; })) {
+    return wrong("the list of intervals between frames is empty, or has one below 1");
+  }
+  if (config.crop < 0 || config.crop % config.scale != 0) {
+    return wrong(
+        fmt::format("a crop of {} pixels of the target: expected a multiple of scale {}", config.crop, config.scale));
+  }
+  if (config.crop == 0 && config.rotate && config.kind != "generated") {
+    return wrong("whole frames cannot be transposed: switch rotate off, or train on square crops");
+  }
+  if (config.kind != "generated" && config.target.empty()) return wrong("no folder of target frames is given");
+  if (config.kind != "generated" && config.input.empty()) return wrong("no folder of input frames is given");
+  if (config.spikes.use && config.kind != "generated" && config.spikes.path.empty()) {
+    return wrong("spikes are asked for, and no folder of spikes is given");
+  }
+  if (config.spikes.use) return CheckForm(config.spikes.form);
+  return Status::Ok();
+}
+
+Status CheckClipSizes(const PairedConfig& config, const std::string& target_file, const std::string& input_file,
+                      const PartReader& parts, PairedClip* clip) {
+  Result<PictureSize> target = SizeOfFrames(config.target, target_file, *clip, clip->target, parts);
+  if (!target.ok()) return target.status();
+  Result<PictureSize> input = SizeOfFrames(config.input, input_file, *clip, clip->input, parts);
+  if (!input.ok()) return input.status();
+  clip->width = target->width;
+  clip->height = target->height;
+  clip->input_width = input->width;
+  clip->input_height = input->height;
+  if (input->width * config.scale != target->width || input->height * config.scale != target->height) {
+    return Status(Code::kUsage,
+                  fmt::format("clip '{}': the input is {}x{}, the target {}x{}: expected {} times the input",
+                              clip->name, input->width, input->height, target->width, target->height, config.scale),
+                  "check scale, and which folder is the input");
+  }
+  if (config.crop > clip->width || config.crop > clip->height) {
+    return Status(Code::kUsage,
+                  fmt::format("a crop of {} pixels is larger than the frames of clip '{}', which are {}x{}",
+                              config.crop, clip->name, clip->width, clip->height),
+                  fmt::format("crop at most {}", std::min(clip->width, clip->height) / config.scale * config.scale));
+  }
+  const int64_t needed = static_cast<int64_t>(config.frames - 1) * std::ranges::max(config.intervals) + 1;
+  if (clip->frames() < needed) {
+    return Status(
+        Code::kUsage,
+        fmt::format("clip '{}' is too short: {} at interval {} need {}, it has {}", clip->name,
+                    Count(config.frames, "frame"), std::ranges::max(config.intervals), needed, clip->frames()),
+        "use shorter clips or smaller intervals, or leave it out of the list of clips");
+  }
+  return Status::Ok();
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,325 @@
+#include "data/paired_set.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/digits.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/image.h"
+#include "data/listing.h"
+#include "data/lmdb_listing.h"
+#include "data/paired_check.h"
+#include "data/parallel.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kMostMeta = 256u << 20;
+
+bool IsFolder(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string StemOf(std::string_view name) { return std::string(name.substr(0, name.rfind('.'))); }
+
+// Frames of a clip by their numbers.
+using Numbered = std::map<int64_t, Picture>;
+
+Result<Numbered> NumberedPictures(const std::string& folder) {
+  Result<std::vector<Entry>> entries = ListEntries(folder);
+  if (!entries.ok()) return entries.status();
+  Numbered pictures;
+  for (const Entry& entry : *entries) {
+    if (entry.is_folder || !IsImageName(entry.name)) continue;
+    const std::optional<int64_t> number = NumberOfFrame(StemOf(entry.name));
+    if (!number) {
+      return Status(Code::kUsage,
+                    fmt::format("'{}' in '{}': the name of a frame ends in its number", entry.name, folder));
+    }
+    if (!pictures.try_emplace(*number, Picture{entry.name}).second) {
+      return Status(Code::kUsage, fmt::format("'{}' has two frames with number {}", folder, *number));
+    }
+  }
+  return pictures;
+}
+
+// The frames of a clip on both sides, all of those that the list names or all that there are.
+Status TakeFrames(const MetaLine& line, const Numbered& target, const Numbered& input, const PairedConfig& config,
+                  PairedClip* clip) {
+  clip->name = line.clip;
+  if (target.empty()) {
+    return Status(Code::kUsage, fmt::format("clip '{}' has no frames below '{}'", line.clip, config.target));
+  }
+  clip->first = line.first >= 0 ? line.first : target.begin()->first;
+  const int64_t count = line.frames > 0 ? line.frames : target.rbegin()->first - clip->first + 1;
+  for (int64_t number = clip->first; number < clip->first + count; ++number) {
+    for (const bool is_target : {true, false}) {
+      const Numbered& side = is_target ? target : input;
+      const auto it = side.find(number);
+      if (it == side.end()) {
+        return Status(Code::kUsage,
+                      fmt::format("clip '{}' has no frame {} below '{}': expected {} to {} without a gap, found {}",
+                                  line.clip, number, is_target ? config.target : config.input, clip->first,
+                                  clip->first + count - 1, Count(static_cast<int64_t>(side.size()), "frame")),
+                      config.meta_info.empty() ? "copy the missing frames, or list whole parts in a meta_info file"
+                                               : "copy the missing frames, or correct " + config.meta_info);
+      }
+      (is_target ? clip->target : clip->input).push_back(it->second);
+      if (is_target) clip->stems.push_back(StemOf(it->second.name.substr(it->second.name.rfind('/') + 1)));
+    }
+  }
+  return Status::Ok();
+}
+
+// "X" finds "X.lmdb", as S-VRT's loader does.
+std::string LmdbFolder(const std::string& path) {
+  const bool here = ::access(LmdbFile(path).c_str(), F_OK) == 0;
+  return !here && IsFolder(path + ".lmdb") ? path + ".lmdb" : path;
+}
+
+// Keys of an LMDB by clip and number, with the sizes that its meta_info.txt has for them.
+Result<std::map<std::string, Numbered>> KeysByClip(const std::string& path) {
+  Result<LmdbListing> listing = ListLmdb(path);
+  if (!listing.ok()) return listing.status();
+  const std::string meta = JoinPath(path, "meta_info.txt");
+  Result<std::string> text = ReadFile(meta, kMostMeta);
+  if (!text.ok()) {
+    return Status(Code::kUsage, fmt::format("LMDB '{}' has no meta_info.txt: {}", path, text.status().message()),
+                  "KAIR writes it beside data.mdb; lockstep data prepare writes both again");
+  }
+  std::set<std::string> listed;
+  for (const std::string& line : lockstep::Split(*text, '\n')) {
+    const std::string name = line.substr(0, line.find(' '));
+    if (!name.empty()) listed.insert(StemOf(name));
+  }
+  std::map<std::string, Numbered> clips;
+  for (const LmdbValue& value : listing->values) {
+    if (listed.erase(value.key) == 0) {
+      return Status(Code::kUsage, fmt::format("LMDB '{}' holds key '{}', which its meta_info.txt does not list", path,
+                                              Printable(value.key)));
+    }
+    const size_t slash = value.key.rfind('/');
+    const std::optional<int64_t> number = NumberOfFrame(value.key);
+    if (slash == std::string::npos || !number) {
+      return Status(Code::kUsage, fmt::format("LMDB '{}': key '{}' is not clip/frame", path, Printable(value.key)));
+    }
+    clips[value.key.substr(0, slash)].try_emplace(*number, Picture{value.key, value.bytes, value.offset});
+  }
+  if (!listed.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("LMDB '{}' lacks {} of its meta_info.txt, the first is '{}'", path,
+                              Count(static_cast<int64_t>(listed.size()), "key"), *listed.begin()),
+                  "it was written in part: write it again");
+  }
+  return clips;
+}
+
+}  // namespace
+
+const std::vector<std::string> kPairedKinds = {"generated", "folders", "lmdb"};
+
+Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::string& name) {
+  std::vector<MetaLine> lines;
+  int number = 0;
+  for (const std::string& line : lockstep::Split(text, '\n')) {
+    ++number;
+    std::vector<std::string> words;
+    for (const std::string& word : lockstep::Split(Trim(line), ' ')) {
+      if (!Trim(word).empty()) words.emplace_back(Trim(word));
+    }
+    if (words.empty()) continue;
+    const auto digits = [](const std::string& word) { return !word.empty() && std::ranges::all_of(word, IsDigit); };
+    if (words.size() < 2 || !digits(words[1]) || words[1].size() > 9) {
+      return Status(Code::kUsage, fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number,
+                                              Printable(Trim(line))));
+    }
+    MetaLine meta{words[0], std::stoll(words[1])};
+    // The last of four or more words; the shape may have blanks of its own.
+    if (words.size() >= 4 && digits(words.back()) && words.back().size() < 18) meta.first = std::stoll(words.back());
+    lines.push_back(std::move(meta));
+  }
+  if (lines.empty()) return Status(Code::kUsage, fmt::format("'{}' lists no clip", name));
+  return lines;
+}
+
+Result<std::vector<std::string>> RedsPartition(const std::string& name) {
+  if (name == "REDS4") return std::vector<std::string>{"000", "011", "015", "020"};
+  std::vector<std::string> clips;
+  for (int i = 240; i < 270; ++i) clips.push_back(fmt::format("{:03}", i));
+  if (name == "official") return clips;
+  return Status(Code::kUsage, fmt::format("validation partition '{}' of REDS: expected REDS4 or official{}", name,
+                                          DidYouMean(name, {"REDS4", "official"})));
+}
+
+Status PairedSet::ListFolderClips(const std::vector<MetaLine>& lines) {
+  std::vector<Status> errors(lines.size());
+  clips_.resize(lines.size());
+  ForEachAtOnce(lines.size(), [&](size_t i) {
+    Result<Numbered> target = NumberedPictures(JoinPath(config_.target, lines[i].clip));
+    Result<Numbered> input = NumberedPictures(JoinPath(config_.input, lines[i].clip));
+    errors[i] = !target.ok()  ? target.status()
+                : !input.ok() ? input.status()
+                              : TakeFrames(lines[i], *target, *input, config_, &clips_[i]);
+  });
+  for (const Status& error : errors) LOCKSTEP_RETURN_IF_ERROR(error);
+  return Status::Ok();
+}
+
+Status PairedSet::ListLmdbClips(const std::vector<MetaLine>& lines) {
+  config_.target = LmdbFolder(config_.target);
+  config_.input = LmdbFolder(config_.input);
+  target_file_ = LmdbFile(config_.target);
+  input_file_ = LmdbFile(config_.input);
+  Result<std::map<std::string, Numbered>> target = KeysByClip(config_.target);
+  if (!target.ok()) return target.status();
+  Result<std::map<std::string, Numbered>> input = config_.input == config_.target ? *target : KeysByClip(config_.input);
+  if (!input.ok()) return input.status();
+  std::vector<MetaLine> wanted = lines;
+  if (wanted.empty()) {
+    for (const auto& [clip, pictures] : *target) wanted.push_back({clip});
+    std::ranges::sort(wanted, NaturalLess, &MetaLine::clip);
+  }
+  for (const MetaLine& line : wanted) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeFrames(line, (*target)[line.clip], (*input)[line.clip], config_, &clips_.emplace_back()));
+  }
+  return Status::Ok();
+}
+
+Result<PairedSet> PairedSet::Open(const PairedConfig& config) {
+  PairedSet set;
+  set.config_ = config;
+  LOCKSTEP_RETURN_IF_ERROR(CheckPairedConfig(config));
+  std::vector<MetaLine> lines;
+  if (!config.meta_info.empty()) {
+    Result<std::string> text = ReadFile(config.meta_info, kMostMeta);
+    if (!text.ok()) return text.status();
+    Result<std::vector<MetaLine>> parsed = ParseMetaInfo(*text, config.meta_info);
+    if (!parsed.ok()) return parsed.status();
+    lines = std::move(*parsed);
+  } else if (config.kind == "folders") {
+    Result<std::vector<Folder>> folders = ListFolders(config.target);
+    if (!folders.ok()) return folders.status();
+    for (const Folder& folder : *folders) {
+      if (std::ranges::any_of(folder.files, IsImageName)) lines.push_back({folder.name});
+    }
+    if (lines.empty()) {
+      return Status(Code::kUsage, fmt::format("no clip in '{}': looked for folders with {}, found {}", config.target,
+                                              kImageNames, SummarizeFiles(*folders)));
+    }
+  }
+  if (!config.partition.empty()) {
+    Result<std::vector<std::string>> reds = RedsPartition(config.partition);
+    if (!reds.ok()) return reds.status();
+    const size_t before = lines.size();
+    std::erase_if(lines, [&](const MetaLine& line) {
+      return (std::ranges::find(*reds, line.clip) != reds->end()) != config.validation;
+    });
+    if (lines.empty()) {
+      return Status(Code::kUsage, fmt::format("no clip is left of {}: partition {} of REDS has none of them",
+                                              Count(static_cast<int64_t>(before), "clip"), config.partition));
+    }
+    set.notes_ = fmt::format("{} of partition {} left out", Count(static_cast<int64_t>(before - lines.size()), "clip"),
+                             config.partition);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(config.kind == "lmdb" ? set.ListLmdbClips(lines) : set.ListFolderClips(lines));
+  LOCKSTEP_RETURN_IF_ERROR(set.CheckSizes());
+  LOCKSTEP_RETURN_IF_ERROR(set.CheckSpikes());
+  return set;
+}
+
+Status PairedSet::CheckSizes() {
+  std::vector<Status> errors(clips_.size());
+  ForEachAtOnce(clips_.size(),
+                [&](size_t i) { errors[i] = CheckClipSizes(config_, target_file_, input_file_, *parts_, &clips_[i]); });
+  for (const Status& error : errors) LOCKSTEP_RETURN_IF_ERROR(error);
+  if (config_.crop > 0) return Status::Ok();
+  for (const PairedClip& clip : clips_) {
+    if (clip.height == clips_[0].height && clip.width == clips_[0].width) continue;
+    return Status(Code::kUsage,
+                  fmt::format("frames of mixed size: clip '{}' is {}x{}, clip '{}' is {}x{}", clips_[0].name,
+                              clips_[0].width, clips_[0].height, clip.name, clip.width, clip.height),
+                  "train on crops, which all clips have, or bring the clips to one size");
+  }
+  return Status::Ok();
+}
+
+// One file of each clip; the others are looked at when they are read.
+Status PairedSet::CheckSpikes() const {
+  if (!config_.spikes.use) return Status::Ok();
+  std::vector<std::string> without;
+  const std::string root = config_.spikes.precomputed && !config_.spikes.precomputed_path.empty()
+                               ? config_.spikes.precomputed_path
+                               : config_.spikes.path;
+  const std::string folder = config_.spikes.precomputed ? config_.spikes.form.Folder() : "spike";
+  for (const PairedClip& clip : clips_) {
+    if (!IsFolder(JoinPath(JoinPath(root, clip.name), folder))) {
+      without.push_back(clip.name);
+    } else if (::access(SpikePath(clip, 0).c_str(), F_OK) == 0) {
+      LOCKSTEP_RETURN_IF_ERROR(ReadSpikes(clip, 0, {0, 0, 1, 1}).status());
+    }
+  }
+  if (without.empty()) return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("{} of {} have no spikes: no folder '{}/{}'{}", without.size(),
+                            Count(static_cast<int64_t>(clips_.size()), "clip"), JoinPath(root, without[0]), folder,
+                            without.size() > 1 ? fmt::format(" and {} more", without.size() - 1) : ""),
+                config_.spikes.precomputed ? "lockstep data prepare gopro-spike --artefacts writes them"
+                                           : "check the folder of the spikes, or list only clips that have them");
+}
+
+int64_t PairedSet::frames() const {
+  int64_t frames = 0;
+  for (const PairedClip& clip : clips_) frames += clip.frames();
+  return frames;
+}
+
+Result<Image> PairedSet::Read(const std::string& root, const PairedClip& clip, const Picture& picture,
+                              const WindowOf& window) const {
+  if (config_.kind != "lmdb") return DecodeImage(JoinPath(JoinPath(root, clip.name), picture.name), window);
+  const std::string name = fmt::format("{} in {}", picture.name, root);
+  Result<std::string> bytes = parts_->Read(LmdbFile(root), picture.offset, picture.bytes, name);
+  if (!bytes.ok()) return bytes.status();
+  return DecodeImageBytes(*bytes, name, window);
+}
+
+Result<Image> PairedSet::ReadTarget(const PairedClip& clip, int64_t frame, const WindowOf& window) const {
+  return Read(config_.target, clip, clip.target[frame], window);
+}
+
+Result<Image> PairedSet::ReadInput(const PairedClip& clip, int64_t frame, const WindowOf& window) const {
+  return Read(config_.input, clip, clip.input[frame], window);
+}
+
+std::string PairedSet::SpikePath(const PairedClip& clip, int64_t frame) const {
+  const SpikeInput& spikes = config_.spikes;
+  const std::string root =
+      spikes.precomputed && !spikes.precomputed_path.empty() ? spikes.precomputed_path : spikes.path;
+  return fmt::format("{}/{}/{}.{}", JoinPath(root, clip.name), spikes.precomputed ? spikes.form.Folder() : "spike",
+                     clip.stems[frame], spikes.precomputed ? "npy" : "dat");
+}
+
+Result<std::vector<float>> PairedSet::ReadSpikes(const PairedClip& clip, int64_t frame, const SpikeBox& box) const {
+  const SpikeInput& spikes = config_.spikes;
+  const std::string path = SpikePath(clip, frame);
+  const SpikeBox inside = BoxOfSpikes(spikes.sensor, clip.input_height, clip.input_width, box);
+  const auto read = [&]() -> Result<std::vector<float>> {
+    if (spikes.precomputed) {
+      Result<NpyFile> file = NpyFile::Open(path);
+      return file.ok() ? ReadRendered(*file, spikes.sensor, spikes.form, inside) : file.status();
+    }
+    Result<SpikeFile> file = SpikeFile::Open(path, spikes.sensor);
+    return file.ok() ? RenderSpikes(*file, spikes.form, inside) : file.status();
+  };
+  Result<std::vector<float>> planes = read();
+  if (!planes.ok()) return planes.status().Context("spikes");
+  return ResizePlanes(std::move(*planes), spikes.form.channels, inside.height, inside.width, box.height, box.width);
+}
+
+}  // namespace lockstep::data
