@@ -28,12 +28,14 @@ struct Video {
   bool packed = false;            // in a container: offsets and sizes say where
   uint64_t offset = 0;            // of a video in its container
   uint64_t bytes = 0;             // of a video
+  int width = 0, height = 0;      // of its first picture; 0: not asked, or it cannot be read
 };
 constexpr uint64_t kMissing = ~0ull;  // size of a file that was listed and cannot be asked for its size
 
 struct Inventory {
   std::vector<Video> videos;
-  std::string notes;  // for Describe(): what was left out
+  bool measured = false;  // videos have their widths and heights
+  std::string notes;      // for Describe(): what was left out
   std::string
       digest;  // of what decided over the videos besides the files themselves; "": names and sizes of files decide
 };
@@ -44,6 +46,10 @@ Result<Inventory> TakeInventory(const SourceConfig& config);
 // Asks for the sizes of all files, many at once. Nothing to do for containers, whose listing has them, and for an
 // inventory with a digest of its own, unless all files are to be compared.
 void MeasureFiles(Inventory* inventory, const FileCheck& check = {});
+
+// Asks for width and height of every video, by the header of its first picture, many at once. Nothing to do where they
+// are known. A file that cannot be read has none: it is an unreadable sample when its turn comes.
+void MeasurePictures(Inventory* inventory);
 
 // One file that rank 0 listed, as it is here; rank 0's size 0: not known. `at_least`: a container may be longer.
 Status LookAtFile(const std::string& path, uint64_t bytes, bool at_least);

@@ -44,6 +44,7 @@ bool SizeIsPlausible(uint64_t width, uint64_t height, uint64_t file_bytes, uint6
 struct PngJob {
   std::string_view rest;
   size_t file_bytes = 0;
+  bool header_only = false;
   std::string error;
   Image image;
   std::vector<png_bytep> rows;
@@ -90,6 +91,7 @@ bool DecodePngJob(PngJob* job) {
   if (setjmp(png_jmpbuf(job->png))) return false;
   png_set_read_fn(job->png, job, PngRead);
   PngSetUp(job, &job->image.width, &job->image.height);
+  if (job->header_only) return true;
   if (png_get_rowbytes(job->png, job->info) != static_cast<size_t>(job->image.width) * 3) {
     png_error(job->png, "its pixels do not become 8-bit RGB");
   }
@@ -165,6 +167,7 @@ struct JpegJob {
   jpeg_decompress_struct info;
   char error[JMSG_LENGTH_MAX] = "";
   std::string problem;
+  bool header_only = false;
   Image image;
   Window window;
   std::vector<uint8_t> line;  // one row as libjpeg gives it, for CMYK
@@ -253,14 +256,15 @@ bool DecodeJpegJob(JpegJob* job, std::string_view bytes, const WindowOf* window)
   jpeg_create_decompress(info);
   jpeg_mem_src(info, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   jpeg_read_header(info, TRUE);
+  Image& image = job->image;
+  image.whole_width = static_cast<int>(info->image_width);
+  image.whole_height = static_cast<int>(info->image_height);
+  if (job->header_only) return true;
   // A 16x16 block takes more than a bit for each of its components, over all scans.
   if (!SizeIsPlausible(info->image_width, info->image_height, bytes.size(), 2048, &job->problem)) return false;
   const bool cmyk = info->num_components == 4;
   info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
   info->dct_method = JDCT_ISLOW;  // the same picture on every machine
-  Image& image = job->image;
-  image.whole_width = static_cast<int>(info->image_width);
-  image.whole_height = static_cast<int>(info->image_height);
   const bool part = kDecodesParts && *window && !cmyk;
   if (part) {
     job->window = (*window)(image.whole_width, image.whole_height);
@@ -320,6 +324,25 @@ Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, 
   if (bytes.starts_with("\xff\xd8\xff")) return DecodeJpeg(bytes, name, window);
   if (bytes.empty()) return Bad(name, "it is empty");
   return Bad(name, fmt::format("it is neither PNG nor JPEG (it starts with \"{}\")", Printable(bytes.substr(0, 8))));
+}
+
+ImageSize SizeOfImage(std::string_view bytes) {
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) {
+    PngJob job;
+    job.rest = bytes;
+    job.header_only = true;
+    const bool ok = DecodePngJob(&job);
+    png_destroy_read_struct(&job.png, &job.info, nullptr);
+    if (ok) return {job.image.height, job.image.width};
+  } else if (bytes.starts_with("\xff\xd8\xff")) {
+    JpegJob job;
+    std::memset(&job.info, 0, sizeof(job.info));
+    job.header_only = true;
+    const bool ok = DecodeJpegJob(&job, bytes, nullptr);
+    jpeg_destroy_decompress(&job.info);
+    if (ok) return {job.image.whole_height, job.image.whole_width};
+  }
+  return {};
 }
 
 Result<Image> DecodeImage(const std::string& path, const WindowOf& window) {

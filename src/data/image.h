@@ -45,6 +45,15 @@ Result<Image> DecodeImage(const std::string& path, const WindowOf& window = null
 // `name` stands for the file in errors.
 Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window = nullptr);
 
+struct ImageSize {
+  int height = 0;
+  int width = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+// By the header alone: the first bytes of a file are enough as a rule. 0 x 0: no picture, or no whole header.
+ImageSize SizeOfImage(std::string_view bytes);
+
 // [height, width, 3] as a PNG file's bytes.
 Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height);
 

@@ -17,7 +17,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::string_view kHead = "lockstep-index-2";
+constexpr std::string_view kHead = "lockstep-index-3";
 
 class Fields {
  public:
@@ -54,11 +54,15 @@ class Fields {
 
 bool ReadVideo(Fields& fields, const std::string& root, Video* video) {
   size_t pictures = 0;
-  uint64_t packed = 0;
+  uint64_t packed = 0, width = 0, height = 0;
   if (!fields.Next(&video->origin) || !fields.Next(&video->path) || !fields.Next(&packed) ||
-      !fields.Next(&video->offset) || !fields.Next(&video->bytes) || !fields.NextCount(&pictures)) {
+      !fields.Next(&video->offset) || !fields.Next(&video->bytes) || !fields.Next(&width) || !fields.Next(&height) ||
+      !fields.NextCount(&pictures)) {
     return false;
   }
+  constexpr uint64_t kMostSide = 1 << 28;
+  if (width > kMostSide || height > kMostSide) return false;
+  video->width = static_cast<int>(width), video->height = static_cast<int>(height);
   if (video->path.empty()) video->path = JoinPath(root, video->origin);
   video->packed = packed != 0;
   video->pictures.resize(pictures);
@@ -158,6 +162,7 @@ std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
   add(config.path);
   add(inventory.digest);
   add(inventory.notes);
+  add(inventory.measured ? "1" : "0");
   add(std::to_string(inventory.videos.size()));
   for (const Video& video : inventory.videos) {
     add(video.origin);
@@ -165,6 +170,8 @@ std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
     add(video.packed ? "1" : "0");
     add(std::to_string(video.offset));
     add(std::to_string(video.bytes));
+    add(std::to_string(video.width));
+    add(std::to_string(video.height));
     add(std::to_string(video.pictures.size()));
     for (const Picture& picture : video.pictures) {
       add(picture.name);
@@ -182,12 +189,23 @@ Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config) {
   size_t count = 0;
   const Status damaged(Code::kInternal, fmt::format("the index of '{}' is damaged",
                                                     config.kind == "annotations" ? config.annotations : config.path));
-  if (!fields.Next(&head) || head != kHead || !fields.Next(&root)) return damaged;
+  if (!fields.Next(&head)) return damaged;
+  if (head != kHead) {
+    return Status(Code::kUsage,
+                  fmt::format("the index is of another version ({}; this one reads {})", Printable(head), kHead),
+                  "make it again with `lockstep data index`");
+  }
+  if (!fields.Next(&root)) return damaged;
   if (root != config.path) {
     return Status(Code::kUsage,
                   fmt::format("data.path is '{}' in the index and '{}' here", Printable(root), Printable(config.path)));
   }
-  if (!fields.Next(&inventory.digest) || !fields.Next(&inventory.notes) || !fields.NextCount(&count)) return damaged;
+  uint64_t measured = 0;
+  if (!fields.Next(&inventory.digest) || !fields.Next(&inventory.notes) || !fields.Next(&measured) ||
+      !fields.NextCount(&count)) {
+    return damaged;
+  }
+  inventory.measured = measured != 0;
   inventory.videos.resize(count);
   for (Video& video : inventory.videos) {
     if (!ReadVideo(fields, config.path, &video)) return damaged;

@@ -25,16 +25,16 @@ constexpr std::align_val_t kAlignment{64};
 void* AllocateOrdinary(size_t bytes) { return ::operator new(bytes, kAlignment); }
 void ReleaseOrdinary(void* memory, size_t) { ::operator delete(memory, kAlignment); }
 
-// One buffer per field, with room for `rows` samples.
+// One buffer per field.
 struct BufferSet {
   std::vector<std::byte*> data;
-  size_t rows = 0;
+  std::vector<size_t> bytes;  // room of each
 };
 
 // Owns all memory; lives as long as the loader or any batch.
 class BufferPool {
  public:
-  BufferPool(std::vector<Field> fields, const LoaderOptions& options) : fields_(std::move(fields)) {
+  explicit BufferPool(const LoaderOptions& options) {
     allocate_ = options.allocate ? options.allocate : AllocateOrdinary;
     release_ = options.allocate ? options.release : ReleaseOrdinary;
   }
@@ -44,22 +44,19 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  const std::vector<Field>& fields() const { return fields_; }
-
-  Result<BufferSet> Get(size_t rows) {
-    rows = std::max<size_t>(rows, 1);
+  // With room for `rows` samples. Sets grow where batches do: after some batches of every shape none is made any more.
+  Result<BufferSet> Get(const std::vector<Field>& fields, size_t rows) {
     std::lock_guard lock(mutex_);
     BufferSet set;
     if (!free_.empty()) {
       set = std::move(free_.back());
       free_.pop_back();
-      if (set.rows >= rows) return set;
+      if (Holds(set, fields, rows)) return set;
       Free(&set);
     }
     ++sets_;
-    set.rows = rows;
-    for (const Field& field : fields_) {
-      const size_t size = std::max<size_t>(rows * field.bytes(), 1);
+    for (const Field& field : fields) {
+      const size_t size = RoomOf(field, rows);
       void* memory = nullptr;
       try {
         memory = allocate_(size);
@@ -74,19 +71,22 @@ class BufferPool {
         return status;
       }
       set.data.push_back(static_cast<std::byte*>(memory));
+      set.bytes.push_back(size);
       bytes_ += size;
     }
     return set;
   }
 
-  // Whether one more set of `rows` keeps all of them within `memory`.
-  bool Fits(size_t rows, uint64_t memory) const {
+  // Whether one more set of so many bytes keeps all of them within `memory`.
+  bool Fits(size_t bytes, uint64_t memory) const {
     std::lock_guard lock(mutex_);
-    if (!free_.empty() && free_.back().rows >= rows) return true;
-    size_t sample = 0;
-    for (const Field& field : fields_) sample += field.bytes();
-    const size_t reused = free_.empty() ? 0 : free_.back().rows * sample;
-    return bytes_ - reused + rows * sample <= memory;
+    size_t reused = 0;
+    if (!free_.empty()) reused = std::accumulate(free_.back().bytes.begin(), free_.back().bytes.end(), size_t{0});
+    return reused >= bytes || bytes_ - reused + bytes <= memory;
+  }
+
+  static size_t RoomOf(const Field& field, size_t rows) {
+    return std::max<size_t>(std::max<size_t>(rows, 1) * field.bytes(), 1);
   }
 
   void Return(BufferSet set) {
@@ -101,17 +101,22 @@ class BufferPool {
   }
 
  private:
+  static bool Holds(const BufferSet& set, const std::vector<Field>& fields, size_t rows) {
+    for (size_t i = 0; i < fields.size(); ++i) {
+      if (i >= set.bytes.size() || set.bytes[i] < RoomOf(fields[i], rows)) return false;
+    }
+    return true;
+  }
   void Free(BufferSet* set) {
     for (size_t i = 0; i < set->data.size(); ++i) {
-      const size_t size = std::max<size_t>(set->rows * fields_[i].bytes(), 1);
-      if (release_) release_(set->data[i], size);
-      bytes_ -= size;
+      if (release_) release_(set->data[i], set->bytes[i]);
+      bytes_ -= set->bytes[i];
     }
     set->data.clear();
+    set->bytes.clear();
     --sets_;
   }
 
-  const std::vector<Field> fields_;
   std::function<void*(size_t)> allocate_;
   std::function<void(void*, size_t)> release_;
   mutable std::mutex mutex_;
@@ -120,15 +125,17 @@ class BufferPool {
   size_t bytes_ = 0;
 };
 
-// Buffers on loan to one batch.
+// Buffers on loan to one batch, and the fields that lie in them.
 struct Lease {
-  Lease(std::shared_ptr<BufferPool> from, BufferSet lent) : pool(std::move(from)), set(std::move(lent)) {}
+  Lease(std::shared_ptr<BufferPool> from, BufferSet lent, const std::vector<Field>& in_them)
+      : pool(std::move(from)), set(std::move(lent)), fields(in_them) {}
   ~Lease() { pool->Return(std::move(set)); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
   std::shared_ptr<BufferPool> pool;
   BufferSet set;
+  const std::vector<Field> fields;
 };
 
 // A batch on its way.
@@ -193,7 +200,7 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
   std::deque<std::unique_ptr<Slot>> slots;
   uint64_t next_start = 0;                // number of the next batch to start
   uint64_t next_take = 0;                 // number of the next batch to hand out
-  size_t most_rows = 1;                   // of the batches so far
+  size_t most_bytes = 1;                  // of the batches so far
   bool failed = false;                    // a batch could not be started: none after it is
   std::unordered_set<uint64_t> left_out;  // indices
   LoaderStats stats;
@@ -201,7 +208,22 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
   bool CanStart() const {
     if (failed || slots.size() >= static_cast<size_t>(options.prefetch)) return false;
     if (end_batch && next_start >= *end_batch) return false;
-    return options.memory == 0 || slots.empty() || pool->Fits(most_rows, options.memory);
+    return options.memory == 0 || slots.empty() || pool->Fits(most_bytes, options.memory);
+  }
+
+  // The shape of a batch: of its samples, which are of one bucket.
+  Result<const std::vector<Field>*> FieldsOf(const std::vector<SampleId>& ids) const {
+    const std::vector<Field>* fields = nullptr;
+    for (const SampleId& id : ids) {
+      if (id.index >= source->size()) continue;  // said when it is read
+      const std::vector<Field>* its = &source->FieldsOf(id.index);
+      if (fields != nullptr && its != fields) {
+        return Status(Code::kInternal,
+                      fmt::format("a batch of two shapes was planned: samples {} and {}", ids.front().index, id.index));
+      }
+      fields = its;
+    }
+    return fields != nullptr ? fields : &source->fields();
   }
 
   // With the mutex held, so that plans are asked for in order.
@@ -211,10 +233,9 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
     try {
       slot->ids = plan(slot->number);
       slot->results.resize(slot->ids.size());
-      most_rows = std::max(most_rows, slot->ids.size());
-      Result<BufferSet> set = pool->Get(slot->ids.size());
-      slot->error = set.status();
-      if (set.ok()) slot->lease = std::make_shared<Lease>(pool, std::move(*set));
+      const Result<const std::vector<Field>*> fields = FieldsOf(slot->ids);
+      slot->error = fields.status();
+      if (fields.ok()) slot->error = Lend(**fields, slot.get());
     } catch (const std::exception& error) {
       slot->error = Status(Code::kInternal, fmt::format("the plan of batch {} failed: {}", slot->number, error.what()));
     }
@@ -225,6 +246,15 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
       failed = true;
     }
     slots.push_back(std::move(slot));
+  }
+
+  Status Lend(const std::vector<Field>& fields, Slot* slot) {
+    size_t bytes = 0;
+    for (const Field& field : fields) bytes += BufferPool::RoomOf(field, slot->ids.size());
+    most_bytes = std::max(most_bytes, bytes);
+    Result<BufferSet> set = pool->Get(fields, slot->ids.size());
+    if (set.ok()) slot->lease = std::make_shared<Lease>(pool, std::move(*set), fields);
+    return set.status();
   }
 
   Slot* SlotWithWork() {
@@ -239,7 +269,7 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
       return Status(Code::kInternal, fmt::format("sample {} was planned, but there are {}", id.index, source->size()));
     }
     std::vector<std::byte*> out(lease.set.data);
-    for (size_t i = 0; i < out.size(); ++i) out[i] += row * pool->fields()[i].bytes();
+    for (size_t i = 0; i < out.size(); ++i) out[i] += row * lease.fields[i].bytes();
     try {
       return source->Read({options.seed, id.epoch, id.index, options.augment, cancelled}, out);
     } catch (const std::exception& error) {
@@ -371,13 +401,13 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
   Result<Batch> Finish(Slot* slot) const {
     Batch batch;
     batch.number = slot->number;
-    const std::vector<Field>& fields = pool->fields();
     const std::shared_ptr<Lease> from = slot->lease;
+    const std::vector<Field>& fields = from->fields;
     // The buffers stay with the thread that hangs: it may write into them whenever its read ends.
     if (slot->given_up) {
-      Result<BufferSet> fresh = pool->Get(slot->ids.size());
+      Result<BufferSet> fresh = pool->Get(fields, slot->ids.size());
       if (!fresh.ok()) return fresh.status();
-      slot->lease = std::make_shared<Lease>(pool, std::move(*fresh));
+      slot->lease = std::make_shared<Lease>(pool, std::move(*fresh), fields);
     }
     const std::vector<std::byte*>& data = slot->lease->set.data;
     for (size_t row = 0; row < slot->ids.size(); ++row) {
@@ -396,7 +426,8 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
       }
       batch.ids.push_back(id);
     }
-    for (size_t i = 0; i < fields.size(); ++i) batch.fields.push_back({&fields[i], data[i], batch.ids.size()});
+    for (size_t i = 0; i < fields.size(); ++i)
+      batch.fields.push_back({&slot->lease->fields[i], data[i], batch.ids.size()});
     batch.hold = std::move(slot->lease);
     return batch;
   }
@@ -407,7 +438,7 @@ Loader::Loader(std::shared_ptr<const Source> source, Plan plan, uint64_t first_b
     : shared_(std::make_shared<Shared>()) {
   shared_->options = std::move(options);
   shared_->options.prefetch = std::max(1, shared_->options.prefetch);
-  shared_->pool = std::make_shared<BufferPool>(source->fields(), shared_->options);
+  shared_->pool = std::make_shared<BufferPool>(shared_->options);
   shared_->source = std::move(source);
   shared_->plan = std::move(plan);
   shared_->end_batch = end_batch;

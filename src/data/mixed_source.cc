@@ -40,7 +40,7 @@ Result<std::shared_ptr<const MixedSource>> MixedSource::Create(std::vector<std::
   const std::string wanted = Shape(parts.front()->fields());
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::string found = Shape(parts[i]->fields());
-    if (found == wanted) continue;
+    if (found == wanted && BucketSizes(*parts[i]).size() <= 1) continue;
     return Status(Code::kUsage,
                   fmt::format("data sets of different form cannot be mixed: a sample of set 0 is {}, of set {} {}",
                               wanted, i, found),

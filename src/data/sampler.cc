@@ -79,11 +79,50 @@ Result<Sampler> Sampler::CreateMixed(std::shared_ptr<const Mixture> mixture, Sam
   return sampler;
 }
 
+Result<Sampler> Sampler::CreateBucketed(const std::vector<uint64_t>& sizes, SamplerState state, uint64_t global_batch,
+                                        LastBatch last_batch, bool shuffle) {
+  if (global_batch == 0) return Status(Code::kUsage, "the global batch is 0; expected at least 1");
+  uint64_t size = 0;
+  std::vector<uint64_t> firsts;
+  for (const uint64_t bucket : sizes) {
+    if (bucket == 0 || (last_batch == LastBatch::kDrop && bucket < global_batch)) {
+      return Status(
+          Code::kUsage,
+          fmt::format("bucket {} of {} has {}, which fill no global batch of {}, and incomplete batches are "
+                      "dropped: they would never be used",
+                      firsts.size(), sizes.size(), Count(static_cast<int64_t>(bucket), "sample"), global_batch),
+          "set data.last_batch to pad or keep, name fewer data.buckets, or lower train.batch");
+    }
+    firsts.push_back(size);
+    size += bucket;
+  }
+  if (size == 0) return Status(Code::kUsage, "the sampler has no samples to choose from");
+  Sampler sampler(size, state, global_batch, last_batch, shuffle);
+  sampler.firsts_ = std::move(firsts);
+  sampler.buckets_ = sizes;
+  const uint64_t most = sampler.batches_per_epoch();
+  if (state.position % global_batch != 0 || state.position / global_batch > most) {
+    return Status(
+        Code::kUsage,
+        fmt::format("the sampler's position is {} in an epoch of {} batches of {}: the state belongs to other "
+                    "data or another batch",
+                    state.position, most, global_batch),
+        "resume with the data and train.batch the checkpoint was made with, or start anew");
+  }
+  sampler.state_ = sampler.After(0);
+  return sampler;
+}
+
 uint64_t Sampler::BatchesIn(uint64_t samples) const {
   return samples / global_batch_ + (last_batch_ != LastBatch::kDrop && samples % global_batch_ != 0 ? 1 : 0);
 }
 
-uint64_t Sampler::batches_per_epoch() const { return BatchesIn(mixture_ ? mixture_->DrawsOfAll() : size_); }
+uint64_t Sampler::batches_per_epoch() const {
+  if (buckets_.empty()) return BatchesIn(mixture_ ? mixture_->DrawsOfAll() : size_);
+  uint64_t batches = 0;
+  for (const uint64_t bucket : buckets_) batches += BatchesIn(bucket);
+  return batches;
+}
 
 SamplerState Sampler::After(uint64_t batches) const {
   SamplerState state = state_;
@@ -91,7 +130,8 @@ SamplerState Sampler::After(uint64_t batches) const {
     state.position += batches * global_batch_;
     return state;
   }
-  const uint64_t here = BatchesIn(size_ - state.position);
+  const uint64_t here =
+      buckets_.empty() ? BatchesIn(size_ - state.position) : batches_per_epoch() - state.position / global_batch_;
   if (batches < here) {
     state.position += batches * global_batch_;
     return state;
@@ -120,8 +160,30 @@ std::vector<SampleId> Sampler::MixedBatchAt(const SamplerState& state) const {
   return batch;
 }
 
+// The batches of all buckets are numbered one after the other; which of them comes when is one permutation, and which
+// samples a bucket's batches have is one permutation of the bucket.
+std::vector<SampleId> Sampler::BucketBatchAt(const SamplerState& state) const {
+  constexpr uint64_t kBatchOrder = ~0ull;  // beside the numbers of the buckets
+  const uint64_t turn = state.position / global_batch_;
+  uint64_t number = turn;
+  if (shuffle_) number = Permutation(batches_per_epoch(), Fold(state.seed, kBatchOrder), state.epoch)(turn);
+  size_t bucket = 0;
+  for (; number >= BatchesIn(buckets_[bucket]); ++bucket) number -= BatchesIn(buckets_[bucket]);
+  const uint64_t size = buckets_[bucket], first = number * global_batch_;
+  const uint64_t count = last_batch_ == LastBatch::kPad ? global_batch_ : std::min(size - first, global_batch_);
+  const Permutation order(size, Fold(state.seed, bucket), state.epoch);
+  std::vector<SampleId> batch;
+  batch.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t at = (first + i) % size;
+    batch.push_back({state.epoch, state.position + i, firsts_[bucket] + (shuffle_ ? order(at) : at)});
+  }
+  return batch;
+}
+
 std::vector<SampleId> Sampler::BatchAt(const SamplerState& state) const {
   if (mixture_) return MixedBatchAt(state);
+  if (!buckets_.empty()) return BucketBatchAt(state);
   const uint64_t left = size_ - state.position;
   const uint64_t count = last_batch_ == LastBatch::kPad ? global_batch_ : std::min(left, global_batch_);
   const Permutation order(size_, state.seed, state.epoch);

@@ -9,6 +9,9 @@
 //
 // Of a mixture of sets each set has its own epochs, and batches do not end with them: the state is the number of draws.
 //
+// Of a source with buckets (samples of several shapes) every batch is of one bucket. An epoch has all batches of all
+// buckets, in an order that is a permutation as well; the state counts batches, each as `global_batch` samples.
+//
 // const members may be called from any thread at once.
 #pragma once
 
@@ -25,7 +28,7 @@ namespace lockstep::data {
 // What happens with the last global batch of an epoch when the samples do not fill it.
 enum class LastBatch {
   kDrop,  // its samples are not used in this epoch
-  kPad,   // filled up by repeating from the start of the same epoch
+  kPad,   // filled up by repeating from the start of the same epoch (and bucket)
   kKeep,  // smaller than the others
 };
 
@@ -72,7 +75,12 @@ class Sampler {
   static Result<Sampler> CreateMixed(std::shared_ptr<const Mixture> mixture, SamplerState state, uint64_t global_batch,
                                      bool shuffle = true);
 
-  // The next global batch; never empty, never across two epochs.
+  // Of buckets that lie one after the other in the source (BucketSizes). `last_batch` is about the last batch of each
+  // bucket. Errors as above, and kDrop with a bucket that fills no batch: its samples would never be used.
+  static Result<Sampler> CreateBucketed(const std::vector<uint64_t>& sizes, SamplerState state, uint64_t global_batch,
+                                        LastBatch last_batch, bool shuffle = true);
+
+  // The next global batch; never empty, never across two epochs or buckets.
   std::vector<SampleId> Take();
   // What the Take() after `batches_ahead` others would return. O(batch), whatever the distance.
   std::vector<SampleId> Peek(uint64_t batches_ahead) const;
@@ -91,6 +99,7 @@ class Sampler {
       : size_(size), global_batch_(global_batch), last_batch_(last_batch), shuffle_(shuffle), state_(state) {}
   uint64_t BatchesIn(uint64_t samples) const;
   std::vector<SampleId> MixedBatchAt(const SamplerState& state) const;
+  std::vector<SampleId> BucketBatchAt(const SamplerState& state) const;
   std::vector<SampleId> BatchAt(const SamplerState& state) const;
 
   uint64_t size_;
@@ -99,7 +108,8 @@ class Sampler {
   bool shuffle_;
   SamplerState state_;
   std::shared_ptr<const Mixture> mixture_;  // null: one set
-  std::vector<uint64_t> firsts_;            // index of the first sample of each set of the mixture
+  std::vector<uint64_t> firsts_;            // index of the first sample of each set of the mixture, or bucket
+  std::vector<uint64_t> buckets_;           // sizes; empty: one shape
 };
 
 // The part of a global batch that belongs to one rank: contiguous, sizes differ by at most one, the first ranks have

@@ -20,7 +20,10 @@ class SubsetSource final : public Source {
   SubsetSource(std::shared_ptr<const Source> source, std::vector<uint64_t> indices)
       : source_(std::move(source)), indices_(std::move(indices)) {}
 
-  const std::vector<Field>& fields() const override { return source_->fields(); }
+  const std::vector<Field>& fields() const override {
+    return indices_.empty() ? source_->fields() : source_->FieldsOf(indices_.front());
+  }
+  const std::vector<Field>& FieldsOf(uint64_t index) const override { return source_->FieldsOf(indices_[index]); }
   uint64_t size() const override { return indices_.size(); }
   std::string Name(uint64_t index) const override { return source_->Name(indices_[index]); }
   std::string Origin(uint64_t index) const override { return source_->Origin(indices_[index]); }
@@ -83,6 +86,25 @@ size_t Field::elements() const {
 }
 
 size_t Field::bytes() const { return elements() * SizeOf(type); }
+
+std::vector<uint64_t> BucketSizes(const Source& source) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t start = 0; start < source.size(); start += sizes.back()) {
+    const std::vector<Field>* fields = &source.FieldsOf(start);
+    // The first sample after this one that is of another bucket.
+    uint64_t low = start + 1, high = source.size();
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      if (&source.FieldsOf(middle) == fields) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    sizes.push_back(low - start);
+  }
+  return sizes;
+}
 
 std::unique_ptr<Source> Subset(std::shared_ptr<const Source> source, std::vector<uint64_t> indices) {
   return std::make_unique<SubsetSource>(std::move(source), std::move(indices));

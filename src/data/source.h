@@ -1,6 +1,7 @@
-// Where samples come from. A Source has a fixed number of samples of fixed shape; reading one is a pure function of the
-// Draw. Made by OpenSource (sources.h) and shared by the loader's threads: every member is const and may be called from
-// any thread at once. Nothing here is collective; ranks that open the same data get equal sources.
+// Where samples come from. A Source has a fixed number of samples; reading one is a pure function of the Draw. Samples
+// have one shape, or those of one shape lie together (buckets). Made by OpenSource (sources.h) and shared by the
+// loader's threads: every member is const and may be called from any thread at once. Nothing here is collective; ranks
+// that open the same data get equal sources.
 #pragma once
 
 #include <atomic>
@@ -40,14 +41,16 @@ struct Draw {
 class Source {
  public:
   virtual ~Source() = default;
-  virtual const std::vector<Field>& fields() const = 0;
+  virtual const std::vector<Field>& fields() const = 0;  // of the first bucket
+  // Of one sample. Samples of one bucket share the object, and lie one after the other.
+  virtual const std::vector<Field>& FieldsOf(uint64_t /*index*/) const { return fields(); }
   virtual uint64_t size() const = 0;
   // For messages: a path, or "clip 17".
   virtual std::string Name(uint64_t index) const = 0;
   // What the sample was cut from (a video, a folder of frames), as named below the source's root: equal for samples
   // that share pictures, independent of where the data lies.
   virtual std::string Origin(uint64_t index) const { return Name(index); }
-  // Writes every field (out[i] has room for fields()[i].bytes()) or fails, saying which file and why.
+  // Writes every field (out[i] has room for FieldsOf(draw.index)[i].bytes()) or fails, saying which file and why.
   virtual Status Read(const Draw& draw, std::span<std::byte* const> out) const = 0;
   // One line for the start of a run: kind, place, number of samples, what was left out.
   virtual std::string Describe() const = 0;
@@ -55,7 +58,11 @@ class Source {
   virtual std::string Digest() const = 0;
 };
 
-// The samples of `source` at `indices`, in that order.
+// How many samples each bucket has, in their order: one number for a source of one shape. By a few looks, whatever the
+// number of samples.
+std::vector<uint64_t> BucketSizes(const Source& source);
+
+// The samples of `source` at `indices`, in that order; ascending if it has several buckets.
 std::unique_ptr<Source> Subset(std::shared_ptr<const Source> source, std::vector<uint64_t> indices);
 
 struct Split {

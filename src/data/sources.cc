@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "data/bucketed_source.h"
 #include "data/clip_transform.h"
 #include "data/episodes.h"
 #include "data/file_source.h"
@@ -21,15 +22,19 @@ namespace {
 // Scenes drawn from a seed. Augmentation moves the camera and the clock, flips, and changes colours.
 class ClipsSource final : public Source {
  public:
-  explicit ClipsSource(const SourceConfig& config)
-      : config_(config), fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {}
+  // Scenes first, first + step, first + 2 step, ... of config.clips.
+  explicit ClipsSource(const SourceConfig& config, uint64_t first = 0, uint64_t step = 1)
+      : config_(config),
+        first_(first),
+        step_(step),
+        fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {}
 
   const std::vector<Field>& fields() const override { return fields_; }
-  uint64_t size() const override { return config_.clips; }
-  std::string Name(uint64_t index) const override { return fmt::format("clip {}", index); }
+  uint64_t size() const override { return (config_.clips - first_ + step_ - 1) / step_; }
+  std::string Name(uint64_t index) const override { return fmt::format("clip {}", SceneOf(index)); }
 
   Status Read(const Draw& draw, std::span<std::byte* const> out) const override {
-    Scene scene(config_.seed, draw.index, config_.height, config_.width);
+    Scene scene(config_.seed, SceneOf(draw.index), config_.height, config_.width);
     View view;
     view.stride = config_.min_stride;
     if (draw.augment) {
@@ -64,7 +69,10 @@ class ClipsSource final : public Source {
   }
 
  private:
+  uint64_t SceneOf(uint64_t index) const { return first_ + index * step_; }
+
   SourceConfig config_;
+  uint64_t first_, step_;
   std::vector<Field> fields_;
 };
 
@@ -127,8 +135,57 @@ const std::vector<std::string>& SourceKinds() {
   return kinds;
 }
 
+namespace {
+
+std::unique_ptr<Source> BucketsOfClips(const SourceConfig& config, const std::vector<ImageSize>& sizes) {
+  std::vector<std::shared_ptr<const Source>> parts;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    SourceConfig part = config;
+    part.height = sizes[i].height, part.width = sizes[i].width;
+    parts.push_back(std::make_shared<ClipsSource>(part, i, sizes.size()));
+  }
+  return JoinBuckets(std::move(parts), sizes, "generated clips");
+}
+
+// A source for each bucket that has a video. The assignment needs the sizes that an inventory with buckets has.
+std::unique_ptr<Source> BucketsOfFiles(const SourceConfig& config, Inventory inventory,
+                                       const std::vector<ImageSize>& sizes) {
+  std::vector<Inventory> split(sizes.size());
+  for (Video& video : inventory.videos) {
+    split[ChooseBucket(sizes, {video.height, video.width})].videos.push_back(std::move(video));
+  }
+  std::vector<std::shared_ptr<const Source>> parts;
+  std::vector<ImageSize> used;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (split[i].videos.empty()) continue;
+    SourceConfig part = config;
+    part.height = sizes[i].height, part.width = sizes[i].width;
+    split[i].digest = inventory.digest;
+    split[i].notes = inventory.notes;
+    parts.push_back(MakeFileSource(part, std::move(split[i])));
+    used.push_back(sizes[i]);
+  }
+  std::string what =
+      fmt::format("{} in {}", config.kind, config.kind == "annotations" ? config.annotations : config.path);
+  if (!inventory.notes.empty()) what += " (" + inventory.notes + ")";
+  return JoinBuckets(std::move(parts), used, std::move(what));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
+  const Result<std::vector<ImageSize>> buckets = ParseSizes(config.buckets);
+  if (!buckets.ok()) return buckets.status();
+  if (!buckets->empty() && (IsRowKind(config.kind) || config.kind == "episodes")) {
+    return Status(Code::kUsage, fmt::format("kind {} has no buckets: all its pictures have one size", config.kind),
+                  "give height and width instead");
+  }
+  if (config.kind == "clips" && !buckets->empty()) {
+    if (config.clips >= buckets->size()) return BucketsOfClips(config, *buckets);
+    return Status(Code::kUsage,
+                  fmt::format("{} clips leave some of the {} buckets empty", config.clips, buckets->size()));
+  }
   if (config.kind == "clips") return std::unique_ptr<Source>(std::make_unique<ClipsSource>(config));
   if (IsRowKind(config.kind)) return OpenRowClips(config);
   if (config.kind == "episodes") {
@@ -139,6 +196,7 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   Result<Inventory> inventory = config.index ? ReadIndex(*config.index, config) : TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   if (!config.index) MeasureFiles(&*inventory, config.check);
+  if (!buckets->empty()) MeasurePictures(&*inventory);
   const auto frames = static_cast<size_t>(config.frames);
   const auto too_short = [&](const Video& video) { return !video.pictures.empty() && video.pictures.size() < frames; };
   const auto shorts = static_cast<size_t>(std::ranges::count_if(inventory->videos, too_short));
@@ -154,6 +212,7 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
     inventory->notes += fmt::format("{}{} of {} too short for {} frames", inventory->notes.empty() ? "" : "; ", shorts,
                                     inventory->videos.size(), frames);
   }
+  if (!buckets->empty()) return BucketsOfFiles(config, std::move(*inventory), *buckets);
   return MakeFileSource(config, std::move(*inventory));
 }
 
@@ -164,6 +223,16 @@ Result<std::string> IndexSource(const SourceConfig& config) {
   Result<Inventory> inventory = TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
   MeasureFiles(&*inventory, config.check);
+  if (!config.buckets.empty()) MeasurePictures(&*inventory);
+  return WriteIndex(*inventory, config);
+}
+
+Result<std::string> IndexForBuckets(std::string index, const SourceConfig& config) {
+  if (config.buckets.empty()) return index;
+  Result<Inventory> inventory = ReadIndex(index, config);
+  if (!inventory.ok() || inventory->measured)
+    return inventory.ok() ? Result<std::string>(std::move(index)) : inventory.status();
+  MeasurePictures(&*inventory);
   return WriteIndex(*inventory, config);
 }
 

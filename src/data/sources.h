@@ -42,6 +42,9 @@ struct SourceConfig {
   int frames = 12;               // T
   int height = 64;
   int width = 64;
+  // Several sizes, "288x512" (height x width), instead of one: every sample has that of its bucket
+  // (bucketed_source.h). Of the kinds whose files are listed, and of clips (clip i has size i mod n).
+  std::vector<std::string> buckets;
   // Distance of neighbouring frames of a clip in frames of the video, drawn from [min_stride, max_stride]. Reduced for
   // a video that is too short; one that is too short at stride 1 is an unreadable sample.
   int min_stride = 1;
@@ -66,6 +69,10 @@ const std::vector<std::string>& SourceKinds();
 // folders and asks for the sizes of files. Empty for kind clips, which has no files, and for hdf5 and safetensors,
 // which have few.
 Result<std::string> IndexSource(const SourceConfig& config);
+
+// Such text with the sizes of pictures that buckets need, for ranks that are not to look themselves. The same text
+// where it has them, or config.buckets is empty.
+Result<std::string> IndexForBuckets(std::string index, const SourceConfig& config);
 
 // Such text as a file with a checksum, for trainings of every later day (`lockstep data index`, `data.index`). Opening
 // with it looks at a few files; a data set that has changed since is refused where they show it.

@@ -195,6 +195,8 @@ Status AvReader::Start() {
       stream_->sample_aspect_ratio.num > 0 ? stream_->sample_aspect_ratio : stream_->codecpar->sample_aspect_ratio;
   if (!turned_by_.Upright()) std::swap(aspect.num, aspect.den);
   if (aspect.num > 0 && aspect.den > 0) info_.pixel_aspect = {aspect.num, aspect.den};
+  info_.width = stream_->codecpar->width, info_.height = stream_->codecpar->height;
+  if (!turned_by_.Upright()) std::swap(info_.width, info_.height);
   return Status::Ok();
 }
 

@@ -45,6 +45,7 @@ struct VideoInfo {
   Ratio rate;           // mean frames a second; 0: not said
   uint64_t frames = 0;  // 0: not said
   Ratio pixel_aspect{1, 1};
+  int width = 0, height = 0;  // as shown, after rotation; 0: not said
 };
 
 class VideoReader {

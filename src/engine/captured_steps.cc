@@ -15,17 +15,22 @@ const char* Name(CapturedSteps::Part part) {
 CapturedSteps::CapturedSteps(at::Device device, std::function<void(const std::string&)> gave_up)
     : gave_up_(std::move(gave_up)), graphs_(std::make_unique<GraphPool>(device)) {}
 
-bool CapturedSteps::Fits(const TensorBatch& batch) const {
-  if (inputs_.fields.empty()) return true;
-  if (inputs_.fields.size() != batch.fields.size()) return false;
-  for (const auto& [name, tensor] : inputs_.fields) {
-    const auto it = batch.fields.find(name);
-    if (it == batch.fields.end() || it->second.sizes() != tensor.sizes() ||
-        it->second.scalar_type() != tensor.scalar_type()) {
-      return false;
-    }
+// nullopt: there are too many already.
+std::optional<size_t> CapturedSteps::ShapeOf(const TensorBatch& batch) {
+  Shape fresh;
+  for (const auto& [name, tensor] : batch.fields) fresh.fields[name] = {tensor.sizes().vec(), tensor.scalar_type()};
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    if (shapes_[i].fields == fresh.fields) return i;
   }
-  return true;
+  if (shapes_.size() >= kMostShapes) return std::nullopt;
+  shapes_.push_back(std::move(fresh));
+  return shapes_.size() - 1;
+}
+
+bool CapturedSteps::Takes(const TensorBatch& batch) {
+  const std::optional<size_t> shape = ShapeOf(batch);
+  if (!shape) return false;
+  return *shape == 0 || !shapes_[*shape].inputs.fields.empty() || shapes_[*shape].eager++ >= kEagerPasses;
 }
 
 CapturedSteps::Captured* CapturedSteps::Capture(const Key& key, const std::function<double()>& work) {
@@ -46,15 +51,18 @@ CapturedSteps::Captured* CapturedSteps::Capture(const Key& key, const std::funct
 
 std::optional<double> CapturedSteps::ReplayPass(const Key& key, const TensorBatch& batch,
                                                 const std::function<double(const TensorBatch& inputs)>& work) {
-  if (inputs_.fields.empty()) {
-    inputs_ = batch;
-    for (auto& [name, tensor] : inputs_.fields) tensor = tensor.clone();
+  const std::optional<size_t> shape = ShapeOf(batch);
+  if (!shape) return std::nullopt;
+  TensorBatch& inputs = shapes_[*shape].inputs;
+  if (inputs.fields.empty()) {
+    inputs = batch;
+    for (auto& [name, tensor] : inputs.fields) tensor = tensor.clone();
   }
-  Captured* captured = Capture(key, [&] { return work(inputs_); });
+  Captured* captured = Capture({key.part, key.discriminator, *shape}, [&] { return work(inputs); });
   if (captured == nullptr) return std::nullopt;
   // The discriminator's pass may have left a graph for this one that remembers its inputs: they are the same, and a
   // plain copy would tell autograd that they are not.
-  for (auto& [name, tensor] : inputs_.fields) tensor.variable_data().copy_(batch[name]);
+  for (auto& [name, tensor] : inputs.fields) tensor.variable_data().copy_(batch[name]);
   captured->graph->Replay();
   return captured->weight;
 }

@@ -1,6 +1,7 @@
 // Parts of a step (a pass, an update) as CUDA graphs: each is captured at its first call and replayed afterwards. If a
-// part cannot be captured, capturing is switched off for the rest of the run. The caller runs batches of another shape
-// eagerly. Used by the training thread.
+// part cannot be captured, capturing is switched off for the rest of the run. Passes have a graph for each shape of
+// batches: of the first at once, of another after its kernels ran eagerly a few times; the caller runs those, and
+// batches beyond the most shapes. Graphs of all shapes share their memory. Used by the training thread.
 #pragma once
 
 #include <compare>
@@ -9,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/cuda_graph.h"
 #include "engine/recipe.h"
@@ -26,6 +29,7 @@ class CapturedSteps {
   struct Key {
     Part part;
     bool discriminator = false;
+    size_t shape = 0;  // of a pass: set here
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   // `gave_up` is called once, with the reason, if a part cannot be captured.
@@ -33,10 +37,11 @@ class CapturedSteps {
 
   bool on() const { return graphs_ != nullptr; }
   void Stop() { graphs_.reset(), parts_.clear(); }
-  // Whether a batch has the shapes of the captured passes.
-  bool Fits(const TensorBatch& batch) const;
+  // Whether a pass over the batch is to be replayed: its shape is captured, or may be now. Called for each pass that is
+  // to run, as it counts those that run eagerly.
+  bool Takes(const TensorBatch& batch);
   // Whether some pass was captured, so that updates follow.
-  bool has_passes() const { return !inputs_.fields.empty(); }
+  bool has_passes() const { return !shapes_.empty() && !shapes_.front().inputs.fields.empty(); }
   // Drops all graphs because they are invalid (other parameters take part).
   void Discard() { parts_.clear(); }
 
@@ -52,12 +57,21 @@ class CapturedSteps {
     std::unique_ptr<CudaGraph> graph;
     double weight = 0;
   };
+  // A shape of batches, and what its captured passes read.
+  struct Shape {
+    TensorBatch inputs;  // without fields: not captured yet
+    std::map<std::string, std::pair<std::vector<int64_t>, at::ScalarType>> fields;
+    uint64_t eager = 0;  // passes so far
+  };
+  static constexpr size_t kMostShapes = 32;
+  static constexpr uint64_t kEagerPasses = 3;
   Captured* Capture(const Key& key, const std::function<double()>& work);
+  std::optional<size_t> ShapeOf(const TensorBatch& batch);
 
   std::function<void(const std::string&)> gave_up_;
   std::unique_ptr<GraphPool> graphs_;
   std::map<Key, Captured> parts_;
-  TensorBatch inputs_;  // what captured passes read
+  std::vector<Shape> shapes_;
 };
 
 }  // namespace lockstep::engine

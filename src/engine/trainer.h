@@ -83,6 +83,8 @@ class Trainer {
 
   Status CheckScores() const;
   Status CheckData(const std::string& checkpoint);
+  std::string DataIdentity() const;
+  Result<data::Sampler> MakeSampler() const;
   Status OpenData();
   Status BuildModel();
   Status MoveModel();

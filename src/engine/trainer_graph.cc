@@ -1,6 +1,5 @@
 // Steps of the trainer as CUDA graphs: the first steps run as they are, then each part of a step is captured and
-// replayed from there on (captured_steps.h). What cannot be captured, or a batch of another shape, runs as before; why
-// is said once.
+// replayed from there on (captured_steps.h). What cannot be captured runs as before; why is said once.
 #include <fmt/format.h>
 #include <torch/utils.h>
 
@@ -35,7 +34,7 @@ void Trainer::NotCaptured(const std::string& why) {
 }
 
 bool Trainer::Captures(const TensorBatch& batch) const {
-  return captured_ && captured_->on() && !warming_up() && batch.count() > 0 && captured_->Fits(batch);
+  return captured_ && captured_->on() && !warming_up() && batch.count() > 0 && captured_->Takes(batch);
 }
 
 // False: run it as it is.

@@ -105,12 +105,8 @@ Status Trainer::Setup() {
     }
     LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckData(path)));
   }
-  state_.position.data = sources_.train->Digest();
-  Result<data::Sampler> sampler =
-      sources_.mixture ? data::Sampler::CreateMixed(sources_.mixture, state_.position.sampler, config_.train.batch,
-                                                    config_.data.shuffle)
-                       : data::Sampler::Create(sources_.train->size(), state_.position.sampler, config_.train.batch,
-                                               config_.data.last_batch, config_.data.shuffle);
+  state_.position.data = DataIdentity();
+  Result<data::Sampler> sampler = MakeSampler();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
   sampler_ = *sampler;
 
@@ -164,17 +160,35 @@ Status Trainer::CheckScores() const {
       "the scores are " + Join(names, ", "));
 }
 
+Result<data::Sampler> Trainer::MakeSampler() const {
+  const data::SamplerState& state = state_.position.sampler;
+  const uint64_t batch = config_.train.batch;
+  if (sources_.mixture) return data::Sampler::CreateMixed(sources_.mixture, state, batch, config_.data.shuffle);
+  const std::vector<uint64_t> buckets = data::BucketSizes(*sources_.train);
+  if (buckets.size() > 1) {
+    return data::Sampler::CreateBucketed(buckets, state, batch, config_.data.last_batch, config_.data.shuffle);
+  }
+  return data::Sampler::Create(sources_.train->size(), state, batch, config_.data.last_batch, config_.data.shuffle);
+}
+
+// What a position of the sampler belongs to. Which samples form a batch of one bucket depends on the batch.
+std::string Trainer::DataIdentity() const {
+  const std::string digest = sources_.train->Digest();
+  if (sources_.mixture || data::BucketSizes(*sources_.train).size() <= 1) return digest;
+  return fmt::format("{} in batches of {}", digest, config_.train.batch);
+}
+
 // A position in one set of samples means nothing in another.
 Status Trainer::CheckData(const std::string& checkpoint) {
   Position& at = state_.position;
-  if (at.data.empty() || at.data == sources_.train->Digest()) return Status::Ok();
+  if (at.data.empty() || at.data == DataIdentity()) return Status::Ok();
   if (config_.data.on_change == "new_epoch") {
     at.sampler = {config_.run.seed, at.sampler.epoch + 1, 0};
     return Status::Ok();
   }
   return Status(Code::kUsage,
                 fmt::format("{}: written with other training data ({}) than this run's ({}: {})", checkpoint, at.data,
-                            sources_.train->Digest(), sources_.train->Describe()),
+                            DataIdentity(), sources_.train->Describe()),
                 "use the data it was written with, or data.on_change: new_epoch to begin a new epoch of these");
 }
 

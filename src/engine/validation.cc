@@ -22,6 +22,23 @@ nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
   return {{"count", batch.count()}, {"weight", recipe.Weight(batch).value_or(loss.weight)}, {"sums", std::move(sums)}};
 }
 
+// Samples [first, end) of a source.
+struct Range {
+  uint64_t first = 0, end = 0;
+};
+
+// All samples in their order, at most `most` at once and of one shape.
+std::vector<Range> BatchesOf(const data::Source& source, uint64_t most) {
+  std::vector<Range> batches;
+  uint64_t first = 0;
+  for (const uint64_t bucket : data::BucketSizes(source)) {
+    for (const uint64_t end = first + bucket; first < end; first = batches.back().end) {
+      batches.push_back({first, std::min(first + most, end)});
+    }
+  }
+  return batches;
+}
+
 constexpr size_t kShown = 4;  // samples on the sheet
 
 // The first samples of a batch.
@@ -64,13 +81,12 @@ double ValidationResult::Find(const std::string& name) const {
 
 Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recipe, Ranks& ranks,
                                        ParallelStrategy& strategy) {
-  const uint64_t size = plan.source->size();
-  const uint64_t batches = (size + plan.batch - 1) / plan.batch;
-  const LeafRange mine = LeavesOf(batches, ranks.rank(), ranks.size());
+  const std::vector<Range> batches = BatchesOf(*plan.source, plan.batch);
+  const LeafRange mine = LeavesOf(batches.size(), ranks.rank(), ranks.size());
   const auto ids_of = [&](uint64_t n) {
     Feed::Planned planned;
-    const uint64_t first = (mine.first + n) * plan.batch;
-    for (uint64_t i = first; i < std::min(size, first + plan.batch); ++i) planned.ids.push_back({0, i, i});
+    const Range& batch = batches[mine.first + n];
+    for (uint64_t i = batch.first; i < batch.end; ++i) planned.ids.push_back({0, i, i});
     return planned;
   };
   ValidationResult result;

@@ -25,6 +25,7 @@ struct Net : torch::nn::Module {
 
 class Denoise : public VideoRecipe {
  public:
+  Denoise() { bucketed_ = true; }
   std::string name() const override { return "denoise"; }
   std::string help() const override { return "takes noise off pictures: the example of docs/write-a-recipe.md"; }
 

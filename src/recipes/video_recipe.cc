@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/bucketed_source.h"
 #include "data/clip_transform.h"
 
 namespace lockstep::recipes {
@@ -10,7 +11,9 @@ namespace {
 bool HasRows(const std::string& kind) { return kind == "hdf5" || kind == "safetensors"; }
 
 Result<std::string> IndexOf(const data::SourceConfig& source, const std::string& file) {
-  return file.empty() ? data::IndexSource(source) : data::ReadIndexFile(file);
+  if (file.empty()) return data::IndexSource(source);
+  Result<std::string> index = data::ReadIndexFile(file);
+  return index.ok() ? data::IndexForBuckets(std::move(*index), source) : index;
 }
 
 // Where the samples of one set are.
@@ -36,8 +39,9 @@ void DeclareSet(ConfigReader& r, data::SourceConfig* source, std::string* index)
 }
 
 // What a clip is, whichever set it comes from.
-void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed) {
+void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed, bool bucketed) {
   data::SourceConfig& s = *clips;
+  const bool of_one_size = mixed || HasRows(s.kind) || s.kind == "episodes";
   r.When(mixed || s.kind != "clips", "kind is clips, which are generated: other kinds read files", [&] {
     r.Choice("resize", &s.resize, data::kResizeNames,
              {.help = "of a crop to height x width: as torch's antialias, or with Pillow's bits"});
@@ -49,8 +53,20 @@ void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed) {
            {.help = "files whose sizes every node compares with rank 0's at the start: 64, or all"});
   });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
-  r.Field("height", &s.height, {.min = 8});
-  r.Field("width", &s.width, {.min = 8});
+  if (bucketed) {
+    r.When(!of_one_size, "the sets of data.mix, and rows, have one size", [&] {
+      r.Field(
+          "buckets", &s.buckets,
+          {.help = "several sizes [HEIGHTxWIDTH, ...]: each sample has that nearest to its aspect ratio, each batch "
+                   "one of them"});
+    });
+    const Result<std::vector<data::ImageSize>> sizes = data::ParseSizes(s.buckets);
+    if (!sizes.ok()) r.Fail("buckets", sizes.status().message());
+  }
+  r.When(s.buckets.empty(), "data.buckets says the sizes", [&] {
+    r.Field("height", &s.height, {.min = 8});
+    r.Field("width", &s.width, {.min = 8});
+  });
   r.Field("min_stride", &s.min_stride, {.min = 1, .help = "frames of the video between frames of the clip"});
   r.Field("max_stride", &s.max_stride, {.min = 1});
   if (s.max_stride < s.min_stride) r.Fail("max_stride", fmt::format("is below min_stride {}", s.min_stride));
@@ -60,7 +76,7 @@ void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed) {
 
 void DeclareClips(ConfigReader& r, data::SourceConfig* clips, std::string* index) {
   DeclareSet(r, clips, index);
-  DeclareForm(r, clips, /*mixed=*/false);
+  DeclareForm(r, clips, /*mixed=*/false, /*bucketed=*/false);
 }
 
 void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
@@ -73,7 +89,7 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
               {.help = "several sets, drawn by weight: each has a weight and the keys kind to field; empty: one set"});
   data->mixed = !mix_.empty();
   r.When(!data->mixed, "each set of data.mix has its own", [&] { DeclareSet(r, &clips_, &index_); });
-  DeclareForm(r, &clips_, data->mixed);
+  DeclareForm(r, &clips_, data->mixed, bucketed_);
   r.Field("augment", &data->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
 }
 

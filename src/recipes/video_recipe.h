@@ -29,6 +29,8 @@ class VideoRecipe : public engine::Recipe {
 
  protected:
   data::SourceConfig clips_;  // the set, and what all sets of a mixture share: the form of a clip
+  // The recipe takes batches of any height and width: data.buckets is a key. Set by its constructor.
+  bool bucketed_ = false;
 
  private:
   struct Set {

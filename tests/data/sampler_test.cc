@@ -210,6 +210,88 @@ TEST(SamplerTest, RefusesWhatCannotWork) {
   EXPECT_EQ(Sampler::Create(3, {.position = 3}, 1, LastBatch::kKeep)->state().epoch, 1);
 }
 
+// Which bucket a sample is of, by sizes that lie one after the other.
+size_t BucketAt(const std::vector<uint64_t>& sizes, uint64_t index) {
+  size_t bucket = 0;
+  for (; index >= sizes[bucket]; ++bucket) index -= sizes[bucket];
+  return bucket;
+}
+
+TEST(BucketedSamplerTest, EveryBatchIsOfOneBucketAndAnEpochHasEverySample) {
+  const std::vector<uint64_t> sizes = {23, 8, 40};
+  struct Row {
+    LastBatch last_batch;
+    uint64_t batches, samples;  // of an epoch with batches of 8
+  };
+  for (const Row& row : {Row{LastBatch::kKeep, 9, 71}, {LastBatch::kPad, 9, 72}, {LastBatch::kDrop, 8, 64}}) {
+    Sampler sampler = *Sampler::CreateBucketed(sizes, {.seed = 3}, 8, row.last_batch);
+    EXPECT_EQ(sampler.batches_per_epoch(), row.batches);
+    std::vector<std::vector<uint64_t>> epochs;
+    std::vector<size_t> turns;  // buckets of the first epoch, in the order of its batches
+    for (uint64_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<uint64_t> all;
+      while (sampler.state().epoch == epoch) {
+        const auto batch = sampler.Take();
+        const size_t bucket = BucketAt(sizes, batch.front().index);
+        if (epoch == 0) turns.push_back(bucket);
+        for (const SampleId& id : batch) {
+          EXPECT_EQ(BucketAt(sizes, id.index), bucket);
+          all.push_back(id.index);
+        }
+      }
+      EXPECT_EQ(all.size(), row.samples);
+      const std::set<uint64_t> different(all.begin(), all.end());
+      EXPECT_EQ(different.size(), std::min<uint64_t>(row.samples, 71));
+      epochs.push_back(all);
+    }
+    EXPECT_NE(epochs[0], epochs[1]);
+    EXPECT_FALSE(std::ranges::is_sorted(turns)) << "buckets come in turns, not one after the other";
+  }
+}
+
+TEST(BucketedSamplerTest, PeekingAndResumingGiveWhatTakingGives) {
+  const std::vector<uint64_t> sizes = {13, 5, 9};
+  for (LastBatch last_batch : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kKeep}) {
+    Sampler sampler = *Sampler::CreateBucketed(sizes, {.seed = 2, .epoch = 5, .position = 8}, 4, last_batch);
+    const Sampler start = sampler;
+    for (uint64_t ahead = 0; ahead < 40; ++ahead) {
+      ASSERT_EQ(start.After(ahead), sampler.state());
+      Sampler resumed = *Sampler::CreateBucketed(sizes, sampler.state(), 4, last_batch);
+      const auto batch = sampler.Take();
+      ASSERT_EQ(start.Peek(ahead), batch);
+      ASSERT_EQ(resumed.Take(), batch);
+    }
+  }
+}
+
+TEST(BucketedSamplerTest, ResumesAtSampleOneBillion) {
+  const std::vector<uint64_t> sizes = {1'000'000'000, 2'000'000'000};
+  Sampler sampler =
+      *Sampler::CreateBucketed(sizes, {.seed = 1, .epoch = 9, .position = 1'000'000'000}, 4, LastBatch::kDrop);
+  EXPECT_EQ(sampler.Peek(400'000'000)[0].position, 2'600'000'000);
+  EXPECT_EQ(sampler.Peek(500'000'000)[0].epoch, 10);
+}
+
+TEST(BucketedSamplerTest, WithoutShufflingBucketsComeOneAfterTheOther) {
+  Sampler sampler = *Sampler::CreateBucketed({3, 2}, {}, 2, LastBatch::kKeep, /*shuffle=*/false);
+  std::vector<uint64_t> indices;
+  for (int i = 0; i < 3; ++i) {
+    for (const SampleId& id : sampler.Take()) indices.push_back(id.index);
+  }
+  EXPECT_THAT(indices, testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(sampler.state().epoch, 1);
+}
+
+TEST(BucketedSamplerTest, RefusesWhatCannotWork) {
+  EXPECT_THAT(Sampler::CreateBucketed({9, 3}, {}, 4, LastBatch::kDrop).status().message(),
+              HasSubstr("bucket 1 of 2 has 3 samples, which fill no global batch of 4"));
+  EXPECT_TRUE(Sampler::CreateBucketed({9, 3}, {}, 4, LastBatch::kPad).ok());
+  EXPECT_FALSE(Sampler::CreateBucketed({9, 3}, {}, 0, LastBatch::kPad).ok());
+  EXPECT_THAT(Sampler::CreateBucketed({9, 4}, {.position = 6}, 4, LastBatch::kKeep).status().message(),
+              HasSubstr("other data or another batch"));
+  EXPECT_EQ(Sampler::CreateBucketed({9, 4}, {.position = 16}, 4, LastBatch::kKeep)->state().epoch, 1);
+}
+
 TEST(ShareOfTest, SharesAreBalancedContiguousAndComplete) {
   for (size_t size = 0; size < 20; ++size) {
     std::vector<SampleId> batch(size);

@@ -56,6 +56,19 @@ TEST(VideoRecipe, SetsOfAMixHaveTheirOwnKeys) {
   for (const auto& [data, says] : rows) EXPECT_THAT(ReadConfig(std::string("data: ") + data).error, HasSubstr(says));
 }
 
+TEST(VideoRecipe, BucketsStandInsteadOfHeightAndWidth) {
+  const Read good = ReadConfig("data: {kind: images, path: /a, buckets: [64x64, 48x96]}");
+  EXPECT_EQ(good.error, "");
+  EXPECT_EQ(ReadConfig(good.effective).effective, good.effective) << "what is written out is read again";
+  const std::pair<const char*, const char*> rows[] = {
+      {"{buckets: [64x64], height: 32}", "data.height: has no effect here: data.buckets says the sizes"},
+      {"{buckets: [64]}", "data.buckets"},
+      {"{kind: hdf5, path: /d, buckets: [64x64]}", "data.buckets: has no effect here"},
+      {"{mix: [{weight: 1, clips: 3}], buckets: [64x64]}", "data.buckets: has no effect here"},
+  };
+  for (const auto& [data, says] : rows) EXPECT_THAT(ReadConfig(std::string("data: ") + data).error, HasSubstr(says));
+}
+
 TEST(VideoRecipe, OtherRecipesHaveNoFrames) {
   engine::Config config;
   const ConfigTree tree = *ConfigTree::Parse("data: {height: 64}", "c.yaml", ConfigTree::Format::kYaml);
