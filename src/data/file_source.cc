@@ -23,7 +23,11 @@ class FileSource final : public Source {
   FileSource(const SourceConfig& config, Inventory inventory)
       : config_(config),
         inventory_(std::move(inventory)),
-        fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {}
+        fields_{{"frames", ElementType::kU8, {config.frames, 3, config.height, config.width}}} {
+    for (Video& video : inventory_.videos) {
+      if (!video.keys.empty()) keys_.Store(PartOf(video), std::exchange(video.keys, ""));
+    }
+  }
 
   const std::vector<Field>& fields() const override { return fields_; }
   uint64_t size() const override { return inventory_.videos.size() * config_.clips_per_video; }
@@ -42,6 +46,9 @@ class FileSource final : public Source {
     if (video.pictures.size() == 1) return JoinPath(video.path, video.pictures[0].name);
     return video.packed ? fmt::format("{} in {}", video.origin, video.path) : video.path;
   }
+  VideoPart PartOf(const Video& video) const {
+    return {video.path, PathOf(video), video.packed ? video.offset : 0, video.packed ? video.bytes : 0};
+  }
   Result<Image> Decode(const Draw& draw, const Video& video, const Picture& picture, const std::string& name) const {
     const WindowOf window = [&](int width, int height) { return WindowFor(draw, width, height); };
     if (!video.packed) return DecodeImage(name, window);
@@ -57,6 +64,7 @@ class FileSource final : public Source {
   Inventory inventory_;
   std::vector<Field> fields_;
   PartReader parts_;
+  mutable KeyFrameCache keys_;
 };
 
 Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const {
@@ -67,8 +75,7 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
   if (!video.pictures.empty()) return ReadPictures(draw, video, pace, planes);
   std::optional<ClipTransform> transform;
   const size_t frame_bytes = fields_[0].bytes() / config_.frames;
-  const VideoPart part{video.path, PathOf(video), video.packed ? video.offset : 0, video.packed ? video.bytes : 0};
-  return ReadVideoClip(part, pace, draw.cancelled, [&](const VideoFrame& frame) {
+  const auto take = [&](const VideoFrame& frame) {
     if (!transform) {
       const Image whole{
           .width = frame.width, .height = frame.height, .whole_width = frame.width, .whole_height = frame.height};
@@ -76,7 +83,8 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
     }
     transform->Apply(frame.rgb, frame.stride, planes + frame.number * frame_bytes);
     return Status::Ok();
-  });
+  };
+  return ReadVideoClip(PartOf(video), pace, draw.cancelled, take, &keys_);
 }
 
 // The part of a picture that its crop needs. Reduced as far as the crop stays as large as the target.

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct Video {
   uint64_t offset = 0;            // of a video in its container
   uint64_t bytes = 0;             // of a video
   int width = 0, height = 0;      // of its first picture; 0: not asked, or it cannot be read
+  std::string keys;               // of a video: its key frames as text (key_frames.h); "": not asked, or it has none
 };
 constexpr uint64_t kMissing = ~0ull;  // size of a file that was listed and cannot be asked for its size
 
@@ -47,14 +49,23 @@ Result<Inventory> TakeInventory(const SourceConfig& config);
 // inventory with a digest of its own, unless all files are to be compared.
 void MeasureFiles(Inventory* inventory, const FileCheck& check = {});
 
-// Asks for width and height of every video, by the header of its first picture, many at once. Nothing to do where they
-// are known. A file that cannot be read has none: it is an unreadable sample when its turn comes.
+// Width and height of one video, by the header of its first picture; and of every one, many at once, where they are not
+// known. A file that cannot be read has none: it is an unreadable sample when its turn comes.
+void MeasurePicture(Video* video);
 void MeasurePictures(Inventory* inventory);
 
 // One file that rank 0 listed, as it is here; rank 0's size 0: not known. `at_least`: a container may be longer.
 Status LookAtFile(const std::string& path, uint64_t bytes, bool at_least);
 // look(i) for those of `files` that the check asks for, many at once; the first error.
 Status CheckFiles(size_t files, const FileCheck& check, const std::function<Status(size_t)>& look);
+
+// What an index that is made ahead has to say about every video: sizes of files, and what `options` ask for. With a
+// journal (SourceConfig::journal), what an earlier process found is taken from it, and what is found goes into it.
+void MeasureForIndex(const SourceConfig& config, const IndexOptions& options, Inventory* inventory);
+
+// Videos as text: a part of an index, and a record of its journal. False: damaged.
+std::string WriteVideos(std::span<const Video> videos, const std::string& root);
+bool ReadVideos(std::string_view text, const std::string& root, std::vector<Video>* videos);
 
 // An inventory as text, for ranks that need not look for themselves (SourceConfig::index).
 std::string WriteIndex(const Inventory& inventory, const SourceConfig& config);

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "data/annotations.h"
 #include "data/file_source.h"
+#include "data/index_journal.h"
+#include "data/key_frames.h"
 #include "data/listing.h"
 #include "data/parallel.h"
 #include "data/video.h"
@@ -221,18 +223,53 @@ Status KeepNamed(const std::vector<std::string>& names, Inventory* inventory) {
 
 }  // namespace
 
-void MeasureFiles(Inventory* inventory, const FileCheck& check) {
-  if (!inventory->digest.empty() && !check.all) return;
+namespace {
+
+void MeasureVideo(Video* video) {
   const auto size_of = [](const std::string& path) {
     struct stat info{};
     return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : kMissing;
   };
+  if (video->packed) return;
+  if (video->pictures.empty()) video->bytes = size_of(video->path);
+  for (Picture& picture : video->pictures) picture.bytes = size_of(JoinPath(video->path, picture.name));
+}
+
+// What a journal knows about the video, if that is the video which is there now.
+bool Recall(const SourceConfig& config, const std::string& key, Video* video) {
+  const std::string* record = config.journal->Find(key);
+  std::vector<Video> known;
+  if (record == nullptr || !ReadVideos(*record, config.path, &known) || known.size() != 1) return false;
+  if (!std::ranges::equal(known[0].pictures, video->pictures, {}, &Picture::name, &Picture::name)) return false;
+  *video = std::move(known[0]);
+  return true;
+}
+
+}  // namespace
+
+void MeasureFiles(Inventory* inventory, const FileCheck& check) {
+  if (!inventory->digest.empty() && !check.all) return;
+  ForEachAtOnce(inventory->videos.size(), [&](size_t i) { MeasureVideo(&inventory->videos[i]); });
+}
+
+void MeasureForIndex(const SourceConfig& config, const IndexOptions& options, Inventory* inventory) {
+  const bool files = inventory->digest.empty() || config.check.all;
   ForEachAtOnce(inventory->videos.size(), [&](size_t i) {
     Video& video = inventory->videos[i];
-    if (video.packed) return;
-    if (video.pictures.empty()) video.bytes = size_of(video.path);
-    for (Picture& picture : video.pictures) picture.bytes = size_of(JoinPath(video.path, picture.name));
+    const bool asked = (files && !video.packed) || options.sizes || (options.key_frames && video.pictures.empty());
+    if (!asked) return;
+    const std::string key = fmt::format("video {} {}", video.path, video.origin);
+    if (config.journal != nullptr && Recall(config, key, &video)) return;
+    if (files) MeasureVideo(&video);
+    if (options.sizes) MeasurePicture(&video);
+    if (options.key_frames && video.pictures.empty()) {
+      const VideoPart part{video.path, video.path, video.offset, video.packed ? video.bytes : 0};
+      const Result<KeyFrames> found = FindKeyFrames(part, nullptr);
+      if (found.ok()) video.keys = WriteKeyFrames(*found);
+    }
+    if (config.journal != nullptr) config.journal->Add(key, WriteVideos({&video, 1}, config.path));
   });
+  inventory->measured = inventory->measured || options.sizes;
 }
 
 Result<Inventory> TakeInventory(const SourceConfig& config) {

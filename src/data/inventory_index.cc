@@ -57,7 +57,7 @@ bool ReadVideo(Fields& fields, const std::string& root, Video* video) {
   uint64_t packed = 0, width = 0, height = 0;
   if (!fields.Next(&video->origin) || !fields.Next(&video->path) || !fields.Next(&packed) ||
       !fields.Next(&video->offset) || !fields.Next(&video->bytes) || !fields.Next(&width) || !fields.Next(&height) ||
-      !fields.NextCount(&pictures)) {
+      !fields.Next(&video->keys) || !fields.NextCount(&pictures)) {
     return false;
   }
   constexpr uint64_t kMostSide = 1 << 28;
@@ -164,14 +164,24 @@ std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
   add(inventory.notes);
   add(inventory.measured ? "1" : "0");
   add(std::to_string(inventory.videos.size()));
-  for (const Video& video : inventory.videos) {
+  return text + WriteVideos(inventory.videos, config.path);
+}
+
+std::string WriteVideos(std::span<const Video> videos, const std::string& root) {
+  std::string text;
+  const auto add = [&text](std::string_view field) {
+    text += field;
+    text += '\0';
+  };
+  for (const Video& video : videos) {
     add(video.origin);
-    add(video.path == JoinPath(config.path, video.origin) ? "" : video.path);
+    add(video.path == JoinPath(root, video.origin) ? "" : video.path);
     add(video.packed ? "1" : "0");
     add(std::to_string(video.offset));
     add(std::to_string(video.bytes));
     add(std::to_string(video.width));
     add(std::to_string(video.height));
+    add(video.keys);
     add(std::to_string(video.pictures.size()));
     for (const Picture& picture : video.pictures) {
       add(picture.name);
@@ -180,6 +190,13 @@ std::string WriteIndex(const Inventory& inventory, const SourceConfig& config) {
     }
   }
   return text;
+}
+
+bool ReadVideos(std::string_view text, const std::string& root, std::vector<Video>* videos) {
+  for (Fields fields(text); !fields.done();) {
+    if (!ReadVideo(fields, root, &videos->emplace_back())) return false;
+  }
+  return true;
 }
 
 Result<Inventory> ReadIndex(std::string_view text, const SourceConfig& config) {

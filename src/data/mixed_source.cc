@@ -13,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-std::string Shape(const std::vector<Field>& fields) {
+std::string FormOf(const std::vector<Field>& fields) {
   constexpr const char* kTypes[] = {"u8", "f32", "i64"};
   std::vector<std::string> all;
   for (const Field& field : fields) {
@@ -37,9 +37,9 @@ Result<std::shared_ptr<const MixedSource>> MixedSource::Create(std::vector<std::
     return Status(Code::kInternal,
                   fmt::format("{} data sets are mixed as {}", parts.size(), mixture ? mixture->parts() : parts.size()));
   }
-  const std::string wanted = Shape(parts.front()->fields());
+  const std::string wanted = FormOf(parts.front()->fields());
   for (size_t i = 1; i < parts.size(); ++i) {
-    const std::string found = Shape(parts[i]->fields());
+    const std::string found = FormOf(parts[i]->fields());
     if (found == wanted && BucketSizes(*parts[i]).size() <= 1) continue;
     return Status(Code::kUsage,
                   fmt::format("data sets of different form cannot be mixed: a sample of set 0 is {}, of set {} {}",

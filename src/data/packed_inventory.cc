@@ -5,8 +5,10 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/digits.h"
 #include "base/text.h"
 #include "data/file_source.h"
+#include "data/index_journal.h"
 #include "data/listing.h"
 #include "data/lmdb_listing.h"
 #include "data/parallel.h"
@@ -59,13 +61,35 @@ Result<Samples> SamplesOf(const TextFile& shard) {
   return samples;
 }
 
+// With a journal: what an earlier process found in this file, if the file is still that one.
+Result<Samples> ListedOrKnown(const SourceConfig& config, const TextFile& shard) {
+  if (config.journal == nullptr) return SamplesOf(shard);
+  const FileStamp stamp = StampOf(shard.path);
+  const std::string key = fmt::format("tar {} {} {}", shard.path, stamp.bytes, stamp.changed);
+  if (const std::string* record = config.journal->Find(key)) {
+    const size_t line = record->find('\n');
+    const std::optional<size_t> without = ParseDigits<size_t>(record->substr(0, line));
+    Samples known;
+    if (without && ReadVideos(std::string_view(*record).substr(line + 1), config.path, &known.videos)) {
+      known.without_pictures = *without;
+      return known;
+    }
+  }
+  Result<Samples> samples = SamplesOf(shard);
+  if (samples.ok()) {
+    config.journal->Add(key,
+                        fmt::format("{}\n{}", samples->without_pictures, WriteVideos(samples->videos, config.path)));
+  }
+  return samples;
+}
+
 }  // namespace
 
 Result<Inventory> InventoryOfTar(const SourceConfig& config) {
   Result<std::vector<TextFile>> shards = ListTextFiles(config.path, kTarFiles);
   if (!shards.ok()) return shards.status();
   std::vector<Result<Samples>> found(shards->size(), Status(Code::kInternal, "not listed"));
-  ForEachAtOnce(shards->size(), [&](size_t i) { found[i] = SamplesOf((*shards)[i]); });
+  ForEachAtOnce(shards->size(), [&](size_t i) { found[i] = ListedOrKnown(config, (*shards)[i]); });
   Inventory inventory;
   size_t without = 0;
   for (Result<Samples>& samples : found) {

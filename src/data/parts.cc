@@ -36,6 +36,13 @@ Status Shorter(const std::string& name) {
 
 }  // namespace
 
+FileStamp StampOf(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  constexpr int64_t kNanoseconds = 1'000'000'000;
+  return {static_cast<uint64_t>(info.st_size), info.st_mtim.tv_sec * kNanoseconds + info.st_mtim.tv_nsec};
+}
+
 Result<ListedFile> OpenListed(const std::string& path) {
   auto fd = std::make_shared<const UniqueFd>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!*fd) return FileError("open", path, errno);

@@ -21,6 +21,14 @@ namespace lockstep::data {
 // Bytes [offset, offset + bytes) of a file into `out`, all of them or an error. What listings of containers read with.
 using ReadAt = std::function<Status(uint64_t offset, size_t bytes, char* out)>;
 
+// What tells a file from a changed one without reading it. {0, 0}: there is none.
+struct FileStamp {
+  uint64_t bytes = 0;
+  int64_t changed = 0;  // nanoseconds
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+FileStamp StampOf(const std::string& path);
+
 // A file opened to be listed: its size, and reading it.
 struct ListedFile {
   uint64_t bytes = 0;

@@ -39,13 +39,14 @@ ImageSize SizeOfVideo(const Video& video) {
 
 }  // namespace
 
+void MeasurePicture(Video* video) {
+  const ImageSize size = video->pictures.empty() ? SizeOfVideo(*video) : SizeOfPicture(*video);
+  video->width = size.width, video->height = size.height;
+}
+
 void MeasurePictures(Inventory* inventory) {
   if (inventory->measured) return;
-  ForEachAtOnce(inventory->videos.size(), [&](size_t i) {
-    Video& video = inventory->videos[i];
-    const ImageSize size = video.pictures.empty() ? SizeOfVideo(video) : SizeOfPicture(video);
-    video.width = size.width, video.height = size.height;
-  });
+  ForEachAtOnce(inventory->videos.size(), [&](size_t i) { MeasurePicture(&inventory->videos[i]); });
   inventory->measured = true;
 }
 

@@ -216,14 +216,15 @@ Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config) {
   return MakeFileSource(config, std::move(*inventory));
 }
 
-Result<std::string> IndexSource(const SourceConfig& config) {
+Result<std::string> IndexSource(const SourceConfig& config, const IndexOptions& options) {
   if (config.kind == "clips" || IsRowKind(config.kind)) return std::string();
   LOCKSTEP_RETURN_IF_ERROR(Check(config));
   if (config.kind == "episodes") return IndexEpisodes(config);
   Result<Inventory> inventory = TakeInventory(config);
   if (!inventory.ok()) return inventory.status();
-  MeasureFiles(&*inventory, config.check);
-  if (!config.buckets.empty()) MeasurePictures(&*inventory);
+  IndexOptions wanted = options;
+  wanted.sizes = wanted.sizes || !config.buckets.empty();
+  MeasureForIndex(config, wanted, &*inventory);
   return WriteIndex(*inventory, config);
 }
 

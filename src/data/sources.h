@@ -34,6 +34,14 @@ struct FileCheck {
   uint64_t part = 0, parts = 1;
 };
 
+class IndexJournal;
+
+// What an index that is made ahead holds beside names, places and sizes of files.
+struct IndexOptions {
+  bool sizes = false;       // widths and heights, for buckets: opens every file
+  bool key_frames = false;  // of videos: reads every file
+};
+
 struct SourceConfig {
   std::string kind = "clips";
   std::string path;
@@ -58,6 +66,7 @@ struct SourceConfig {
   // What IndexSource found on another rank: nothing is looked up again but a few files, to see that they are here too.
   std::shared_ptr<const std::string> index;
   FileCheck check;
+  IndexJournal* journal = nullptr;  // of an index that is being made; outlives the call
 };
 
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);
@@ -68,7 +77,7 @@ const std::vector<std::string>& SourceKinds();
 // What there is, with sizes and places, as text that one rank makes and the others put into `index`: none but one lists
 // folders and asks for the sizes of files. Empty for kind clips, which has no files, and for hdf5 and safetensors,
 // which have few.
-Result<std::string> IndexSource(const SourceConfig& config);
+Result<std::string> IndexSource(const SourceConfig& config, const IndexOptions& options = {});
 
 // Such text with the sizes of pictures that buckets need, for ranks that are not to look themselves. The same text
 // where it has them, or config.buckets is empty.

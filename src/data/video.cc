@@ -11,9 +11,9 @@ namespace lockstep::data {
 namespace {
 
 // The frames of a placed clip; false when the video ended first.
-Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, int frames,
+Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, const KeyFrames* keys, int frames,
                         const std::function<Status(const VideoFrame&)>& take) {
-  if (seek && !video->Seek(placed.start)) return false;
+  if (seek && !(keys == nullptr ? video->Seek(placed.start) : video->Seek(placed.start, *keys))) return false;
   const uint64_t skip = seek ? 0 : placed.start;
   VideoFrame frame;
   for (uint64_t seen = 0, given = 0;; ++seen) {
@@ -44,7 +44,7 @@ Result<uint64_t> CountFrames(const std::string& path, const VideoReader::Options
 }  // namespace
 
 Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<bool>* cancelled,
-                     const std::function<Status(const VideoFrame&)>& take) {
+                     const std::function<Status(const VideoFrame&)>& take, KeyFrameCache* keys) {
   const std::string& path = part.path;
   const VideoReader::Options options{
       .cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes};
@@ -54,12 +54,22 @@ Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<
     if (!video.ok()) return video.status();
     claimed = (*video)->info().frames;
     if (const std::optional<Placed> placed = Place(pace, claimed)) {
-      Result<bool> complete = ReadPlaced(video->get(), *placed, placed->start > 0, pace.frames, take);
+      Result<bool> complete = ReadPlaced(video->get(), *placed, placed->start > 0, nullptr, pace.frames, take);
       if (!complete.ok()) return complete.status();
       if (*complete) return Status::Ok();
     }
   }
-  // The container was wrong, silent, or cannot be entered in the middle: count, then read from the start.
+  // The container was wrong, silent, or cannot be entered in the middle: by its key frames.
+  const std::shared_ptr<const KeyFrames> known = keys == nullptr ? nullptr : keys->Find(part, cancelled);
+  if (const std::optional<Placed> placed = known ? Place(pace, known->frames()) : std::nullopt) {
+    auto video = VideoReader::Open(path, options);
+    if (!video.ok()) return video.status();
+    Result<bool> complete = ReadPlaced(video->get(), *placed, placed->start > 0, known.get(), pace.frames, take);
+    if (complete.ok() && *complete) return Status::Ok();
+    if (!complete.ok() && complete.status().code() == Code::kInterrupted) return complete.status();
+    keys->Forget(part);
+  }
+  // Without them: count, then read from the start.
   Result<uint64_t> total = CountFrames(path, options);
   if (!total.ok()) return total.status();
   const std::optional<Placed> placed = Place(pace, *total);
@@ -71,7 +81,7 @@ Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<
   }
   auto video = VideoReader::Open(path, options);
   if (!video.ok()) return video.status();
-  Result<bool> complete = ReadPlaced(video->get(), *placed, /*seek=*/false, pace.frames, take);
+  Result<bool> complete = ReadPlaced(video->get(), *placed, /*seek=*/false, nullptr, pace.frames, take);
   if (!complete.ok()) return complete.status();
   if (!*complete) return Status(Code::kEnvironment, fmt::format("'{}' changed while it was read", part.name));
   return Status::Ok();

@@ -7,25 +7,19 @@
 #include <string>
 
 #include "base/status.h"
+#include "data/key_frames.h"
 #include "data/pace.h"
 #include "data/video_reader.h"
 
 namespace lockstep::data {
 
-// A video file, or a part of a file that holds one.
-struct VideoPart {
-  std::string path;
-  std::string name;  // for errors
-  uint64_t offset = 0;
-  uint64_t bytes = 0;  // 0: the whole file
-};
-
 // Hands the frames of one clip to `take`, in order. A video that ends before the clip does is read again with what its
 // true length allows, so `take` may see the same numbers twice: the later call counts. Errors name the file; a video
 // too short at stride 1 says how many frames were wanted and how many there are. Strides count frames, whatever their
-// distance in time.
+// distance in time. Where the file has no constant rate or is wrong about its length, `keys` (may be null) says where
+// it can be entered; without them it is decoded from its start, with the same frames.
 Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<bool>* cancelled,
-                     const std::function<Status(const VideoFrame&)>& take);
+                     const std::function<Status(const VideoFrame&)>& take, KeyFrameCache* keys = nullptr);
 inline Status ReadVideoClip(const std::string& path, const Pace& pace, const std::atomic<bool>* cancelled,
                             const std::function<Status(const VideoFrame&)>& take) {
   return ReadVideoClip(VideoPart{path, path}, pace, cancelled, take);

@@ -26,6 +26,8 @@ bool HasVideo() { return false; }
 
 Result<std::unique_ptr<VideoReader>> VideoReader::Open(const std::string&, const Options&) { return NoVideoSupport(); }
 
+Result<KeyFrames> FindKeyFrames(const VideoPart&, const std::atomic<bool>*) { return NoVideoSupport(); }
+
 #else
 
 bool HasVideo() { return true; }
@@ -90,9 +92,12 @@ class AvReader : public VideoReader {
   Result<bool> Next(VideoFrame* frame) override;
   Result<bool> Skip() override;
   bool Seek(uint64_t start) override;
+  bool Seek(uint64_t start, const KeyFrames& keys) override;
+  Result<KeyFrames> Scan();
   std::vector<std::string> Notes() const override;
 
  private:
+  bool SeekTo(int64_t entry, int64_t low, int64_t high);
   Status Wrong(const std::string& what) const {
     return Status(Code::kEnvironment, fmt::format("'{}' cannot be decoded: {}", options_.name, what));
   }
@@ -207,20 +212,72 @@ bool AvReader::Seek(uint64_t start) {
   const AVRational frame_time = av_inv_q(rate);
   const int64_t target = first + av_rescale_q(static_cast<int64_t>(start), frame_time, stream_->time_base);
   const int64_t half = av_rescale_q(1, frame_time, stream_->time_base) / 2;
-  if (av_seek_frame(format_.get(), stream_->index, target, AVSEEK_FLAG_BACKWARD) < 0) return false;
+  first_time_ = first;
+  return SeekTo(target, target - half, target + half + 1);
+}
+
+bool AvReader::Seek(uint64_t start, const KeyFrames& keys) {
+  const KeyFrames::Key& key = keys.Before(start);
+  // A container without an index of its own (a transport stream) gets this one.
+  for (const KeyFrames::Key& one : keys.keys) {
+    if (avformat_index_get_entries_count(stream_) >= static_cast<int>(keys.keys.size()) || one.place < 0) break;
+    av_add_index_entry(stream_, one.place, one.time, 0, 0, AVINDEX_KEYFRAME);
+  }
+  first_time_ = keys.first;
+  const int64_t target = keys.TimeOf(start);
+  return SeekTo(key.time, target, target);
+}
+
+// Enters the file at or before `entry`, and decodes up to the first frame whose time is in [low, high].
+bool AvReader::SeekTo(int64_t entry, int64_t low, int64_t high) {
+  if (av_seek_frame(format_.get(), stream_->index, entry, AVSEEK_FLAG_BACKWARD) < 0) return false;
   avcodec_flush_buffers(codec_.get());
   av_packet_unref(ahead_.get());
   draining_ = false;
   at_key_ = false;
-  first_time_ = first;
   for (;;) {
     Result<bool> more = Skip();
     if (!more.ok() || !*more || frame_->best_effort_timestamp == AV_NOPTS_VALUE) return false;
-    if (frame_->best_effort_timestamp > target + half + 1) return false;  // the frame was jumped over
-    if (frame_->best_effort_timestamp >= target - half) break;
+    if (frame_->best_effort_timestamp > high) return false;  // the frame was jumped over
+    if (frame_->best_effort_timestamp >= low) break;
   }
   held_ = true;
   return true;
+}
+
+Result<KeyFrames> AvReader::Scan() {
+  // Some packets of VP8 are never shown.
+  if (stream_->codecpar->codec_id == AV_CODEC_ID_VP8) return Wrong("its packets are not its frames");
+  struct Seen {
+    int64_t shown, decoded, place;
+    bool key;
+  };
+  std::vector<Seen> all;
+  for (;;) {
+    Result<bool> more = ReadPacket(packet_.get());
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    const AVPacket& p = *packet_;
+    const bool timed = p.pts != AV_NOPTS_VALUE, shown = (p.flags & AV_PKT_FLAG_DISCARD) == 0;
+    if (shown && timed) {
+      all.push_back({p.pts, p.dts == AV_NOPTS_VALUE ? p.pts : p.dts, p.pos, (p.flags & AV_PKT_FLAG_KEY) != 0});
+    }
+    av_packet_unref(packet_.get());
+    if (shown && !timed) return Wrong("its packets have no times");
+  }
+  if (ended_in_error_ || all.empty()) return Wrong("it ends before its end");
+  std::ranges::sort(all, {}, &Seen::shown);
+  KeyFrames found;
+  found.first = all.front().shown;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].key) found.keys.push_back({i, all[i].decoded, all[i].place});
+    if (i == 0) continue;
+    const int64_t step = all[i].shown - all[i - 1].shown;
+    if (step == 0) return Wrong("two of its frames have one time");
+    if (found.runs.empty() || found.runs.back().step != step) found.runs.push_back({step, 0});
+    ++found.runs.back().count;
+  }
+  return found;
 }
 
 // The next packet of the video into `to`; false when there is none left.
@@ -443,6 +500,15 @@ Result<std::unique_ptr<VideoReader>> VideoReader::Open(const std::string& path, 
   auto reader = std::make_unique<AvReader>(path, options);
   LOCKSTEP_RETURN_IF_ERROR(reader->Start());
   return std::unique_ptr<VideoReader>(std::move(reader));
+}
+
+Result<KeyFrames> FindKeyFrames(const VideoPart& part, const std::atomic<bool>* cancelled) {
+  const FileStamp stamp = StampOf(part.path);
+  AvReader reader(part.path, {.cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes});
+  LOCKSTEP_RETURN_IF_ERROR(reader.Start());
+  Result<KeyFrames> found = reader.Scan();
+  if (found.ok()) found->stamp = stamp;
+  return found;
 }
 
 #endif

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/key_frames.h"
 
 namespace lockstep::data {
 
@@ -69,6 +70,9 @@ class VideoReader {
   // Goes to the frame that a constant rate puts at number `start`, so that the next call gives it. False: this file
   // cannot be entered there, and the reader is of no further use.
   virtual bool Seek(uint64_t start) = 0;
+  // Goes to frame `start` of the order in which frames are shown, whatever their distances. False as above, or the key
+  // frames are not those of this file.
+  virtual bool Seek(uint64_t start, const KeyFrames& keys) = 0;
   // What a user should know about what was read so far: cut short, no key frame at the start.
   virtual std::vector<std::string> Notes() const = 0;
 };

@@ -31,6 +31,7 @@ struct VideoSpec {
   int turn = 0;              // degrees clockwise that a player must turn the picture
   bool mirror = false;       // and then show it with left and right exchanged
   bool mark_corner = false;  // the top left quarter is white
+  bool uneven = false;       // a pause after every sixth frame: no constant rate
 };
 
 // "" or what went wrong.
@@ -92,7 +93,7 @@ inline std::string WriteVideo(const std::string& path, const VideoSpec& spec) {
           std::fill_n(frame->data[plane] + y * frame->linesize[plane], spec.width / 2, 128);
         }
       }
-      frame->pts = i;
+      frame->pts = spec.uneven ? i + 5 * (i / 6) : i;
       frame->quality = context->global_quality;
     }
     avcodec_send_frame(context, i < spec.frames ? frame : nullptr);

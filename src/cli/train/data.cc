@@ -17,6 +17,7 @@
 #include "data/fault.h"
 #include "data/file_source.h"
 #include "data/image.h"
+#include "data/index_journal.h"
 #include "data/listing.h"
 #include "data/loader.h"
 #include "data/sources.h"
@@ -31,6 +32,7 @@ struct DataFlags {
   uint64_t samples = 0, seed = 0;
   double seconds = 5;
   bool augment = false, overwrite = false, json = false;
+  data::IndexOptions index;
 };
 
 // By the files that are there.
@@ -258,14 +260,29 @@ Status Show(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
 
 Status Index(const DataFlags& asked) {
   const TimePoint start = Now();
-  Result<std::string> index = data::IndexSource(asked.source);
-  if (!index.ok()) return index.status();
-  if (index->empty()) {
-    return Status(Code::kUsage, fmt::format("kind {} needs no index: its few files have their own", asked.source.kind));
-  }
   const std::string out = asked.out.empty() ? data::JoinPath(asked.source.path, "lockstep.index") : asked.out;
-  LOCKSTEP_RETURN_IF_ERROR(data::WriteIndexFile(out, *index));
+  // What a process that was killed found out is in the journal.
+  const data::SourceConfig& s = asked.source;
+  const std::string identity = fmt::format("1 {} {} {} {} {} {} {}", s.kind, s.path, s.annotations, s.frames == 1,
+                                           asked.index.sizes, asked.index.key_frames, s.check.all);
+  Result<std::unique_ptr<data::IndexJournal>> journal = data::IndexJournal::Open(out + ".partial", identity);
+  if (!journal.ok()) return journal.status();
+  if ((*journal)->known() > 0) {
+    fmt::print("going on with {}: {} known\n", out + ".partial", Count((*journal)->known(), "record"));
+  }
   data::SourceConfig config = asked.source;
+  config.journal = journal->get();
+  Result<std::string> index = data::IndexSource(config, asked.index);
+  if (index.ok() && index->empty()) {
+    index = Status(Code::kUsage, fmt::format("kind {} needs no index: its few files have their own", s.kind));
+  }
+  if (!index.ok()) {
+    if ((*journal)->empty()) (*journal)->Remove();
+    return index.status();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(data::WriteIndexFile(out, *index));
+  (*journal)->Remove();
+  config.journal = nullptr;
   config.index = std::make_shared<const std::string>(std::move(*index));
   const Result<std::unique_ptr<data::Source>> source = data::OpenSource(config);
   if (!source.ok()) return source.status();
@@ -315,6 +332,9 @@ int DataMain(int argc, char** argv) {
   args.Option("--seconds", &asked.seconds, "of bench").ShowDefault();
   args.Option("--seed", &asked.seed, "of the augmentation").ShowDefault();
   args.Option("--columns", &asked.shown, "of the sheet; frames shown of a clip").Between(1, 1000).ShowDefault();
+  args.Flag("--sizes", &asked.index.sizes, "of index: widths and heights, for data.buckets; opens every file");
+  args.Flag("--keyframes", &asked.index.key_frames,
+            "of index: where videos of varying rate can be entered; reads every file");
   args.Flag("--augment", &asked.augment, "random crop, flip and colour, as in training");
   args.Option("--out", &asked.out, "the file to write: the sheet, or the index").Named("FILE");
   args.Flag("--json", &asked.json, "the result as JSON");
