@@ -1,0 +1,358 @@
+#include "recipes/kair_derive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "base/text.h"
+
+namespace lockstep::recipes {
+namespace {
+
+ConfigNode KairScalar(std::string text, bool quoted = false) {
+  ConfigNode node{.kind = ConfigNode::Kind::kScalar, .text = std::move(text)};
+  node.quoted = quoted;
+  return node;
+}
+ConfigNode KairNumber(int64_t value) { return KairScalar(std::to_string(value)); }
+
+class KairDerivation {
+ public:
+  KairDerivation(const ConfigNode& options, KairTranslation* made) : options_(options), made_(*made) {}
+
+  void Run() {
+    made_.task = Text("task").value_or("");
+    const std::string weights = Text("path.pretrained_netG").value_or("auto");
+    if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true));
+    Data();
+    Spikes();
+    Fusion();
+    Optimizer();
+    Schedule();
+    Precision();
+    Lora();
+    Phases();
+    Sizes();
+  }
+
+ private:
+  const ConfigNode* Find(std::string_view path) const {
+    const ConfigNode* at = &options_;
+    for (const std::string& part : Split(path, '.')) {
+      at = at->Find(part);
+      if (at == nullptr || at->kind == ConfigNode::Kind::kNull) return nullptr;
+    }
+    return at;
+  }
+  std::optional<std::string> Text(std::string_view path) const {
+    const ConfigNode* node = Find(path);
+    if (node == nullptr || node->kind != ConfigNode::Kind::kScalar) return std::nullopt;
+    return node->text;
+  }
+  std::optional<double> Number(std::string_view path) const {
+    const ConfigNode* node = Find(path);
+    if (node == nullptr || node->kind != ConfigNode::Kind::kScalar || !node->LooksNumber()) return std::nullopt;
+    return std::stod(node->text);
+  }
+  std::optional<int64_t> Whole(std::string_view path) const {
+    const std::optional<double> number = Number(path);
+    return number ? std::optional<int64_t>(std::llround(*number)) : std::nullopt;
+  }
+  bool True(std::string_view path) const { return Text(path) == "true"; }
+  // A number, or a list of one for each phase.
+  std::vector<int64_t> Each(std::string_view path) const {
+    const ConfigNode* node = Find(path);
+    if (node == nullptr) return {};
+    std::vector<int64_t> values;
+    const auto add = [&](const ConfigNode& one) {
+      if (one.kind == ConfigNode::Kind::kScalar && one.LooksNumber())
+        values.push_back(std::llround(std::stod(one.text)));
+    };
+    if (node->kind == ConfigNode::Kind::kScalar) add(*node);
+    for (const ConfigNode& item : node->items) add(item);
+    return values;
+  }
+
+  void Set(std::string_view key, ConfigNode value) { SetKair(&made_.settings, key, std::move(value)); }
+  void Refuse(const std::string& key, const std::string& reason) {
+    const ConfigNode* node = Find(key);
+    made_.refused.push_back(
+        {key, node == nullptr ? "" : KairText(*node), "", reason, node == nullptr ? 0 : node->where.line});
+  }
+  void Derived(std::string name, std::string value, std::string reason) {
+    made_.derived.push_back({std::move(name), std::move(value), std::move(reason)});
+  }
+
+  void Data() {
+    for (const char* phase : {"train", "test"}) {
+      const std::string from = fmt::format("datasets.{}.", phase);
+      if (Find(from.substr(0, from.size() - 1)) == nullptr) continue;
+      const std::string to = std::string(phase) == "train" ? "data." : "data.test.";
+      Set(to + "kind", KairScalar(Text(from + "io_backend.type") == "lmdb" ? "lmdb" : "folders"));
+      for (const char* stat : {"mean", "std"}) CheckNormal(from + "spike_normalize." + stat, *stat == 'm' ? 0 : 1);
+    }
+    std::string type = Text("datasets.train.dataset_type").value_or("");
+    std::ranges::transform(type, type.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    if (type.find("vimeo") != std::string::npos) Set("data.starts", KairScalar("clip"));
+    if (type.find("denoising") != std::string::npos) Set("recipe.task", KairScalar("denoise"));
+    if (type.ends_with("rgbspike") && Find("datasets.train.dataroot_spike") == nullptr) {
+      Refuse("datasets.train.dataset_type", "a data set with spikes needs dataroot_spike");
+    }
+    if (const auto sigma = Find("datasets.test.sigma")) Set("recipe.noise.test", *sigma);
+    if (const auto frames = Whole("datasets.train.num_frame")) Set("data.frames", KairNumber(*frames));
+    const std::vector<int64_t> crops = Each("datasets.train.gt_size"),
+                               batches = Each("datasets.train.dataloader_batch_size");
+    if (!crops.empty()) Set("data.crop", KairNumber(crops.front()));
+    if (!batches.empty()) {
+      Set("train.batch", KairNumber(batches.front()));
+      Derived("global batch", std::to_string(batches.front()),
+              "dataloader_batch_size is the batch of all ranks together, as KAIR's code has it (S-VRT's guide says for "
+              "each GPU)");
+      const auto gpus = Find("gpu_ids") == nullptr ? 0 : static_cast<int64_t>(Find("gpu_ids")->items.size());
+      if (gpus > 1) {
+        Derived("samples of a rank", fmt::format("{}", batches.front() / gpus),
+                batches.front() % gpus == 0
+                    ? fmt::format("on {} GPUs", gpus)
+                    : fmt::format("on {} GPUs, and one more on {} of them", gpus, batches.front() % gpus));
+      }
+    }
+    const std::vector<int64_t> tests = Each("train.checkpoint_test");
+    int64_t every = 0;
+    for (const int64_t step : tests) every = std::gcd(every, step);
+    if (every > 0) Set("data.validation.every", KairNumber(every));
+  }
+
+  // Identity, or refused.
+  void CheckNormal(const std::string& key, double identity) {
+    const ConfigNode* node = Find(key);
+    if (node == nullptr) return;
+    std::vector<ConfigNode> values =
+        node->kind == ConfigNode::Kind::kList ? node->items : std::vector<ConfigNode>{*node};
+    if (std::ranges::any_of(values,
+                            [&](const ConfigNode& v) { return !v.LooksNumber() || std::stod(v.text) != identity; })) {
+      Refuse(key, fmt::format("spikes stay in [0, 1]: expected {}", identity));
+    }
+  }
+
+  void Spikes() {
+    const bool with = Find("datasets.train.dataroot_spike") != nullptr;
+    if (!with) return;
+    const std::string at = "datasets.train.";
+    Set("data.spikes.use", KairScalar("true"));
+    std::string type =
+        Text(at + "spike.reconstruction.type")
+            .value_or(Text(at + "spike_reconstruction.type").value_or(Text(at + "spike_reconstruction").value_or("")));
+    const std::optional<int64_t> bins = Whole(at + "spike.reconstruction.num_bins"),
+                                 legacy = Whole(at + "spike_channels");
+    channels_ = bins ? *bins : legacy ? *legacy : 1;
+    std::string form = "tfp";
+    if (Text(at + "spike.representation") == "raw_window") {
+      form = "raw_window";
+      const int64_t half = Whole(at + "tfp_half_win_length").value_or(20);
+      channels_ = Whole(at + "spike.raw_window_length").value_or(2 * half + 1);
+      if (channels_ % 2 == 0) Refuse(at + "spike.raw_window_length", "expected an odd number of steps");
+    } else if (type == "middle_tfp" || type == "middle-tfp") {
+      form = "middle_tfp";
+      channels_ = 1;
+    }
+    if (legacy && *legacy != channels_) {
+      Refuse(at + "spike_channels", fmt::format("the spikes have {} channels by spike.*", channels_));
+    }
+    Set("data.spikes.form", KairScalar(form));
+    Set("data.spikes.channels", KairNumber(channels_));
+    for (const char* key : {"middle_tfp_center", "spike_reconstruction.middle_tfp_center"}) {
+      if (const auto middle = Whole(at + key)) Set("data.spikes.middle", KairNumber(*middle));
+    }
+    const std::string root = Text(at + "spike.precomputed.root").value_or("auto");
+    if (root != "auto") Set("data.spikes.precomputed_path", KairScalar(root, true));
+    if (Find("datasets.test") != nullptr && Find("datasets.test.dataroot_spike") == nullptr) {
+      Drop("data", "test");
+      Derived("validation", "clips of the training set",
+              "datasets.test has no dataroot_spike, and a network with spikes cannot be tested without them: clips are "
+              "held out (data.validation.fraction)");
+    }
+  }
+
+  void Drop(std::string_view section, std::string_view key) {
+    for (ConfigEntry& entry : made_.settings.entries) {
+      if (entry.key == section) std::erase_if(entry.value.entries, [&](const ConfigEntry& e) { return e.key == key; });
+    }
+  }
+
+  void Fusion() {
+    const std::optional<int64_t> channels = Whole("netG.in_chans");
+    const bool on = True("netG.fusion.enable") && Text("netG.input.strategy").value_or("fusion") == "fusion";
+    if (channels_ == 0) {
+      if (channels && *channels > 3) {
+        Refuse("netG.in_chans",
+               fmt::format("{} channels, and the data have 3 (RGB): the first layer would get {} instead "
+                           "of {} channels",
+                           *channels, 9 * 3, 9 * *channels));
+      }
+      return;
+    }
+    if (on) {
+      Set("recipe.fusion.operator", KairScalar(Text("netG.fusion.operator").value_or("gated")));
+      const int64_t out = Whole("netG.fusion.out_chans").value_or(3);
+      Set("recipe.in_channels", KairNumber(out));
+      Derived("input of VRT", fmt::format("{} channels", out),
+              fmt::format("the adapter makes them of 3 RGB and {} spike channels", channels_));
+      return;
+    }
+    Drop("recipe", "fusion");
+    Set("recipe.fusion.operator", KairScalar("concat"));
+    if (!channels) Set("recipe.in_channels", KairNumber(3 + channels_));
+    if (channels && *channels != 3 + channels_) {
+      Refuse("netG.in_chans", fmt::format("{} channels, and the data have {} (3 RGB and {} of spikes): the first layer "
+                                          "would get {} instead of {} channels",
+                                          *channels, 3 + channels_, channels_, 9 * (3 + channels_), 9 * *channels));
+    }
+    Derived("input of VRT", fmt::format("{} channels", 3 + channels_),
+            fmt::format("3 RGB and {} of spikes, concatenated; {} after alignment", channels_, 9 * (3 + channels_)));
+  }
+
+  void Optimizer() {
+    if (Find("train") == nullptr) return;
+    if (Find("train.G_optimizer_type") == nullptr) Set("train.optimizer.kind", KairScalar("adam"));
+    if (Find("train.G_optimizer_wd") == nullptr) Set("train.optimizer.weight_decay", KairScalar("0"));
+    Set("train.clip_norm", KairScalar(Text("train.G_optimizer_clipgrad").value_or("0")));
+    if (const double decay = Number("train.E_decay").value_or(0); decay > 0) {
+      Set("train.ema.decay", KairScalar(*Text("train.E_decay")));
+      Set("train.ema.warmup", KairScalar("none"));
+    }
+    const ConfigNode* keys = Find("train.fix_keys");
+    const int64_t until = std::max<int64_t>(Whole("train.fix_iter").value_or(0), 0);
+    if (keys == nullptr || keys->items.empty() || until == 0) return;
+    ConfigNode groups{.kind = ConfigNode::Kind::kList};
+    for (const ConfigNode& key : keys->items) {
+      ConfigNode group{.kind = ConfigNode::Kind::kMap};
+      group.entries.push_back({"match", {}, KairScalar("*" + key.text + "*", true)});
+      if (const auto factor = Text("train.fix_lr_mul")) group.entries.push_back({"lr_scale", {}, KairScalar(*factor)});
+      group.entries.push_back({"freeze_until", {}, KairNumber(until)});
+      groups.items.push_back(std::move(group));
+    }
+    Set("train.groups", std::move(groups));
+    Derived("freeze", fmt::format("steps 0 to {}", until - 1),
+            fmt::format("parameters with {} in their names; then all are trained, without a restart", KairText(*keys)));
+    if (const auto pretrained = Find("netG.optical_flow.checkpoint")) Set("recipe.spynet", *pretrained);
+  }
+
+  void Schedule() {
+    const std::string type = Text("train.G_scheduler_type").value_or("");
+    if (type == "MultiStepLR") return Set("train.schedule.kind", KairScalar("multistep"));
+    if (type.empty()) return;
+    const std::vector<int64_t> periods = Each("train.G_scheduler_periods");
+    const int64_t steps = Whole("train.total_iter").value_or(0);
+    const int64_t period = periods.empty() ? steps : periods.front();
+    if (period < 1 || steps < 1) return;
+    const double lr = Number("train.G_optimizer_lr").value_or(0),
+                 least = Number("train.G_scheduler_eta_min").value_or(0);
+    Set("train.schedule.warmup", KairScalar("0"));
+    if (lr > 0) Set("train.schedule.floor", KairScalar(fmt::format("{:.6g}", least / lr)));
+    if (period == steps) {
+      Set("train.schedule.kind", KairScalar("cosine"));
+    } else if (period < steps && steps % period == 0) {
+      Set("train.schedule.kind", KairScalar("cosine_restarts"));
+      Set("train.schedule.cycles", KairNumber(steps / period));
+    } else if (!True("train.two_run.enable")) {
+      Refuse("train.G_scheduler_periods",
+             fmt::format("total_iter {} is no multiple of it: the last cosine would be cut", steps));
+    }
+    Derived("learning rate", fmt::format("{} to {}", lr, least),
+            fmt::format("cosine over {} steps, a closed form of the step", period));
+  }
+
+  void Precision() {
+    const std::string type = Text("train.amp.dtype").value_or("float16");
+    if (Find("train.amp.enable") == nullptr) {
+      Derived("precision", "as the recipe",
+              "without amp KAIR trains in fp32; here train.precision decides (auto: bf16 on GPUs that have it); set "
+              "fp32 for theirs");
+      return;
+    }
+    Set("train.precision", KairScalar(!True("train.amp.enable")              ? "fp32"
+                                      : type == "bfloat16" || type == "bf16" ? "bf16"
+                                                                             : "fp16"));
+  }
+
+  void Lora() {
+    if (True("train.use_lora")) {
+      Set("recipe.lora.rank", KairNumber(Whole("train.lora_rank").value_or(8)));
+      Set("recipe.lora.alpha", KairScalar(Text("train.lora_alpha").value_or("16")));
+      ConfigNode targets{.kind = ConfigNode::Kind::kList};
+      const ConfigNode* names = Find("train.lora_target_modules");
+      for (const std::string& name : names == nullptr ? std::vector<std::string>{"qkv", "proj"} : Names(*names)) {
+        targets.items.push_back(KairScalar("*" + name + "*", true));
+      }
+      Set("recipe.lora.targets", std::move(targets));
+    }
+    if (True("train.partial_load") || Text("train.G_param_strict") == "false")
+      Set("recipe.partial", KairScalar("true"));
+  }
+
+  static std::vector<std::string> Names(const ConfigNode& list) {
+    std::vector<std::string> names;
+    for (const ConfigNode& item : list.items) names.push_back(item.text);
+    return names;
+  }
+
+  // Two runs, or two sizes before and after fix_iter.
+  void Phases() {
+    const std::vector<int64_t> crops = Each("datasets.train.gt_size"),
+                               batches = Each("datasets.train.dataloader_batch_size");
+    const bool two_run = True("train.two_run.enable");
+    if (!two_run && crops.size() < 2 && batches.size() < 2) return;
+    const int64_t total = Whole("train.total_iter").value_or(0), fix = Whole("train.fix_iter").value_or(0);
+    std::vector<int64_t> steps = {fix, total - fix};
+    if (two_run) {
+      steps = {Whole("train.two_run.phase1.total_iter").value_or(fix),
+               Whole("train.two_run.phase2.total_iter").value_or(total - fix)};
+    }
+    if (steps[0] < 1 || steps[1] < 1) {
+      Refuse("train.fix_iter", fmt::format("two phases need their steps: found {} and {}", steps[0], steps[1]));
+      return;
+    }
+    ConfigNode phases{.kind = ConfigNode::Kind::kList};
+    for (size_t i = 0; i < 2; ++i) {
+      ConfigNode phase{.kind = ConfigNode::Kind::kMap};
+      const auto add = [&](const char* key, ConfigNode value) { phase.entries.push_back({key, {}, std::move(value)}); };
+      add("steps", KairNumber(steps[i]));
+      if (!crops.empty()) add("crop", KairNumber(crops[std::min(i, crops.size() - 1)]));
+      if (!batches.empty()) add("batch", KairNumber(batches[std::min(i, batches.size() - 1)]));
+      const std::string at = fmt::format("train.two_run.phase{}.", i + 1);
+      const auto own = Text(at + "use_lora");
+      add("lora", KairScalar(i == 1 && (own ? *own == "true" : True("train.use_lora")) ? "true" : "false"));
+      if (const auto until = Whole(at + "fix_iter")) add("freeze_until", KairNumber(*until));
+      phases.items.push_back(std::move(phase));
+    }
+    Set("recipe.phases", std::move(phases));
+    Set("train.steps", KairNumber(steps[0] + steps[1]));
+    Derived(
+        "phases", fmt::format("{} + {} steps", steps[0], steps[1]),
+        two_run ? "two_run: each with a fresh optimizer, one resumable run" : "two sizes: before and after fix_iter");
+  }
+
+  void Sizes() {
+    const int64_t frames = Whole("datasets.train.num_frame").value_or(0), scale = Whole("scale").value_or(1);
+    const std::vector<int64_t> crops = Each("datasets.train.gt_size");
+    if (frames < 1 || crops.empty() || scale < 1) return;
+    const int64_t target = crops.front() * crops.front(), input = target / (scale * scale);
+    Derived("bytes of a sample", std::to_string(frames * ((3 + channels_) * input + 3 * target)),
+            fmt::format("{} frames of {} x {}, {} channels in and 3 out, one byte each", frames, crops.front(),
+                        crops.front(), 3 + channels_));
+  }
+
+  const ConfigNode& options_;
+  KairTranslation& made_;
+  int64_t channels_ = 0;  // of spikes
+};
+
+}  // namespace
+
+void DeriveKair(const ConfigNode& options, KairTranslation* made) { KairDerivation(options, made).Run(); }
+
+}  // namespace lockstep::recipes

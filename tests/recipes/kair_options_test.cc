@@ -1,0 +1,314 @@
+// Option files of KAIR and S-VRT. The texts below have the form of their files 001 to 009 and of 006 with spikes,
+// written here from the description of the format.
+#include "recipes/kair_options.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::recipes {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+// An option file of VRT, comma first, with both kinds of comments, // inside a string and a trailing comma.
+std::string OptionFile(const std::string& data, const std::string& net, const std::string& train,
+                       const std::string& more = "", int scale = 1) {
+  return fmt::format(R"({{
+  "task": "a_task"  // its name
+  , "model": "vrt"
+  , "gpu_ids": [0,1,2,3]
+  , "dist": true
+  , "find_unused_parameters": false
+  , "use_static_graph": true /* not needed
+       here */
+  ,"scale": {}
+  , "n_channels": 3
+  , "path": {{ "root": "experiments//all" , "pretrained_netG": null , "pretrained_netE": null }}
+  , "datasets": {{ "train": {{ {} }} }}
+  , "netG": {{ {} }}
+  , "train": {{ {} }}
+  , "val": {{ "save_img": false, "pad_seq": false, "flip_seq": false, "center_frame_only": false,
+              "num_frame_testing": 18, "num_frame_overlapping": 2, "size_patch_testing": 224, }}
+  {}
+}})",
+                     scale, data, net, train, more);
+}
+
+std::string Data(const std::string& type, int frames, int crop, const std::string& more = "") {
+  return fmt::format(R"("name": "train_dataset", "dataset_type": "{}", "dataroot_gt": "a/GT", "dataroot_lq": "a/LQ"
+    , "meta_info_file": "m.txt", "filename_tmpl": "06d", "filename_ext": "png", "test_mode": false
+    , "num_frame": {}, "gt_size": {}, "interval_list": [1], "random_reverse": false, "use_hflip": true, "use_rot": true
+    , "dataloader_shuffle": true, "dataloader_num_workers": 32, "dataloader_batch_size": 8 {})",
+                     type, frames, crop, more);
+}
+
+std::string Net(int frames, int size, int pa_frames, const std::string& more = "") {
+  return fmt::format(R"("net_type": "vrt", "upscale": 1, "img_size": [{},{},{}], "window_size": [{},8,8]
+    , "depths": [8,8,8,8,8,8,8, 4,4, 4,4], "indep_reconsts": [9,10], "embed_dims": [96,96,96,96,96,96,96, 120,120, 120,120]
+    , "num_heads": [6,6,6,6,6,6,6, 6,6, 6,6], "spynet_path": "zoo/spynet.pth", "pa_frames": {}, "deformable_groups": 16
+    , "nonblind_denoising": false, "use_checkpoint_attn": true, "use_checkpoint_ffn": true
+    , "no_checkpoint_attn_blocks": [2,3,4], "no_checkpoint_ffn_blocks": [1,2,3,4,5,9], "init_type": "default" {})",
+                     frames, size, size, frames, pa_frames, more);
+}
+
+std::string Train(const std::string& more = "") {
+  return R"("G_lossfn_type": "charbonnier", "G_lossfn_weight": 1.0, "G_charbonnier_eps": 1e-9, "E_decay": 0
+    , "G_optimizer_type": "adam", "G_optimizer_lr": 4e-4, "G_optimizer_betas": [0.9,0.99], "G_optimizer_wd": 0
+    , "G_optimizer_clipgrad": null, "G_optimizer_reuse": true, "fix_iter": 20000, "fix_lr_mul": 0.125
+    , "fix_keys": ["spynet", "deform"], "total_iter": 300000, "G_scheduler_type": "CosineAnnealingWarmRestarts"
+    , "G_scheduler_periods": 300000, "G_scheduler_eta_min": 1e-7, "G_regularizer_orthstep": null
+    , "G_regularizer_clipstep": null, "G_param_strict": true, "E_param_strict": true
+    , "checkpoint_test": 5000, "checkpoint_save": 5000, "checkpoint_print": 200)" +
+         more;
+}
+
+const char* const kSpikes = R"(, "dataroot_spike": "a/spikes", "spike_h": 250, "spike_w": 400, "spike_channels": 1
+    , "spike_flipud": true, "io_backend": {"type": "disk"})";
+
+json ConfigOf(const std::string& text) {
+  const Result<KairTranslation> made = TranslateKair(text, "o.json");
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_TRUE(made->Check().ok()) << made->Check().message();
+  return json::parse(made->Json());
+}
+
+std::string ErrorOf(const std::string& text) {
+  const Result<KairTranslation> made = TranslateKair(text, "o.json");
+  return made.ok() ? made->Check().ToString() : made.status().ToString();
+}
+
+TEST(KairOptions, DeblurringWithSpikes) {
+  const json all = ConfigOf(OptionFile(Data("VideoRecurrentTrainDatasetRGBSpike", 6, 224, kSpikes),
+                                       Net(6, 224, 2, R"(,"in_chans": 4)"), Train()));
+  const json expected = json::parse(R"({
+    "train": {
+      "find_unused": false, "batch": 8, "steps": 300000, "clip_norm": 0,
+      "optimizer": {"kind": "adam", "lr": 4e-4, "betas": [0.9, 0.99], "weight_decay": 0},
+      "groups": [{"match": "*spynet*", "lr_scale": 0.125, "freeze_until": 20000},
+                 {"match": "*deform*", "lr_scale": 0.125, "freeze_until": 20000}],
+      "schedule": {"kind": "cosine", "warmup": 0, "floor": 0.00025}},
+    "data": {
+      "scale": 1, "target": "a/GT", "input": "a/LQ", "meta_info": "m.txt", "kind": "folders", "frames": 6, "crop": 224,
+      "intervals": [1], "random_reverse": false, "hflip": true, "rotate": true, "shuffle": true,
+      "spikes": {"use": true, "path": "a/spikes", "height": 250, "width": 400, "flip": true, "form": "tfp", "channels": 1},
+      "validation": {"every": 5000}},
+    "recipe": {
+      "in_channels": 4, "upscale": 1, "img_size": [6, 224, 224], "window": [6, 8, 8],
+      "depths": [8,8,8,8,8,8,8,4,4,4,4], "indep_reconsts": [9,10], "embed_dims": [96,96,96,96,96,96,96,120,120,120,120],
+      "heads": [6,6,6,6,6,6,6,6,6,6,6], "spynet": "zoo/spynet.pth", "pa_frames": 2, "deformable_groups": 16,
+      "nonblind_denoising": false,
+      "recompute": {"attention": true, "ffn": true, "keep_attention": [2,3,4], "keep_ffn": [1,2,3,4,5,9]},
+      "fusion": {"operator": "concat"},
+      "loss": "charbonnier", "loss_weight": 1.0, "epsilon": 1e-9,
+      "test": {"frames": 18, "frame_overlap": 2, "tile": 224}},
+    "checkpoint": {"every": 5000}, "track": {"every": 200}})");
+  EXPECT_EQ(all["config"], expected) << json::diff(all["config"], expected);
+  EXPECT_EQ(all["task"], "a_task");
+  EXPECT_TRUE(all["refused"].empty());
+}
+
+TEST(KairOptions, TheListsSayWhatBecameOfEveryKey) {
+  const std::string text =
+      OptionFile(Data("VideoRecurrentTrainDataset", 6, 192), Net(6, 192, 2), Train(),
+                 R"(, "logging": {"use_tensorboard": true, "use_wandb": true, "wandb_api_key": null})");
+  const Result<KairTranslation> made = TranslateKair(text, "o.json");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto find = [](const std::vector<KairNote>& notes, const std::string& key) -> const KairNote* {
+    const auto it = std::ranges::find(notes, key, &KairNote::key);
+    return it == notes.end() ? nullptr : &*it;
+  };
+  const KairNote* batch = find(made->mapped, "datasets.train.dataloader_batch_size");
+  ASSERT_NE(batch, nullptr);
+  EXPECT_THAT(batch->reason, HasSubstr("GLOBAL"));
+  EXPECT_EQ(batch->to, "train.batch");
+  EXPECT_GT(batch->line, 5);
+  const KairNote* graph = find(made->mapped, "use_static_graph");
+  ASSERT_NE(graph, nullptr);
+  EXPECT_THAT(graph->reason, HasSubstr("CUDA graphs stay on"));
+  EXPECT_THAT(made->Yaml(), Not(HasSubstr("\n  graph:")));
+  ASSERT_NE(find(made->mapped, "logging.use_wandb"), nullptr);
+  EXPECT_NE(find(made->honoured, "train.G_optimizer_lr"), nullptr);
+  EXPECT_NE(find(made->ignored, "gpu_ids"), nullptr);
+  EXPECT_THAT(find(made->mapped, "path.root")->value, "experiments//all");  // no comment: it is inside a string
+  EXPECT_THAT(made->Table(""), HasSubstr("global batch = 8"));
+  EXPECT_THAT(made->Table(""), HasSubstr("samples of a rank = 2: on 4 GPUs"));
+  // Every key of the file is in exactly one list.
+  std::multiset<std::string> keys;
+  for (const auto* list : {&made->honoured, &made->mapped, &made->ignored, &made->refused}) {
+    for (const KairNote& note : *list) keys.insert(note.key);
+  }
+  EXPECT_EQ(keys.count("datasets.train.filename_tmpl"), 1U);
+  EXPECT_EQ(keys.size(), std::set<std::string>(keys.begin(), keys.end()).size());
+}
+
+TEST(KairOptions, OurOwnFormIsReadBack) {
+  const std::string text = OptionFile(Data("VideoRecurrentTrainDatasetRGBSpike", 6, 224, kSpikes),
+                                      Net(6, 224, 2, R"(,"in_chans": 4)"), Train());
+  const Result<KairTranslation> made = TranslateKair(text, "o.json");
+  ASSERT_TRUE(made.ok());
+  const Result<ConfigTree> tree = ConfigTree::Parse(made->Yaml(), "vrt.yaml", ConfigTree::Format::kYaml);
+  ASSERT_TRUE(tree.ok()) << tree.status().message() << made->Yaml();
+  EXPECT_EQ(tree->root().Find("train")->Find("batch")->text, "8");
+  EXPECT_EQ(tree->root().Find("train")->Find("groups")->items[1].Find("match")->text, "*deform*");
+}
+
+// The files 001 to 009 by what sets them apart.
+TEST(KairOptions, TheShippedShapes) {
+  const std::string lmdb = R"(, "io_backend": {"type": "lmdb"})";
+  const json reds =
+      ConfigOf(OptionFile(Data("VideoRecurrentTrainDataset", 6, 256, lmdb + R"(, "val_partition": "REDS4")"),
+                          Net(6, 64, 2), Train(), "", 4))["config"];
+  EXPECT_EQ(reds["data"]["kind"], "lmdb");
+  EXPECT_EQ(reds["data"]["partition"], "REDS4");
+  EXPECT_EQ(reds["data"]["scale"], 4);
+  EXPECT_FALSE(reds["recipe"].contains("fusion"));
+  const json vimeo = ConfigOf(
+      OptionFile(Data("VideoRecurrentTrainVimeoDataset", 7, 256, lmdb), Net(8, 64, 4), Train(), "", 4))["config"];
+  EXPECT_EQ(vimeo["data"]["starts"], "clip");
+  EXPECT_EQ(vimeo["recipe"]["pa_frames"], 4);
+  const json noise = ConfigOf(OptionFile(
+      Data("VideoRecurrentTrainNonblindDenoisingDataset", 6, 192, lmdb + R"(, "sigma_min": 0, "sigma_max": 50)"),
+      Net(6, 192, 2), Train()))["config"];
+  EXPECT_EQ(noise["recipe"]["noise"]["max"], 50);
+  EXPECT_EQ(noise["recipe"]["task"], "denoise");
+  // 009: frame interpolation has data of its own.
+  EXPECT_THAT(ErrorOf(OptionFile(
+                  Data("VideoRecurrentTrainVimeoVFIDataset", 7, 192, R"(, "temporal_scale": 2, "color_jitter": true)"),
+                  Net(4, 192, 0), Train())),
+              testing::AllOf(HasSubstr("dataset_type"), HasSubstr("temporal_scale"), HasSubstr("interpolation")));
+  const json none =
+      ConfigOf(OptionFile(Data("TrainDataset", 4, 192), Net(4, 192, 0),
+                          R"("fix_iter": -1, "fix_lr_mul": 0, "fix_keys": [], "total_iter": 100)"))["config"];
+  EXPECT_FALSE(none["train"].contains("groups"));
+}
+
+TEST(KairOptions, AdditionsOfSVrt) {
+  const std::string data =
+      Data("TrainDatasetRGBSpike", 6, 192, R"(, "dataroot_spike": "s", "spike_h": 360, "spike_w": 640
+      , "spike": {"representation": "raw_window", "raw_window_length": 9, "reconstruction": {"type": "spikecv_tfp"}
+                  , "precomputed": {"enable": true, "root": "auto", "format": "npy"}}
+      , "spike_normalize": {"mean": [0.0, 0.0], "std": 1.0}, "rgb_normalize": null, "tfp_devices": ["cuda:0"])");
+  const std::string net =
+      Net(6, 96, 2, R"(, "in_chans": 12, "input": {"strategy": "fusion", "mode": "dual", "raw_ingress_chans": 12}
+      , "fusion": {"enable": true, "placement": "early", "operator": "pase_residual", "mode": "replace", "out_chans": 3
+                  , "operator_params": {"feature_chans": 48, "kernel_size": 3}, "early": {"frame_contract": "collapsed"}
+                  , "debug": {"enable": true, "anything": [1]}}
+      , "optical_flow": {"module": "spynet", "checkpoint": "flow.pth", "params": {}}, "dcn_type": "DCNv2")");
+  const std::string train = Train(R"(, "amp": {"enable": true, "dtype": "bfloat16"}, "use_lora": true, "lora_rank": 8
+      , "lora_alpha": 16, "lora_target_modules": ["qkv", "proj"], "partial_load": true, "manual_seed": 7
+      , "compile": {"enable": false, "scope": "fusion_only"}
+      , "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 4000}
+                    , "phase2": {"total_iter": 6000, "use_lora": true}})");
+  const json all =
+      ConfigOf(OptionFile(data, net, train, R"(, "runtime": {"cpu": {"torch_num_threads": 8}})"))["config"];
+  EXPECT_EQ(all["data"]["spikes"]["form"], "raw_window");
+  EXPECT_EQ(all["data"]["spikes"]["channels"], 9);
+  EXPECT_EQ(all["data"]["spikes"]["precomputed"], true);
+  EXPECT_EQ(all["recipe"]["in_channels"], 3);
+  EXPECT_EQ(all["recipe"]["fusion"]["operator"], "pase_residual");
+  EXPECT_EQ(all["recipe"]["fusion"]["features"], 48);
+  EXPECT_EQ(all["recipe"]["fusion"]["frames"], "collapsed");
+  EXPECT_EQ(all["recipe"]["spynet"], "flow.pth");
+  EXPECT_EQ(all["recipe"]["lora"]["rank"], 8);
+  EXPECT_EQ(all["recipe"]["lora"]["targets"], json::parse(R"(["*qkv*", "*proj*"])"));
+  EXPECT_EQ(all["recipe"]["partial"], true);
+  EXPECT_EQ(all["train"]["precision"], "bf16");
+  EXPECT_EQ(all["train"]["steps"], 10000);
+  EXPECT_EQ(all["train"]["threads"], 8);
+  EXPECT_EQ(all["run"]["seed"], 7);
+  EXPECT_EQ(all["recipe"]["phases"],
+            json::parse(R"([{"steps": 4000, "crop": 192, "batch": 8, "lora": false, "freeze_until": 4000},
+                                                     {"steps": 6000, "crop": 192, "batch": 8, "lora": true}])"));
+}
+
+TEST(KairOptions, TwoPhasesBySizes) {
+  std::string data = Data("TrainDataset", 6, 192);
+  data.replace(data.find("192"), 3, "[160, 96]");
+  data.replace(data.find("\"dataloader_batch_size\": 8"), 26, "\"dataloader_batch_size\": [32, 16]");
+  const json all = ConfigOf(OptionFile(data, Net(6, 96, 2), Train()))["config"];
+  EXPECT_EQ(all["data"]["crop"], 160);
+  EXPECT_EQ(all["train"]["batch"], 32);
+  EXPECT_EQ(all["recipe"]["phases"][1], json::parse(R"({"steps": 280000, "crop": 96, "batch": 16, "lora": false})"));
+}
+
+struct Refusal {
+  std::string data, net, train, more, words;
+};
+
+TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
+  const std::string plain = Data("TrainDataset", 6, 192), net = Net(6, 192, 2), train = Train();
+  const std::vector<Refusal> cases = {
+      {plain, net, Train(R"(, "G_optimizer_Ir": 1)"), "",
+       "unknown key 'train.G_optimizer_Ir' (did you mean 'train.G_optimizer_lr'?)"},
+      {plain + R"(, "total_iter": 5)", net, train, "",
+       "unknown key 'datasets.train.total_iter' (did you mean 'train.total_iter'?)"},
+      {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"totl_iter": 1}})"), "",
+       "unknown key 'train.two_run.phase1.totl_iter'"},
+      {plain, net, Train(R"(, "manual_seed": "7")"), "",
+       "train.manual_seed: expected a whole number, found the string '7'"},
+      {plain, Net(6, 192, 2, R"(, "dcn_type": "DCNv4")"), train, "", "netG.dcn_type = DCNv4: DCNv4 is not here"},
+      {plain, Net(6, 192, 2, R"(, "optical_flow": {"module": "scflow"})"), train, "",
+       "SCFlow and SEA-RAFT are not here"},
+      {plain, Net(6, 192, 2, R"(, "fusion": {"enable": true, "operator": "mamba"})"), train, "",
+       "netG.fusion.operator = mamba"},
+      {plain, Net(6, 192, 2, R"(, "use_sgp": true)"), train, "", "SGP blocks"},
+      {plain, Net(6, 192, 2, R"(, "in_chans": 4)"), train, "", "the first layer would get 27 instead of 36 channels"},
+      {plain + kSpikes, net.substr(0, net.size()) + R"(, "in_chans": 7)", train, "",
+       "would get 36 instead of 63 channels"},
+      {plain + R"(, "spike_normalize": {"mean": 0.5})", net, train, "", "spikes stay in [0, 1]: expected 0"},
+      {plain + R"(, "io_backend": {"type": "memcached"})", net, train, "",
+       "memcached is not here; expected disk, lmdb"},
+      {plain, net, Train(R"(, "G_scheduler_restart_weights": 0.5)"), "", "same learning rate; expected 1"},
+      {Data("TrainDatasetRGBSpike", 6, 192), net, train, "", "needs dataroot_spike"},
+      {plain, net, train, R"(, "logging": {"wandb_api_key": "0123456789abcdef"})",
+       "logging.wandb_api_key: a secret in a file"},
+      {plain, net, train, R"(, "logging": {"logfire_token": 12345678})",
+       "logging.logfire_token: expected a string, found something else"},
+      {plain, net, train, R"(, "task": "again")", "task"},
+  };
+  for (const Refusal& one : cases) {
+    const std::string error = ErrorOf(OptionFile(one.data, one.net, one.train, one.more));
+    EXPECT_THAT(error, HasSubstr(one.words));
+    EXPECT_THAT(error, HasSubstr("o.json:"));
+    EXPECT_THAT(error, Not(HasSubstr("0123456789abcdef")));
+  }
+  EXPECT_THAT(ErrorOf("[1]"), HasSubstr("expected sections with keys at the top"));
+  EXPECT_THAT(ErrorOf("{\"task\": "), HasSubstr("o.json:1"));
+}
+
+// A secret appears in no list and in none of the forms.
+TEST(KairOptions, ASecretIsNotReadFurther) {
+  const Result<KairTranslation> made = TranslateKair(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), Train(),
+                                                                R"(, "logging": {"swanlab_api_key": "sesame"})"),
+                                                     "o.json");
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->refused.size(), 1U);
+  EXPECT_THAT(made->Json() + made->Yaml() + made->Check().ToString(), Not(HasSubstr("sesame")));
+}
+
+// The table itself: unique keys, each with a fate; what is copied has a place to go; what is refused or ignored says
+// why.
+TEST(KairOptions, TheTable) {
+  std::set<std::string> seen;
+  for (const KairKey& key : KairKeys()) {
+    EXPECT_TRUE(seen.insert(key.path).second) << key.path;
+    EXPECT_THAT(std::string("binslgox"), HasSubstr(std::string(1, key.type))) << key.path;
+    if (key.copied) EXPECT_NE(key.to, "") << key.path;
+    const bool says = key.fate == KairKey::Fate::kRefused || (key.fate == KairKey::Fate::kIgnored && key.type != 'o');
+    if (says) EXPECT_NE(key.why, "") << key.path;
+    const size_t dot = key.path.rfind('.');
+    if (dot != std::string::npos && !key.path.ends_with("*")) {
+      EXPECT_TRUE(seen.contains(key.path.substr(0, dot))) << key.path << ": the section has no row before it";
+    }
+  }
+  EXPECT_GE(KairKeys().size(), 240U);
+}
+
+}  // namespace
+}  // namespace lockstep::recipes
