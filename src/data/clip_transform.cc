@@ -49,7 +49,7 @@ void TurnHue(float turn, float* r, float* g, float* b) {
 
 }  // namespace
 
-const std::vector<std::string> kResizeNames = {"bilinear", "pillow_bilinear", "pillow_bicubic"};
+const std::vector<std::string> kResizeNames = {"bilinear", "bicubic", "pillow_bilinear", "pillow_bicubic"};
 
 Resize ResizeByName(const std::string& name) {
   return static_cast<Resize>(std::ranges::find(kResizeNames, name) - kResizeNames.begin());
@@ -141,38 +141,13 @@ ClipTransform::ClipTransform(const Crop& crop, bool flip, const Colour& colour, 
       crop_(crop),
       frame_width_(frame_width),
       frame_height_(frame_height) {
-  if (resize != Resize::kBilinear) {
-    resample_.emplace(resize == Resize::kPillowBilinear ? Filter::kBilinear : Filter::kBicubic, crop.width, crop.height,
-                      width, height);
-    return;
+  const bool cubic = resize == Resize::kBicubic || resize == Resize::kPillowBicubic;
+  const Filter filter = cubic ? Filter::kBicubic : Filter::kBilinear;
+  if (resize == Resize::kBilinear || resize == Resize::kBicubic) {
+    float_resample_.emplace(filter, crop.width, crop.height, width, height);
+  } else {
+    resample_.emplace(filter, crop.width, crop.height, width, height);
   }
-  across_ = MakeAxis(crop.x, crop.width, frame_width, width);
-  down_ = MakeAxis(crop.y, crop.height, frame_height, height);
-}
-
-// The box is resized as a picture of its own: weights beyond its border are left out, and the rest made to sum to one.
-ClipTransform::Axis ClipTransform::MakeAxis(int start, int length, int frame, int target) {
-  Axis axis;
-  const double step = static_cast<double>(length) / target;
-  const double reach = std::max(1.0, step);
-  for (int i = 0; i < target; ++i) {
-    const double centre = (i + 0.5) * step;
-    const int low = std::max(0, static_cast<int>(std::floor(centre - reach)));
-    const int high = std::min(length, static_cast<int>(std::ceil(centre + reach)));
-    Tap tap{static_cast<int>(axis.indices.size()), 0};
-    double sum = 0;
-    for (int j = low; j < high; ++j) {
-      const double weight = 1 - std::abs((j + 0.5 - centre) / reach);
-      if (weight <= 0) continue;
-      axis.indices.push_back(Reflect(start + j, frame));
-      axis.weights.push_back(static_cast<float>(weight));
-      sum += weight;
-      ++tap.count;
-    }
-    for (int k = 0; k < tap.count; ++k) axis.weights[tap.first + k] /= static_cast<float>(sum);
-    axis.taps.push_back(tap);
-  }
-  return axis;
 }
 
 void ClipTransform::Apply(const uint8_t* rgb, size_t stride, uint8_t* planes) {
@@ -198,44 +173,30 @@ void ClipTransform::ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* p
   resample_->Apply(continued_.data(), row, planes);
 }
 
+// The box is resized as a picture of its own: weights beyond its border are left out, and the rest made to sum to one.
 void ClipTransform::ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes) {
-  // Rows that some output row needs, each made once.
-  const auto [low, high] = std::ranges::minmax(down_.indices);
   const size_t row_size = static_cast<size_t>(width_) * 3;
-  rows_.resize(row_size * (high - low + 1));
-  for (int y = low; y <= high; ++y) {
-    const uint8_t* line = rgb + static_cast<size_t>(y) * stride;
-    float* to = rows_.data() + row_size * (y - low);
-    for (int x = 0; x < width_; ++x) {
-      const Tap tap = across_.taps[x];
-      float r = 0;
-      float g = 0;
-      float b = 0;
-      for (int k = tap.first; k < tap.first + tap.count; ++k) {
-        const uint8_t* pixel = line + static_cast<size_t>(across_.indices[k]) * 3;
-        const float weight = across_.weights[k];
-        r += weight * static_cast<float>(pixel[0]);
-        g += weight * static_cast<float>(pixel[1]);
-        b += weight * static_cast<float>(pixel[2]);
+  rows_.resize(row_size * crop_.height);
+  line_.resize(crop_.width);
+  const bool inside = crop_.x >= 0 && crop_.x + crop_.width <= frame_width_;
+  for (int y = 0; y < crop_.height; ++y) {
+    const uint8_t* from = rgb + static_cast<size_t>(Reflect(crop_.y + y, frame_height_)) * stride;
+    for (int c = 0; c < 3; ++c) {
+      const uint8_t* pixel = from + static_cast<ptrdiff_t>(crop_.x) * 3 + c;
+      for (int x = 0; inside && x < crop_.width; ++x) line_[x] = static_cast<float>(pixel[static_cast<size_t>(x) * 3]);
+      for (int x = 0; !inside && x < crop_.width; ++x) {
+        line_[x] = static_cast<float>(from[static_cast<size_t>(Reflect(crop_.x + x, frame_width_)) * 3 + c]);
       }
-      to[x] = r;
-      to[x + width_] = g;
-      to[x + 2 * width_] = b;
+      float_resample_->Across(line_.data(), rows_.data() + row_size * y + static_cast<size_t>(c) * width_);
     }
   }
   const size_t pixels = static_cast<size_t>(width_) * height_;
-  std::vector<float> sum(row_size);
+  sums_.resize(row_size);
   for (int y = 0; y < height_; ++y) {
-    std::ranges::fill(sum, 0.0f);
-    const Tap tap = down_.taps[y];
-    for (int k = tap.first; k < tap.first + tap.count; ++k) {
-      const float* row = rows_.data() + row_size * (down_.indices[k] - low);
-      const float weight = down_.weights[k];
-      for (size_t x = 0; x < row_size; ++x) sum[x] += weight * row[x];
-    }
+    float_resample_->Down(rows_.data(), row_size, y, sums_.data());
     for (int c = 0; c < 3; ++c) {
       uint8_t* to = planes + c * pixels + static_cast<size_t>(y) * width_;
-      for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sum[static_cast<size_t>(c) * width_ + x]);
+      for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sums_[static_cast<size_t>(c) * width_ + x]);
     }
   }
 }

@@ -1,5 +1,5 @@
-// From frames of any size to a clip of the wanted size: crop with the aspect ratio of the target, resize with a
-// triangle filter as wide as the reduction (no aliasing), flip, colours. Drawn once per clip and applied alike to all
+// From frames of any size to a clip of the wanted size: crop with the aspect ratio of the target, resize with a filter
+// as wide as the reduction (no aliasing), flip, colours. Drawn once per clip and applied alike to all
 // its frames. A frame smaller than the target is continued by reflection at its edges. One thread at a time.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/float_resample.h"
 #include "data/resample.h"
 #include "data/source.h"
 
@@ -40,11 +41,11 @@ struct Crop {
 // otherwise; never smaller than the target.
 Crop DrawCrop(const Draw& draw, int frame_width, int frame_height, int width, int height);
 
-// How a crop becomes as large as the target: with float weights and one rounding, as torch's bilinear antialias, or
-// with Pillow's bits.
-enum class Resize { kBilinear, kPillowBilinear, kPillowBicubic };
+// How a crop becomes as large as the target: with float weights and one rounding, as torch's bilinear and bicubic with
+// antialias, or with Pillow's bits.
+enum class Resize { kBilinear, kBicubic, kPillowBilinear, kPillowBicubic };
 
-// By its name in a configuration: bilinear, pillow_bilinear, pillow_bicubic. The name must be one of them.
+// By its name in a configuration: bilinear, bicubic, pillow_bilinear, pillow_bicubic. The name must be one of them.
 extern const std::vector<std::string> kResizeNames;
 Resize ResizeByName(const std::string& name);
 
@@ -61,17 +62,6 @@ class ClipTransform {
   void Apply(const uint8_t* rgb, size_t stride, uint8_t* planes);
 
  private:
-  // One output pixel is a weighted sum of `count` input pixels.
-  struct Tap {
-    int first = 0;  // into indices and weights
-    int count = 0;
-  };
-  struct Axis {
-    std::vector<Tap> taps;
-    std::vector<int> indices;
-    std::vector<float> weights;
-  };
-  static Axis MakeAxis(int start, int length, int frame, int target);
   void ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes);
   void ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* planes);
 
@@ -79,13 +69,13 @@ class ClipTransform {
   Colour colour_;
   int width_;
   int height_;
-  Axis across_;
-  Axis down_;
   Crop crop_;
   int frame_width_;
   int frame_height_;
   std::optional<Resample> resample_;
+  std::optional<FloatResample> float_resample_;
   std::vector<uint8_t> continued_;  // a crop that reaches beyond its frame
+  std::vector<float> line_, sums_;  // a row of the crop in one colour; a row of the result: [3, width]
   std::vector<float> rows_;         // the crop's rows, already as narrow as the target: [rows, 3, width]
 };
 
