@@ -190,9 +190,14 @@ def ours(lockstep, name, steps, offload, folder, extra):
     times, values = [], {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
+        if "loss" not in row["scalars"]:  # of a checkpoint
+            continue
         times.append(row["t"])
         for key in ("rank/memory/device", "rank/time/data", "loss"):
             values.setdefault(key, []).append(row["scalars"].get(key, 0))
+    # Rows of the last two steps come as soon as the GPU is done, the others up to two steps later; steps under the
+    # profiler are slower.
+    times = times[:int(keys.get("track.profile.start", len(times) - 2))]
     first = 2 if offload else len(times) // 2
     seconds = (times[-1] - times[first]) / (len(times) - 1 - first)  # of single steps the host is ahead, or behind
     seen = [line.strip() for line in lines if "profile:" in line]

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -45,6 +46,12 @@ def trained(name, **sets):
     return found
 
 
+def rank_of(name):
+    """The process of the one rank, by the launcher's events."""
+    events = (SCRATCH / "runs" / name / "events.jsonl").read_text().splitlines()
+    return [event["pid"] for event in map(json.loads, events) if event["type"] == "rank_started"][-1]
+
+
 class OneGpu(unittest.TestCase):
     def close(self, one, other, within):
         self.assertEqual(len(one["loss"]), SETS["train.steps"])
@@ -80,7 +87,7 @@ class OneGpu(unittest.TestCase):
         with subprocess.Popen(command, cwd=SCRATCH, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
             for line in child.stdout:
                 if "checkpoint" in line and metrics.exists() and len(metrics.read_text().splitlines()) > 20:
-                    subprocess.run(["pkill", "-9", "-f", "lockstep-train.*killed"], check=True)
+                    os.kill(rank_of("killed"), signal.SIGKILL)
                     break
             rest = child.stdout.read()
         self.assertEqual(child.returncode, 0, rest)
