@@ -169,11 +169,27 @@ class KairDerivation {
     }
     const std::string root = Text(at + "spike.precomputed.root").value_or("auto");
     if (root != "auto") Set("data.spikes.precomputed_path", KairScalar(root, true));
+    const std::string test_root = Text("datasets.test.spike.precomputed.root").value_or("auto");
+    if (test_root != "auto") Set("data.test.spikes.precomputed_path", KairScalar(test_root, true));
     if (Find("datasets.test") != nullptr && Find("datasets.test.dataroot_spike") == nullptr) {
       Drop("data", "test");
+      LeaveOutTest();
       Derived("validation", "clips of the training set",
               "datasets.test has no dataroot_spike, and a network with spikes cannot be tested without them: clips are "
               "held out (data.validation.fraction)");
+    }
+  }
+
+  // What the test set's keys became is taken back.
+  void LeaveOutTest() {
+    for (auto* notes : {&made_.honoured, &made_.mapped}) {
+      for (KairNote& note : *notes) {
+        if (!note.to.starts_with("data.test.")) continue;
+        note.to.clear();
+        note.reason = "the test set has no spikes: clips of the training set are held out";
+        made_.ignored.push_back(note);
+      }
+      std::erase_if(*notes, [](const KairNote& n) { return n.reason.starts_with("the test set has no spikes"); });
     }
   }
 

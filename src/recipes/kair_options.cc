@@ -90,6 +90,9 @@ bool FitsType(const ConfigNode& node, char type) {
   }
 }
 
+// Our keys that a test set has of its own; in everything else it follows the training set.
+constexpr std::string_view kOfTestSets[] = {"data.target", "data.input", "data.meta_info", "data.spikes.path"};
+
 class Walker {
  public:
   explicit Walker(const std::string& file) { made_.file = file; }
@@ -145,7 +148,8 @@ class Walker {
   void Take(const std::string& path, const ConfigEntry& entry, const KairKey& row, bool null) {
     using Fate = KairKey::Fate;
     KairNote note{path, KairText(entry.value), row.to, row.why, entry.where.line};
-    if (note.to.starts_with("data.") && path.starts_with("datasets.test.")) note.to = "data.test." + note.to.substr(5);
+    const bool test = path.starts_with("datasets.test.");
+    if (note.to.starts_with("data.") && test) note.to = "data.test." + note.to.substr(5);
     const bool allowed = row.allowed.empty() || std::ranges::any_of(row.allowed, [&](const std::string& value) {
                            return Lower(value) == Lower(note.value);
                          });
@@ -165,6 +169,10 @@ class Walker {
       note.reason = fmt::format("{}{}expected {}", row.why, row.why.empty() ? "" : "; ", Join(row.allowed, ", "));
       made_.refused.push_back(std::move(note));
     } else if (row.fate == Fate::kIgnored) {
+      made_.ignored.push_back(std::move(note));
+    } else if (test && row.copied && std::ranges::find(kOfTestSets, row.to) == std::end(kOfTestSets)) {
+      note.reason = "test clips are read whole, and their spikes as those of training";
+      note.to.clear();
       made_.ignored.push_back(std::move(note));
     } else {
       if (row.copied && !null) copies_.emplace_back(note.to, entry.value);
