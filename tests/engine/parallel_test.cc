@@ -8,6 +8,8 @@
 #include <set>
 #include <thread>
 
+#include "base/parallel.h"
+
 namespace lockstep::engine {
 namespace {
 
