@@ -21,8 +21,8 @@ std::string ForAllLayers(const std::string& matrix) {
 
 }  // namespace
 
-Result<std::vector<std::string>> LoraConfig::Choose(const DecoderConfig& config) const {
-  const std::vector<std::string> matrices = Decoder(config, 0, Decoder::Weights::kUnallocated).Matrices();
+Result<std::vector<std::string>> ChooseMatrices(const std::vector<std::string>& targets,
+                                                const std::vector<std::string>& matrices) {
   std::set<std::string> chosen;
   for (const std::string& target : targets) {
     bool matched = false;
@@ -45,6 +45,10 @@ Result<std::vector<std::string>> LoraConfig::Choose(const DecoderConfig& config)
     if (chosen.contains(name)) in_order.push_back(name);
   }
   return in_order;
+}
+
+Result<std::vector<std::string>> LoraConfig::Choose(const DecoderConfig& config) const {
+  return ChooseMatrices(targets, Decoder(config, 0, Decoder::Weights::kUnallocated).Matrices());
 }
 
 nlohmann::json LoraConfig::ToJson() const { return {{"rank", rank}, {"alpha", alpha}, {"targets", targets}}; }

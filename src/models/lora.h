@@ -1,4 +1,4 @@
-// LoRA of a decoder: chosen weight matrices W [out, in] are frozen and compute W x + alpha / rank * B (A x), and only
+// LoRA: chosen weight matrices W [out, in] are frozen and compute W x + alpha / rank * B (A x), and only
 // A [rank, in] and B [out, rank] train. Plain values, any thread.
 #pragma once
 
@@ -11,6 +11,11 @@
 #include "models/decoder_config.h"
 
 namespace lockstep::models {
+
+// Those of `matrices` that the globs choose, in their order. A glob that matches none is an error with the nearest
+// name.
+Result<std::vector<std::string>> ChooseMatrices(const std::vector<std::string>& targets,
+                                                const std::vector<std::string>& matrices);
 
 struct LoraConfig {
   int64_t rank = 0;  // 0: no LoRA

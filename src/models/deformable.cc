@@ -1,0 +1,315 @@
+#include "models/deformable.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/parallel.h"
+
+namespace lockstep::models {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kColumnBytes = 8 << 20;  // of the matrix of sampled values: stays in the last cache
+
+struct DeformableShape {
+  int64_t count, height, width, channels, out, taps, kernel, offset_groups, groups;
+  int64_t pixels() const { return height * width; }
+  int64_t PerOffsetGroup() const { return channels / offset_groups; }
+  int64_t PerGroup() const { return channels / groups; }
+};
+
+DeformableShape ShapeOf(const DeformableArgs& a) {
+  DeformableShape s{};
+  TORCH_CHECK(a.frames.dim() == 4 && a.weight.dim() == 4, "deformable convolution takes frames [n, h, w, c], found ",
+              a.frames.sizes(), " and a weight ", a.weight.sizes());
+  s.count = a.frames.size(0), s.height = a.frames.size(1), s.width = a.frames.size(2), s.channels = a.frames.size(3);
+  s.out = a.weight.size(0), s.kernel = a.weight.size(2), s.taps = s.kernel * a.weight.size(3);
+  s.groups = s.channels / a.weight.size(1), s.offset_groups = a.mask.size(3) / s.taps;
+  TORCH_CHECK(s.kernel == a.weight.size(3) && s.kernel % 2 == 1, "expected an odd square kernel, found ",
+              a.weight.sizes());
+  TORCH_CHECK(s.groups > 0 && s.groups * a.weight.size(1) == s.channels && s.out % s.groups == 0 &&
+                  s.offset_groups > 0 && s.channels % s.offset_groups == 0 &&
+                  a.mask.size(3) == s.offset_groups * s.taps && a.offset.size(3) == 2 * a.mask.size(3) &&
+                  a.offset.sizes().slice(0, 3) == a.frames.sizes().slice(0, 3) &&
+                  a.mask.sizes().slice(0, 3) == a.frames.sizes().slice(0, 3) && a.bias.numel() == s.out,
+              "deformable convolution: frames ", a.frames.sizes(), ", offsets ", a.offset.sizes(), ", mask ",
+              a.mask.sizes(), " and weight ", a.weight.sizes(), " do not fit together");
+  return s;
+}
+
+// Channels [begin, begin + size) of one group of the weight and one of the offsets.
+struct ChannelRun {
+  int64_t begin, size, group;
+};
+
+// The runs of every group of offsets.
+std::vector<std::vector<ChannelRun>> RunsOf(const DeformableShape& s) {
+  std::vector<std::vector<ChannelRun>> runs(static_cast<size_t>(s.offset_groups));
+  for (int64_t g = 0; g < s.offset_groups; ++g) {
+    const int64_t end = (g + 1) * s.PerOffsetGroup();
+    for (int64_t c = g * s.PerOffsetGroup(); c < end;) {
+      const int64_t group = c / s.PerGroup(), size = std::min(end, (group + 1) * s.PerGroup()) - c;
+      runs[static_cast<size_t>(g)].push_back({c, size, group});
+      c += size;
+    }
+  }
+  return runs;
+}
+
+// Where a tap reads.
+template <typename T>
+struct TapPlace {
+  int64_t row[4];  // of pixels; -1: outside
+  T weight[4], wx, wy;
+  TapPlace(T y, T x, int64_t height, int64_t width) {
+    const bool near = y > T(-1) && y < T(height) && x > T(-1) && x < T(width);  // also false for NaN
+    const T left = near ? std::floor(x) : T(0), top = near ? std::floor(y) : T(0);
+    wx = near ? x - left : T(0);
+    wy = near ? y - top : T(0);
+    const auto x0 = static_cast<int64_t>(left), y0 = static_cast<int64_t>(top);
+    for (int k = 0; k < 4; ++k) {
+      const int64_t xk = x0 + k % 2, yk = y0 + k / 2;
+      row[k] = near && xk >= 0 && xk < width && yk >= 0 && yk < height ? yk * width + xk : -1;
+      weight[k] = (k % 2 ? wx : 1 - wx) * (k / 2 ? wy : 1 - wy);
+    }
+  }
+};
+
+// One frame and its offsets, and the pixels [first, first + count) of it that are in the columns.
+template <typename T>
+struct TapJob {
+  const DeformableShape& s;
+  const T *frame, *offset, *mask;
+  int64_t first, count;
+  const std::vector<std::vector<ChannelRun>>& runs;
+
+  TapPlace<T> Place(int64_t pixel, int64_t at, int64_t tap) const {
+    const int64_t half = s.kernel / 2, y = pixel / s.width + tap / s.kernel - half,
+                  x = pixel % s.width + tap % s.kernel - half;
+    return TapPlace<T>(T(y) + offset[2 * at], T(x) + offset[2 * at + 1], s.height, s.width);
+  }
+  // Columns: [group][pixel][tap][channel of the group].
+  int64_t ColumnOf(const ChannelRun& run, int64_t i, int64_t tap) const {
+    return ((run.group * count + i) * s.taps + tap) * s.PerGroup() + run.begin % s.PerGroup();
+  }
+};
+
+template <typename T>
+void FillColumns(const TapJob<T>& job, T* columns, int64_t begin, int64_t end) {
+  const DeformableShape& s = job.s;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t pixel = job.first + i;
+    for (int64_t g = 0; g < s.offset_groups; ++g) {
+      for (int64_t tap = 0; tap < s.taps; ++tap) {
+        const int64_t at = (pixel * s.offset_groups + g) * s.taps + tap;
+        const TapPlace<T> place = job.Place(pixel, at, tap);
+        for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
+          T* to = columns + job.ColumnOf(run, i, tap);
+          for (int64_t c = 0; c < run.size; ++c) to[c] = 0;
+          for (int k = 0; k < 4; ++k) {
+            if (place.row[k] < 0) continue;
+            const T weight = place.weight[k] * job.mask[at];
+            const T* from = job.frame + place.row[k] * s.channels + run.begin;
+            for (int64_t c = 0; c < run.size; ++c) to[c] += weight * from[c];
+          }
+        }
+      }
+    }
+  }
+}
+
+// Gradients of offsets, mask and frame from that of the columns, for the groups [begin, end) of offsets: they share no
+// channel, so that threads do not meet in the frame.
+template <typename T>
+void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* grad_offset, T* grad_mask, int64_t begin,
+                   int64_t end) {
+  const DeformableShape& s = job.s;
+  for (int64_t i = 0; i < job.count; ++i) {
+    const int64_t pixel = job.first + i;
+    for (int64_t g = begin; g < end; ++g) {
+      for (int64_t tap = 0; tap < s.taps; ++tap) {
+        const int64_t at = (pixel * s.offset_groups + g) * s.taps + tap;
+        const TapPlace<T> place = job.Place(pixel, at, tap);
+        T along[4] = {0, 0, 0, 0};  // product of the gradient with each pixel
+        for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
+          const T* gradient = columns + job.ColumnOf(run, i, tap);
+          for (int k = 0; k < 4; ++k) {
+            if (place.row[k] < 0) continue;
+            const int64_t row = place.row[k] * s.channels + run.begin;
+            const T* from = job.frame + row;
+            T* to = grad_frame + row;
+            const T weight = place.weight[k] * job.mask[at];
+            T sum = 0;
+            for (int64_t c = 0; c < run.size; ++c) {
+              sum += gradient[c] * from[c];
+              to[c] += weight * gradient[c];
+            }
+            along[k] += sum;
+          }
+        }
+        T value = 0;
+        for (int k = 0; k < 4; ++k) value += place.weight[k] * along[k];
+        grad_mask[at] = value;
+        grad_offset[2 * at] =
+            job.mask[at] * ((along[2] - along[0]) * (1 - place.wx) + (along[3] - along[1]) * place.wx);
+        grad_offset[2 * at + 1] =
+            job.mask[at] * ((along[1] - along[0]) * (1 - place.wy) + (along[3] - along[2]) * place.wy);
+      }
+    }
+  }
+}
+
+// [out, c / groups, k, k] as one matrix for each group: [groups, k * k * c / groups, out / groups].
+Tensor AsMatrices(const Tensor& weight, const DeformableShape& s) {
+  return weight.reshape({s.groups, s.out / s.groups, s.PerGroup(), s.taps})
+      .permute({0, 3, 2, 1})
+      .reshape({s.groups, s.taps * s.PerGroup(), s.out / s.groups})
+      .contiguous();
+}
+
+int64_t PixelsAtOnce(const DeformableShape& s, int64_t element) {
+  return std::clamp<int64_t>(kColumnBytes / (s.taps * s.channels * element), 64, s.pixels());
+}
+
+struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& frames, const Tensor& offset,
+                        const Tensor& mask, const Tensor& weight, const Tensor& bias) {
+    const DeformableArgs a{frames.contiguous(), offset.contiguous(), mask.contiguous(), weight, bias};
+    const DeformableShape s = ShapeOf(a);
+    context->save_for_backward({a.frames, a.offset, a.mask, weight, bias});
+    const Tensor matrices = AsMatrices(weight, s);
+    Tensor out = at::empty({s.count, s.pixels(), s.out}, frames.options());
+    const auto runs = RunsOf(s);
+    AT_DISPATCH_FLOATING_TYPES(frames.scalar_type(), "DeformableConv", [&] {
+      const int64_t chunk = PixelsAtOnce(s, sizeof(scalar_t));
+      Tensor memory = at::empty({s.groups * chunk * s.taps * s.PerGroup()}, frames.options());
+      Each<scalar_t>(a, s, chunk, runs, [&](const TapJob<scalar_t>& job, int64_t n) {
+        Tensor columns = Columns(memory, s, job.count);
+        auto* to = columns.mutable_data_ptr<scalar_t>();
+        ParallelFor(at::get_num_threads(), 0, job.count, 16,
+                    [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+        for (int64_t g = 0; g < s.groups; ++g) {
+          Tensor part = out[n].narrow(0, job.first, job.count).narrow(1, g * (s.out / s.groups), s.out / s.groups);
+          at::addmm_out(part, bias.narrow(0, g * (s.out / s.groups), s.out / s.groups), columns[g], matrices[g]);
+        }
+      });
+    });
+    return out.view({s.count, s.height, s.width, s.out});
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const DeformableArgs a{saved[0], saved[1], saved[2], saved[3], saved[4]};
+    const DeformableShape s = ShapeOf(a);
+    const Tensor gradient = gradients[0].contiguous().view({s.count, s.pixels(), s.out});
+    const Tensor matrices = AsMatrices(a.weight, s);
+    Tensor grad_frames = at::zeros_like(a.frames), grad_offset = at::empty_like(a.offset),
+           grad_mask = at::empty_like(a.mask), grad_matrices = at::zeros_like(matrices);
+    const auto runs = RunsOf(s);
+    AT_DISPATCH_FLOATING_TYPES(a.frames.scalar_type(), "DeformableConvBackward", [&] {
+      const int64_t chunk = PixelsAtOnce(s, sizeof(scalar_t));
+      Tensor memory = at::empty({s.groups * chunk * s.taps * s.PerGroup()}, a.frames.options());
+      Each<scalar_t>(a, s, chunk, runs, [&](const TapJob<scalar_t>& job, int64_t n) {
+        Tensor columns = Columns(memory, s, job.count);
+        auto* to = columns.mutable_data_ptr<scalar_t>();
+        ParallelFor(at::get_num_threads(), 0, job.count, 16,
+                    [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+        for (int64_t g = 0; g < s.groups; ++g) {
+          const Tensor part =
+              gradient[n].narrow(0, job.first, job.count).narrow(1, g * (s.out / s.groups), s.out / s.groups);
+          Tensor sum = grad_matrices[g], own = columns[g];
+          sum.addmm_(own.t(), part);
+          at::mm_out(own, part, matrices[g].t());  // the columns become their gradient
+        }
+        const int64_t pixels = n * s.pixels();
+        auto* frame = grad_frames.mutable_data_ptr<scalar_t>() + pixels * s.channels;
+        auto* offset = grad_offset.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps * 2;
+        auto* mask = grad_mask.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps;
+        ParallelFor(at::get_num_threads(), 0, s.offset_groups, 1,
+                    [&](int64_t begin, int64_t end) { SpreadColumns(job, to, frame, offset, mask, begin, end); });
+      });
+    });
+    const Tensor grad_weight = grad_matrices.view({s.groups, s.taps, s.PerGroup(), s.out / s.groups})
+                                   .permute({0, 3, 2, 1})
+                                   .reshape(a.weight.sizes());
+    return {grad_frames, grad_offset, grad_mask, grad_weight, gradient.sum({0, 1})};
+  }
+
+  static Tensor Columns(const Tensor& memory, const DeformableShape& s, int64_t pixels) {
+    return memory.narrow(0, 0, s.groups * pixels * s.taps * s.PerGroup())
+        .view({s.groups, pixels, s.taps * s.PerGroup()});
+  }
+
+  // Runs work(job, n) for pieces of all frames.
+  template <typename T, typename Work>
+  static void Each(const DeformableArgs& a, const DeformableShape& s, int64_t chunk,
+                   const std::vector<std::vector<ChannelRun>>& runs, const Work& work) {
+    for (int64_t n = 0; n < s.count; ++n) {
+      const int64_t pixels = n * s.pixels(), each = s.offset_groups * s.taps;
+      for (int64_t first = 0; first < s.pixels(); first += chunk) {
+        const TapJob<T> job{s,
+                            a.frames.const_data_ptr<T>() + pixels * s.channels,
+                            a.offset.const_data_ptr<T>() + pixels * each * 2,
+                            a.mask.const_data_ptr<T>() + pixels * each,
+                            first,
+                            std::min(chunk, s.pixels() - first),
+                            runs};
+        work(job, n);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+Tensor DeformableConv(const DeformableArgs& a) {
+  const at::ScalarType type = a.frames.scalar_type();
+  if (!a.frames.is_cpu() || (type != at::kFloat && type != at::kDouble)) return DeformableConvByGather(a);
+  return DeformableFunction::apply(a.frames, a.offset.to(type), a.mask.to(type), a.weight.to(type), a.bias.to(type));
+}
+
+Tensor DeformableConvByGather(const DeformableArgs& a) {
+  const DeformableShape s = ShapeOf(a);
+  const at::ScalarType type = a.frames.scalar_type();
+  const at::TensorOptions options = a.offset.options().requires_grad(false);
+  const Tensor offset = a.offset.view({s.count, s.pixels(), s.offset_groups, s.taps, 2});
+  const Tensor pixel = at::arange(s.pixels(), options.dtype(at::kLong)),
+               tap = at::arange(s.taps, options.dtype(at::kLong));
+  const auto base = [&](const Tensor& p, const Tensor& t) {  // [pixels, 1, taps]
+    return (p.unsqueeze(1) + t.unsqueeze(0) - s.kernel / 2).unsqueeze(1).to(options.dtype());
+  };
+  const Tensor y = offset.select(4, 0) + base(at::div(pixel, s.width, "floor"), at::div(tap, s.kernel, "floor"));
+  const Tensor x = offset.select(4, 1) + base(pixel.remainder(s.width), tap.remainder(s.kernel));
+  const Tensor top = at::floor(y.detach()), left = at::floor(x.detach());
+  const int64_t channels = s.PerOffsetGroup();
+  // [n, groups, pixels, channels]
+  const Tensor frames = a.frames.view({s.count, s.pixels(), s.offset_groups, channels}).transpose(1, 2);
+  Tensor sum;
+  for (int k = 0; k < 4; ++k) {
+    const Tensor xk = left + k % 2, yk = top + k / 2;
+    const Tensor inside = xk.ge(0).logical_and(xk.lt(s.width)).logical_and(yk.ge(0)).logical_and(yk.lt(s.height));
+    const Tensor weight = (k % 2 ? x - left : 1 - (x - left)) * (k / 2 ? y - top : 1 - (y - top)) * inside.to(type);
+    const Tensor index = (yk.clamp(0, s.height - 1) * s.width + xk.clamp(0, s.width - 1)).to(at::kLong);
+    // [n, groups, pixels * taps, channels]
+    const Tensor rows = index.transpose(1, 2).reshape({s.count, s.offset_groups, -1, 1}).expand({-1, -1, -1, channels});
+    const Tensor values = at::gather(frames, 2, rows).view({s.count, s.offset_groups, s.pixels(), s.taps, channels}) *
+                          weight.transpose(1, 2).unsqueeze(4);
+    sum = sum.defined() ? sum + values : values;
+  }
+  const Tensor mask = a.mask.view({s.count, s.pixels(), s.offset_groups, s.taps}).transpose(1, 2).unsqueeze(4);
+  const Tensor columns = (sum * mask)
+                             .permute({0, 2, 3, 1, 4})
+                             .reshape({s.count * s.pixels(), s.taps, s.groups, s.PerGroup()})
+                             .permute({2, 0, 1, 3})
+                             .reshape({s.groups, s.count * s.pixels(), s.taps * s.PerGroup()});
+  const Tensor out = at::bmm(columns, AsMatrices(a.weight, s)).transpose(0, 1).reshape({-1, s.out}) + a.bias;
+  return out.view({s.count, s.height, s.width, s.out});
+}
+
+}  // namespace lockstep::models

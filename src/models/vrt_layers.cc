@@ -1,0 +1,181 @@
+#include "models/vrt_layers.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+namespace lockstep::models::vrt {
+namespace {
+
+using at::Tensor;
+
+std::vector<std::string> ParametersBelow(const torch::nn::Module& module, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& item : module.named_parameters()) names.push_back(name + "." + item.key());
+  return names;
+}
+
+void AppendAll(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+std::shared_ptr<Linear> MakeLinear(int64_t in, int64_t out, bool bias) {
+  return std::make_shared<Linear>([](at::IntArrayRef shape) { return at::zeros(shape); }, in, out, bias);
+}
+
+Norm::Norm(int64_t width) {
+  weight = register_parameter("weight", at::ones({width}));
+  bias = register_parameter("bias", at::zeros({width}));
+}
+
+Tensor Norm::Forward(const Tensor& x) const { return at::layer_norm(x, weight.sizes(), weight, bias); }
+
+Conv::Conv(int64_t in, int64_t out, int64_t kernel, bool conv3d, bool padded) : padding(padded ? kernel / 2 : 0) {
+  std::vector<int64_t> shape{out, in, kernel, kernel};
+  if (conv3d) shape.insert(shape.begin() + 2, 1);
+  weight = register_parameter("weight", at::zeros(shape));
+  bias = register_parameter("bias", at::zeros({out}));
+}
+
+Tensor Conv::Forward(const Tensor& x) const {
+  const Tensor frames = x.flatten(0, -4).permute({0, 3, 1, 2});
+  const Tensor kernel = weight.dim() == 5 ? weight.squeeze(2) : weight;
+  const Tensor y = at::conv2d(frames, kernel, bias, 1, padding).permute({0, 2, 3, 1});
+  std::vector<int64_t> shape = x.sizes().vec();
+  std::copy(y.sizes().begin() + 1, y.sizes().end(), shape.end() - 3);
+  return y.contiguous().view(shape);
+}
+
+Geglu::Geglu(int64_t in, int64_t hidden, int64_t out) {
+  fc11 = register_module("fc11", MakeLinear(in, hidden));
+  fc12 = register_module("fc12", MakeLinear(in, hidden));
+  fc2 = register_module("fc2", MakeLinear(hidden, out));
+}
+
+Tensor Geglu::Forward(const Tensor& x) const { return fc2->Forward(at::gelu(fc11->Forward(x)).mul(fc12->Forward(x))); }
+
+WindowAttention::WindowAttention(Builder& builder, int64_t width, const Size3& size, int64_t head_count,
+                                 bool has_mutual)
+    : window(size), heads(head_count), mutual(has_mutual), tables(builder.tables) {
+  const double given = builder.config.qk_scale;
+  scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(width / heads));
+  const int64_t positions = (2 * size[0] - 1) * (2 * size[1] - 1) * (2 * size[2] - 1);
+  relative_position_bias_table = register_parameter("relative_position_bias_table", at::zeros({positions, heads}));
+  qkv_self = register_module("qkv_self", MakeLinear(width, 3 * width, builder.config.qkv_bias));
+  proj = register_module("proj", MakeLinear((mutual ? 2 : 1) * width, width));
+  if (mutual) qkv_mut = register_module("qkv_mut", MakeLinear(width, 3 * width, builder.config.qkv_bias));
+}
+
+Tensor WindowAttention::Forward(const Tensor& x, const WindowPlan& plan, bool shifted) const {
+  const int64_t count = x.size(0), n = x.size(1), width = x.size(2), size = width / heads;
+  const Tensor none;
+  const Tensor index = tables->PositionIndex(window, n, x.device());
+  const Tensor bias = at::index_select(relative_position_bias_table, 0, index).view({n, n, heads}).permute({2, 0, 1});
+  const auto self = qkv_self->Forward(x).view({count, n, 3, heads, size}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const Tensor own = Attend(self[0], self[1], self[2], bias.contiguous(), shifted ? plan.mask : none, scale)
+                         .transpose(1, 2)
+                         .reshape({count, n, width});
+  if (!mutual) return proj->Forward(own);
+  // Each frame of the pair is made from the other one's queries and its own keys and values.
+  TORCH_CHECK(plan.window[0] == 2 && plan.window[1] == window[1] && plan.window[2] == window[2],
+              "mutual attention takes windows of 2 x ", window[1], " x ", window[2],
+              " tokens, found clips that are smaller");
+  const auto pair = qkv_mut->Forward(x + tables->SineCode(window, width, x.device()))
+                        .view({count, 2, n / 2, 3, heads, size})
+                        .permute({3, 0, 1, 4, 2, 5})
+                        .unbind(0);  // [windows, frame, heads, tokens, size]
+  const Tensor other = Attend(pair[0].flip(1).flatten(0, 1), pair[1].flatten(0, 1), pair[2].flatten(0, 1), none,
+                              shifted ? plan.mutual_mask : none, scale)
+                           .transpose(1, 2)
+                           .reshape({count, n, width});
+  return proj->Forward(at::cat({other, own}, 2));
+}
+
+Tmsa::Tmsa(Builder& builder, const Options& options)
+    : shift_(options.shift), drop_(options.drop), first_unit_(builder.units.size()) {
+  const int64_t hidden = static_cast<int64_t>(static_cast<double>(options.width) * builder.config.mlp_ratio);
+  norm1 = register_module("norm1", std::make_shared<Norm>(options.width));
+  attn = register_module(
+      "attn", std::make_shared<WindowAttention>(builder, options.width, options.window, options.heads, options.mutual));
+  norm2 = register_module("norm2", std::make_shared<Norm>(options.width));
+  mlp = register_module("mlp", std::make_shared<Geglu>(options.width, hidden, options.width));
+  Unit attention{options.name + ".attn", ParametersBelow(*norm1, options.name + ".norm1"), options.recompute_attention};
+  AppendAll(attention.parameters, ParametersBelow(*attn, options.name + ".attn"));
+  Unit forward{options.name + ".mlp", ParametersBelow(*norm2, options.name + ".norm2"), options.recompute_mlp};
+  AppendAll(forward.parameters, ParametersBelow(*mlp, options.name + ".mlp"));
+  builder.units.push_back(std::move(attention));
+  builder.units.push_back(std::move(forward));
+  if (drop_ > 0) {
+    first_draw_ = builder.draws;
+    builder.draws += 2;
+  }
+}
+
+Tensor Tmsa::Attention(const Tensor& x) const {
+  const Size3 size{x.size(1), x.size(2), x.size(3)};
+  const auto plan = attn->tables->Plan(x.size(0), size, attn->window, shift_, x.device());
+  const Tensor y = attn->Forward(ToWindows(norm1->Forward(x), *plan), *plan, plan->mask.defined());
+  return FromWindows(y, *plan, x.sizes());
+}
+
+// DropPath: of each sample all of y, or nothing; what stays is scaled up.
+Tensor Tmsa::AddDropped(const Tensor& x, const Tensor& y, const Tensor& draw) const {
+  if (!draw.defined()) return x + y;
+  const Tensor factor = draw.ge(drop_).to(y.scalar_type()).div_(1 - drop_);
+  return x.addcmul(y, factor.view({-1, 1, 1, 1, 1}));
+}
+
+Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {
+  const auto draw = [&](int64_t i) {
+    return pass.draws.defined() && first_draw_ >= 0 ? pass.draws.select(1, first_draw_ + i) : Tensor();
+  };
+  // The closures own what they use: a unit may run again in backward.
+  const auto self = std::static_pointer_cast<const Tmsa>(shared_from_this());
+  const Tensor y = pass.Run(
+      first_unit_, [self, own = draw(0)](const Tensor& in) { return self->AddDropped(in, self->Attention(in), own); },
+      x);
+  return pass.Run(
+      first_unit_ + 1,
+      [self, own = draw(1)](const Tensor& in) {
+        return self->AddDropped(in, self->mlp->Forward(self->norm2->Forward(in)), own);
+      },
+      y);
+}
+
+Tmsag::Tmsag(Builder& builder, const Options& options) {
+  const auto list = register_module("blocks", std::make_shared<Numbered>());
+  const Size3 half{options.window[0] / 2, options.window[1] / 2, options.window[2] / 2};
+  for (int64_t i = 0; i < options.depth; ++i) {
+    const Tmsa::Options block{options.width,
+                              options.heads,
+                              options.window,
+                              i % 2 == 0 ? Size3{0, 0, 0} : half,
+                              options.mutual,
+                              options.drop[static_cast<size_t>(i)],
+                              options.recompute_attention,
+                              options.recompute_mlp,
+                              fmt::format("{}.blocks.{}", options.name, i)};
+    blocks.push_back(list->Add(i, std::make_shared<Tmsa>(builder, block)));
+  }
+}
+
+Tensor Tmsag::Forward(Tensor x, const Pass& pass) const {
+  for (const auto& block : blocks) x = block->Forward(x, pass);
+  return x;
+}
+
+Rtmsa::Rtmsa(Builder& builder, const Tmsag::Options& options) {
+  Tmsag::Options group = options;
+  group.name += ".residual_group";
+  residual_group = register_module("residual_group", std::make_shared<Tmsag>(builder, group));
+  linear = register_module("linear", MakeLinear(options.width, options.width));
+}
+
+Tensor Rtmsa::Forward(const Tensor& x, const Pass& pass) const {
+  return x + linear->Forward(residual_group->Forward(x, pass));
+}
+
+}  // namespace lockstep::models::vrt

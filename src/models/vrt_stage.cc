@@ -1,0 +1,144 @@
+#include "models/vrt_stage.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "models/deformable.h"
+#include "models/flow_warp.h"
+
+namespace lockstep::models::vrt {
+namespace {
+
+using at::Tensor;
+
+constexpr double kOffsetSlope = 0.1;  // of the activations before offsets
+
+// Frames [first, first + count) of [b, n, ...], zeros where there are none.
+Tensor FramesOrZeros(const Tensor& x, int64_t first, int64_t count) {
+  const int64_t n = x.size(1), begin = std::max<int64_t>(first, 0), end = std::min(first + count, n);
+  if (begin == first && end == first + count) return x.narrow(1, first, count);
+  std::vector<int64_t> padding(static_cast<size_t>(2 * x.dim() - 2), 0);  // last axis first
+  padding[static_cast<size_t>(2 * x.dim() - 4)] = begin - first;
+  padding[static_cast<size_t>(2 * x.dim() - 3)] = first + count - end;
+  return at::constant_pad_nd(x.narrow(1, begin, end - begin), padding, 0);
+}
+
+Tensor WarpFlow(const Tensor& flow, const Tensor& along) {
+  return FlowWarp(flow.flatten(0, 1), along.flatten(0, 1)).view(along.sizes());
+}
+
+}  // namespace
+
+Flows FollowFlows(const Tensor& backward, const Tensor& forward, int64_t hops) {
+  Flows flows{{backward}, {forward}};
+  const int64_t pairs = backward.size(1);
+  for (int64_t k = 1; k < hops; ++k) {
+    const int64_t count = pairs - k;
+    const Tensor &back = flows.backward.back(), &ahead = flows.forward.back();
+    // Over k frames, then over one more.
+    const Tensor near_back = back.narrow(1, 0, count), near_ahead = ahead.narrow(1, 1, count);
+    flows.backward.push_back(near_back + WarpFlow(backward.narrow(1, k, count), near_back));
+    flows.forward.push_back(near_ahead + WarpFlow(forward.narrow(1, 0, count), near_ahead));
+  }
+  return flows;
+}
+
+FlowGuidedConv::FlowGuidedConv(int64_t width, int64_t hops, int64_t groups, double most) : reach(most) {
+  weight = register_parameter("weight", at::zeros({width, width, 3, 3}));
+  bias = register_parameter("bias", at::zeros({width}));
+  const auto list = register_module("conv_offset", std::make_shared<Numbered>());
+  const int64_t widths[] = {(1 + hops) * width + 2 * hops, width, width, width, 27 * groups};
+  for (int64_t i = 0; i < 4; ++i) {  // activations have the numbers between
+    offsets.push_back(list->Add(2 * i, std::make_shared<Conv>(widths[i], widths[i + 1])));
+  }
+}
+
+Tensor FlowGuidedConv::Forward(const std::vector<Tensor>& sources, const Tensor& current,
+                               const std::vector<Tensor>& flows) const {
+  std::vector<Tensor> seen;
+  for (size_t k = 0; k < sources.size(); ++k) seen.push_back(FlowWarp(sources[k], flows[k]));
+  seen.push_back(current);
+  for (const Tensor& flow : flows) seen.push_back(flow.to(current.scalar_type()));
+  Tensor x = at::cat(seen, 3);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    x = offsets[i]->Forward(x);
+    if (i + 1 < offsets.size()) x = at::leaky_relu(x, kOffsetSlope);
+  }
+  const int64_t taps = x.size(3) / 3, hops = static_cast<int64_t>(flows.size());
+  const std::vector<int64_t> shape{x.size(0), x.size(1), x.size(2), hops, taps / hops, 2};
+  const Tensor flow = at::stack(flows, 3).flip(4).unsqueeze(4);  // y first
+  const Tensor offset = at::tanh(x.narrow(3, 0, 2 * taps)).reshape(shape) * reach + flow;
+  const Tensor mask = at::sigmoid(x.narrow(3, 2 * taps, taps));
+  const Tensor frames = sources.size() == 1 ? sources[0] : at::cat(sources, 3);
+  return DeformableConv({frames, offset.flatten(3), mask, weight, bias});
+}
+
+Stage::Stage(Builder& builder, const Options& o) : reshape_(o.reshape) {
+  const VrtConfig& config = builder.config;
+  const std::string name = fmt::format("stage{}", o.index + 1);
+  const auto list = register_module("reshape", std::make_shared<Numbered>());
+  const int64_t seen = o.reshape == Reshape::kNone ? o.width : o.reshape == Reshape::kDown ? 4 * o.in : o.in / 4;
+  norm = list->Add(1, std::make_shared<Norm>(seen));
+  if (o.reshape != Reshape::kNone) project = list->Add(2, MakeLinear(seen, o.width));
+  const auto mutual = static_cast<int64_t>(static_cast<double>(o.depth) * config.mul_attn_ratio);
+  const Size3 pairs{2, config.window_size[1], config.window_size[2]};
+  Tmsag::Options group{o.width,
+                       mutual,
+                       o.heads,
+                       pairs,
+                       /*mutual=*/true,
+                       o.drop,
+                       config.RecomputesAttention(o.index),
+                       config.RecomputesMlp(o.index),
+                       name + ".residual_group1"};
+  residual_group1 = register_module("residual_group1", std::make_shared<Tmsag>(builder, group));
+  linear1 = register_module("linear1", MakeLinear(o.width, o.width));
+  group.depth = o.depth - mutual;
+  group.window = config.window_size;
+  group.mutual = false;
+  group.recompute_attention = true;
+  group.name = name + ".residual_group2";
+  residual_group2 = register_module("residual_group2", std::make_shared<Tmsag>(builder, group));
+  linear2 = register_module("linear2", MakeLinear(o.width, o.width));
+  if (config.pa_frames == 0) return;
+  pa_deform = register_module(
+      "pa_deform", std::make_shared<FlowGuidedConv>(o.width, config.pa_frames / 2, config.deformable_groups, o.reach));
+  pa_fuse = register_module("pa_fuse", std::make_shared<Geglu>(3 * o.width, 3 * o.width, o.width));
+}
+
+Tensor Stage::ChangeScale(const Tensor& x) const {
+  if (reshape_ == Reshape::kNone) return norm->Forward(x);
+  const int64_t b = x.size(0), d = x.size(1), h = x.size(2), w = x.size(3), c = x.size(4);
+  const Tensor moved =
+      reshape_ == Reshape::kDown
+          ? x.view({b, d, h / 2, 2, w / 2, 2, c}).permute({0, 1, 2, 4, 5, 3, 6}).flatten(4)
+          : x.view({b, d, h, w, 2, 2, c / 4}).permute({0, 1, 2, 5, 3, 4, 6}).reshape({b, d, 2 * h, 2 * w, c / 4});
+  return project->Forward(norm->Forward(moved));
+}
+
+Tensor Stage::FuseNeighbours(const Tensor& x, const Flows& flows) const {
+  const int64_t n = x.size(1), pairs = n - 1;
+  std::vector<Tensor> sources, along;
+  for (size_t k = 0; k < flows.backward.size(); ++k) {
+    const auto hop = static_cast<int64_t>(k);
+    // Frame t is reached from t + hop + 1 (t = 0, ...) and from t - hop - 1 (t = 1, ...).
+    sources.push_back(at::cat({FramesOrZeros(x, hop + 1, pairs), FramesOrZeros(x, -hop, pairs)}, 1).flatten(0, 1));
+    along.push_back(
+        at::cat({FramesOrZeros(flows.backward[k], 0, pairs), FramesOrZeros(flows.forward[k], -hop, pairs)}, 1)
+            .flatten(0, 1));
+  }
+  const Tensor current = at::cat({x.narrow(1, 0, pairs), x.narrow(1, 1, pairs)}, 1).flatten(0, 1);
+  const Tensor aligned = pa_deform->Forward(sources, current, along).unflatten(0, {x.size(0), 2 * pairs});
+  const Tensor from_next = FramesOrZeros(aligned.narrow(1, 0, pairs), 0, n);
+  const Tensor from_last = FramesOrZeros(aligned.narrow(1, pairs, pairs), -1, n);
+  return pa_fuse->Forward(at::cat({x, from_next, from_last}, 4));
+}
+
+Tensor Stage::Forward(const Tensor& input, const Flows& flows, const Pass& pass) const {
+  Tensor x = ChangeScale(input);
+  x = linear1->Forward(residual_group1->Forward(x, pass)) + x;
+  x = linear2->Forward(residual_group2->Forward(x, pass)) + x;
+  return pa_deform ? FuseNeighbours(x, flows) : x;
+}
+
+}  // namespace lockstep::models::vrt
