@@ -76,10 +76,10 @@ std::vector<uint64_t> Shuffled(uint64_t records) {
 
 struct Buffers {
   explicit Buffers(uint64_t bytes) : each((bytes + 2 * kBlock) / kBlock * kBlock) {
-    data = static_cast<std::byte*>(std::aligned_alloc(kBlock, each * kAtOnce));
+    data = memory.Grow(each * kAtOnce);
     std::memset(data, 0, each * kAtOnce);  // a training's buffers have been touched, too
   }
-  ~Buffers() { std::free(data); }
+  BlockMemory memory;
   uint64_t each;
   std::byte* data;
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <mutex>
@@ -19,28 +18,6 @@
 
 namespace lockstep::cache {
 namespace {
-
-// Memory for O_DIRECT, kept for the next batch.
-class Slab {
- public:
-  Slab() = default;
-  Slab(const Slab&) = delete;
-  Slab& operator=(const Slab&) = delete;
-  ~Slab() { std::free(data_); }
-  std::byte* Grow(size_t bytes) {
-    if (bytes > bytes_) {
-      std::free(data_);
-      bytes_ = (bytes + kBlock - 1) / kBlock * kBlock;
-      data_ = static_cast<std::byte*>(std::aligned_alloc(kBlock, bytes_));
-      if (data_ == nullptr) bytes_ = 0;
-    }
-    return data_;
-  }
-
- private:
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 bool Aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % kBlock == 0; }
 
@@ -68,7 +45,7 @@ struct Reader::Inside {
   KeyIndex index;
   std::list<std::pair<uint32_t, std::shared_ptr<const UnitFile>>> recent;  // newest first
   std::unordered_map<uint32_t, decltype(recent)::iterator> open;
-  std::vector<std::unique_ptr<Slab>> slabs;
+  std::vector<BlockMemory> slabs;  // kept for the next batch
   ReaderStats stats;
   bool direct = true;
 
@@ -176,7 +153,7 @@ void Reader::Inside::Read(std::span<Request> requests) {
   const std::vector<FieldSpec>& fields = folder.description().fields;
   std::vector<Piece> pieces;
   std::vector<size_t> first_piece(requests.size() + 1, 0);
-  std::unique_ptr<Slab> slab;
+  BlockMemory slab;
   size_t room = 0;
   std::vector<BlockRead> reads;
   {
@@ -196,12 +173,12 @@ void Reader::Inside::Read(std::span<Request> requests) {
               fields[i].stored == Storage::kSame && (!fields[i].per_item || requests[r].key.order.empty()) &&
               (!unit->direct() || (offset % kBlock == 0 && bytes % kBlock == 0 && Aligned(requests[r].fields[i])));
           const uint64_t skip = unit->direct() ? offset % kBlock : 0;
-          const uint64_t whole = unit->direct() ? (skip + bytes + kBlock - 1) / kBlock * kBlock : bytes;
+          const uint64_t whole = unit->direct() ? WholeBlocks(skip + bytes) : bytes;
           BlockRead read{unit->fd(), offset - skip, whole, skip + bytes, nullptr, 0};
           if (in_place) {
             read.to = requests[r].fields[i];
           } else {
-            room += (whole + kBlock - 1) / kBlock * kBlock;
+            room += WholeBlocks(whole);
           }
           reads.push_back(read);
           pieces.push_back({r, column, unit, row, static_cast<size_t>(skip), nullptr});
@@ -215,12 +192,11 @@ void Reader::Inside::Read(std::span<Request> requests) {
       slabs.pop_back();
     }
   }
-  if (!slab) slab = std::make_unique<Slab>();
-  std::byte* at = slab->Grow(room);
+  std::byte* at = room == 0 ? nullptr : slab.Grow(std::max(room, kLargePage));
   for (size_t i = 0; i < reads.size(); ++i) {
     if (reads[i].to == nullptr) {
       reads[i].to = at;
-      at += (reads[i].bytes + kBlock - 1) / kBlock * kBlock;
+      at += WholeBlocks(reads[i].bytes);
     }
     pieces[i].data = reads[i].to + pieces[i].skip;
   }

@@ -13,11 +13,10 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "cache/block_memory.h"
 #include "cache/description.h"
 
 namespace lockstep::cache {
-
-inline constexpr uint64_t kBlock = 4096;  // what O_DIRECT may ask for
 
 uint64_t RowSum(const Digest& key, const void* data, size_t bytes);
 
@@ -30,13 +29,14 @@ class UnitBuilder {
   bool Has(const Digest& key) const;
   // Room for one more row, one pointer per column; valid until the next call.
   std::vector<std::byte*> Add(const Digest& key);
-  // Writes, syncs and renames. False: the unit was already there. Nothing remains after an error.
+  // Writes (past the page cache where the file system can), syncs and renames. False: the unit was already there.
+  // Nothing remains after an error.
   Result<bool> Publish(const std::string& path, const std::map<std::string, std::string>& metadata) const;
 
  private:
   std::vector<Column> columns_;
   std::vector<Digest> keys_;
-  std::vector<std::vector<std::byte>> data_;
+  std::vector<BlockMemory> data_;  // one per column; zeros from the last row to the end of its block
 };
 
 class UnitFile {

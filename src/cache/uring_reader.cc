@@ -74,8 +74,9 @@ class UringReader final : public BlockReader {
     std::vector<size_t> have(reads.size(), 0);  // bytes read so far
     std::vector<size_t> again;                  // short reads to go on with
     size_t next = 0, open = 0, over = 0;
-    while (over < reads.size()) {
-      unsigned queued = 0;
+    unsigned queued = 0;  // and not submitted yet
+    // Fills the queue and submits it; waits for at least `wait` completions.
+    const auto submit = [&](unsigned wait) {
       while (open < depth_ && (!again.empty() || next < reads.size())) {
         size_t i = next;
         if (!again.empty()) {
@@ -88,18 +89,12 @@ class UringReader final : public BlockReader {
         ++queued;
         ++open;
       }
-      if (!Enter(&queued)) {  // the ring is unusable: the rest by pread, in this thread
-        Drain(reads, &have, open - queued, done);
-        fd_.reset();
-        for (size_t i = 0; i < reads.size(); ++i) {
-          if (have[i] == kOver) continue;
-          reads[i].error = ReadBlocks(&reads[i]);
-          done(i);
-        }
-        return;
-      }
+      return (queued == 0 && wait == 0) || Enter(&queued, wait);
+    };
+    while (over < reads.size()) {
+      bool usable = submit(1);
       io_uring_cqe cqe;
-      while (Take(&cqe)) {
+      while (usable && Take(&cqe)) {
         --open;
         const auto i = static_cast<size_t>(cqe.user_data);
         BlockRead& read = reads[i];
@@ -115,8 +110,19 @@ class UringReader final : public BlockReader {
         read.error = cqe.res < 0 ? -cqe.res : have[i] < read.needed ? ENODATA : 0;
         have[i] = kOver;
         ++over;
+        usable = submit(0);  // the storage stays busy while this record is verified
         done(i);
       }
+      if (usable) continue;
+      // The ring is of no use any more: the rest by pread, in this thread.
+      Drain(reads, &have, open - queued, done);
+      fd_.reset();
+      for (size_t i = 0; i < reads.size(); ++i) {
+        if (have[i] == kOver) continue;
+        reads[i].error = ReadBlocks(&reads[i]);
+        done(i);
+      }
+      return;
     }
   }
 
@@ -139,10 +145,10 @@ class UringReader final : public BlockReader {
     std::atomic_ref<uint32_t>(*tail).store(*tail + 1, std::memory_order_release);
   }
 
-  // Submits and waits for at least one. False: an error, with as many left in *queued as were not submitted.
-  bool Enter(unsigned* queued) {
+  // Submits and waits for at least `wait`. False: an error, with as many left in *queued as were not submitted.
+  bool Enter(unsigned* queued, unsigned wait) {
     while (true) {
-      const long n = ::syscall(SYS_io_uring_enter, fd_.get(), *queued, 1, IORING_ENTER_GETEVENTS, nullptr, 0);
+      const long n = ::syscall(SYS_io_uring_enter, fd_.get(), *queued, wait, IORING_ENTER_GETEVENTS, nullptr, 0);
       if (n >= 0) {
         *queued -= std::min(*queued, static_cast<unsigned>(n));
         if (*queued == 0) return true;

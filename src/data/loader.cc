@@ -16,14 +16,20 @@
 #include <unordered_set>
 
 #include "base/clock.h"
+#include "base/large_pages.h"
 
 namespace lockstep::data {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr size_t kAlignment = 64;
 
-void* AllocateOrdinary(size_t bytes) { return ::operator new(bytes, kAlignment); }
-void ReleaseOrdinary(void* memory, size_t) { ::operator delete(memory, kAlignment); }
+std::align_val_t AlignmentOf(size_t bytes) { return std::align_val_t{PageAlignment(bytes, kAlignment)}; }
+void* AllocateOrdinary(size_t bytes) {
+  void* memory = ::operator new(bytes, AlignmentOf(bytes));
+  AskForLargePages(memory, bytes);
+  return memory;
+}
+void ReleaseOrdinary(void* memory, size_t bytes) { ::operator delete(memory, AlignmentOf(bytes)); }
 
 // One buffer per field.
 struct BufferSet {

@@ -47,6 +47,25 @@ TEST(CacheUnit, NothingIsPublishedWhereItCannotBeWritten) {
   EXPECT_NE(published.status().message().find("missing"), std::string::npos);
 }
 
+// Columns are written in whole blocks, and memory grows beyond the rows that were announced.
+TEST(CacheUnit, EndsWithItsLastRowAndHasZerosBetweenColumns) {
+  for (const uint64_t rows : {1, 3, 40, 5000}) {
+    SmallCache small(Storage::kInt8);
+    UnitBuilder unit(small.folder.description().Columns(), 2);
+    for (uint64_t i = 0; i < rows; ++i) AddRecord(small.folder, i, &unit);
+    const std::string path = small.folder.UnitPath("u");
+    ASSERT_TRUE(unit.Publish(path, {{"namespace", small.folder.id()}}).ok());
+    const Result<SafetensorsFile> file = SafetensorsFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const TensorInfo& last = *file->Find("pooled");
+    EXPECT_EQ(file->file_bytes(), last.offset + last.bytes) << rows;
+    const auto opened = UnitFile::Open(path, small.folder.id(), small.folder.description().Columns());
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_TRUE((*opened)->Verify().ok()) << (*opened)->Verify().ToString();
+    EXPECT_EQ((*opened)->rows(), rows);
+  }
+}
+
 TEST(CacheUnit, BelongsToItsNamespaceAndColumns) {
   SmallCache small;
   const std::string path = WriteUnit(small.folder, 0, 0, 2);
