@@ -17,12 +17,6 @@
 #include "cache/unit.h"
 
 namespace lockstep::cache {
-namespace {
-
-bool Aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % kBlock == 0; }
-
-}  // namespace
-
 struct Reader::Inside {
   Inside(Folder given, ReaderOptions wanted) : folder(std::move(given)), options(wanted) {
     columns = folder.description().Columns();
@@ -168,12 +162,12 @@ void Reader::Inside::Read(std::span<Request> requests) {
         const size_t end = i + 1 < fields.size() ? first_column[i + 1] : column_count;
         for (size_t column = first_column[i]; column < end; ++column) {
           const uint64_t offset = unit->offset(row, column), bytes = columns[column].bytes;
-          // Rows of whole blocks go straight to where they are wanted.
-          const bool in_place =
-              fields[i].stored == Storage::kSame && (!fields[i].per_item || requests[r].key.order.empty()) &&
-              (!unit->direct() || (offset % kBlock == 0 && bytes % kBlock == 0 && Aligned(requests[r].fields[i])));
-          const uint64_t skip = unit->direct() ? offset % kBlock : 0;
-          const uint64_t whole = unit->direct() ? WholeBlocks(skip + bytes) : bytes;
+          const uint64_t grain = unit->grain(), skip = offset % grain;
+          const uint64_t whole = (skip + bytes + grain - 1) / grain * grain;
+          // Rows that may be read as they are go straight to where they are wanted.
+          const bool in_place = fields[i].stored == Storage::kSame &&
+                                (!fields[i].per_item || requests[r].key.order.empty()) && skip == 0 && whole == bytes &&
+                                reinterpret_cast<uintptr_t>(requests[r].fields[i]) % grain == 0;
           BlockRead read{unit->fd(), offset - skip, whole, skip + bytes, nullptr, 0};
           if (in_place) {
             read.to = requests[r].fields[i];

@@ -55,6 +55,8 @@ class UnitFile {
   uint64_t offset(uint64_t row, size_t column) const { return begins_[column] + row * columns_[column].bytes; }
   int fd() const { return fd_.get(); }
   bool direct() const { return direct_; }
+  // Reads begin and end at multiples of it, in the file and in memory. 1: through the page cache.
+  uint64_t grain() const { return grain_; }
 
   // Every row and every byte of padding.
   Status Verify() const;
@@ -64,6 +66,7 @@ class UnitFile {
   std::string path_;
   UniqueFd fd_;
   bool direct_ = false;
+  uint64_t grain_ = 1;
   uint64_t rows_ = 0, file_bytes_ = 0;
   std::map<std::string, std::string> metadata_;
   std::vector<Column> columns_;

@@ -84,7 +84,8 @@ Status FileSource::Read(const Draw& draw, std::span<std::byte* const> out) const
     transform->Apply(frame.rgb, frame.stride, planes + frame.number * frame_bytes);
     return Status::Ok();
   };
-  return ReadVideoClip(PartOf(video), pace, draw.cancelled, take, &keys_);
+  return ReadVideoClip(PartOf(video), pace, draw.cancelled, take, &keys_,
+                       [&](int width, int height) { return WindowFor(draw, width, height); });
 }
 
 // The part of a picture that its crop needs. Reduced as far as the crop stays as large as the target.

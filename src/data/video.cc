@@ -13,7 +13,10 @@ namespace {
 // The frames of a placed clip; false when the video ended first.
 Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, const KeyFrames* keys, int frames,
                         const std::function<Status(const VideoFrame&)>& take) {
-  if (seek && !(keys == nullptr ? video->Seek(placed.start) : video->Seek(placed.start, *keys))) return false;
+  if (seek) {
+    const StageMark mark(LoadStage::kDecode);
+    if (!(keys == nullptr ? video->Seek(placed.start) : video->Seek(placed.start, *keys))) return false;
+  }
   const uint64_t skip = seek ? 0 : placed.start;
   VideoFrame frame;
   for (uint64_t seen = 0, given = 0;; ++seen) {
@@ -44,13 +47,17 @@ Result<uint64_t> CountFrames(const std::string& path, const VideoReader::Options
 }  // namespace
 
 Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<bool>* cancelled,
-                     const std::function<Status(const VideoFrame&)>& take, KeyFrameCache* keys) {
+                     const std::function<Status(const VideoFrame&)>& take, KeyFrameCache* keys,
+                     const WindowOf& window) {
   const std::string& path = part.path;
   const VideoReader::Options options{
-      .cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes};
+      .cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes, .window = window};
   uint64_t claimed = 0;
   {
-    auto video = VideoReader::Open(path, options);
+    auto video = [&] {
+      const StageMark mark(LoadStage::kRead);
+      return VideoReader::Open(path, options);
+    }();
     if (!video.ok()) return video.status();
     claimed = (*video)->info().frames;
     if (const std::optional<Placed> placed = Place(pace, claimed)) {

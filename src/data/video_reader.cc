@@ -108,6 +108,7 @@ class AvReader : public VideoReader {
   double MissingSeconds() const;
   Status Convert(VideoFrame* frame);
   Status MakeScaler(AVPixelFormat pixels);
+  Window PartOf(AVPixelFormat pixels) const;
   void Turn(VideoFrame* frame);
   double Seconds();
 
@@ -122,6 +123,8 @@ class AvReader : public VideoReader {
   AvOwned<AVFrame> rgb_;
   AvOwned<SwsContext> scaler_;
   AVPixelFormat scaler_takes_ = AV_PIX_FMT_NONE;
+  Window part_;                           // of the frame, what scaler_ converts
+  int64_t wanted_from_ = AV_NOPTS_VALUE;  // while Seek decodes up to it: earlier frames only as far as others need them
   Turned turned_by_;
   std::vector<uint8_t> turned_;
   AVStream* stream_ = nullptr;
@@ -235,12 +238,14 @@ bool AvReader::SeekTo(int64_t entry, int64_t low, int64_t high) {
   av_packet_unref(ahead_.get());
   draining_ = false;
   at_key_ = false;
+  wanted_from_ = low;
   for (;;) {
     Result<bool> more = Skip();
     if (!more.ok() || !*more || frame_->best_effort_timestamp == AV_NOPTS_VALUE) return false;
     if (frame_->best_effort_timestamp > high) return false;  // the frame was jumped over
     if (frame_->best_effort_timestamp >= low) break;
   }
+  wanted_from_ = AV_NOPTS_VALUE;
   held_ = true;
   return true;
 }
@@ -322,6 +327,9 @@ Result<bool> AvReader::Feed() {
     av_packet_unref(packet_.get());
     return Wrong(fmt::format("after {}: {}", Frames(delivered_), AvText(refused_)));
   }
+  // No other frame refers to those that are skipped.
+  const bool early = wanted_from_ != AV_NOPTS_VALUE && packet_->pts != AV_NOPTS_VALUE && packet_->pts < wanted_from_;
+  codec_->skip_frame = early ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
   refused_ = avcodec_send_packet(codec_.get(), packet_.get());
   av_packet_unref(packet_.get());
   if (refused_ == AVERROR(EAGAIN)) refused_ = 0;  // cannot be: the decoder was emptied before
@@ -390,11 +398,31 @@ double AvReader::Seconds() {
   return static_cast<double>(time - first_time_) * av_q2d(stream_->time_base);
 }
 
+// What is converted of a frame: the window with a margin, in which each pixel becomes what it is in the whole frame.
+// Turned pictures and unusual formats: everything.
+Window AvReader::PartOf(AVPixelFormat pixels) const {
+  const int width = frame_->width, height = frame_->height;
+  const Window whole{0, 0, width, height};
+  const AVPixFmtDescriptor* format = av_pix_fmt_desc_get(pixels);
+  if (!options_.window || !turned_by_.Plain() || format == nullptr || (format->flags & AV_PIX_FMT_FLAG_PLANAR) == 0 ||
+      format->nb_components != 3 || format->comp[0].depth != 8 || format->comp[1].step != 1) {
+    return whole;
+  }
+  constexpr int kMargin = 16, kColumns = 64;  // the latter keeps rows aligned for vector instructions
+  const Window wanted = options_.window(width, height);
+  const int x = std::max(0, wanted.x - kMargin) / kColumns * kColumns, y = std::max(0, wanted.y - kMargin) / 8 * 8;
+  // Whole pairs of columns and rows, that colour of half the size ends where it does in the whole frame.
+  const int right = std::min(width, (wanted.x + wanted.width + kMargin + 1) / 2 * 2);
+  const int bottom = std::min(height, (wanted.y + wanted.height + kMargin + 1) / 2 * 2);
+  if (right <= x || bottom <= y) return whole;
+  return {x, y, right - x, bottom - y};
+}
+
 Status AvReader::MakeScaler(AVPixelFormat pixels) {
-  const int width = frame_->width;
   const int height = frame_->height;
   scaler_takes_ = pixels;
-  scaler_.reset(sws_getContext(width, height, pixels, width, height, AV_PIX_FMT_RGB24,
+  part_ = PartOf(pixels);
+  scaler_.reset(sws_getContext(part_.width, part_.height, pixels, part_.width, part_.height, AV_PIX_FMT_RGB24,
                                SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, nullptr, nullptr, nullptr));
   if (!scaler_) {
     const char* name = av_get_pix_fmt_name(pixels);
@@ -425,7 +453,16 @@ Status AvReader::Convert(VideoFrame* frame) {
     if (av_frame_get_buffer(rgb_.get(), 0) < 0) return Wrong("out of memory");
   }
   if (!scaler_ || pixels != scaler_takes_) LOCKSTEP_RETURN_IF_ERROR(MakeScaler(pixels));
-  if (sws_scale(scaler_.get(), frame_->data, frame_->linesize, 0, height, rgb_->data, rgb_->linesize) != height) {
+  const uint8_t* from[4] = {frame_->data[0], frame_->data[1], frame_->data[2], frame_->data[3]};
+  if (part_.x > 0 || part_.y > 0) {
+    const AVPixFmtDescriptor* format = av_pix_fmt_desc_get(pixels);
+    for (int plane = 0; plane < 3; ++plane) {
+      const int down = plane == 0 ? 0 : format->log2_chroma_h, across = plane == 0 ? 0 : format->log2_chroma_w;
+      from[plane] += static_cast<ptrdiff_t>(part_.y >> down) * frame_->linesize[plane] + (part_.x >> across);
+    }
+  }
+  uint8_t* const to[4] = {rgb_->data[0] + static_cast<ptrdiff_t>(part_.y) * rgb_->linesize[0] + part_.x * 3};
+  if (sws_scale(scaler_.get(), from, frame_->linesize, 0, part_.height, to, rgb_->linesize) != part_.height) {
     return Wrong("its pixels do not become RGB");
   }
   *frame = VideoFrame{0, width, height, rgb_->data[0], static_cast<size_t>(rgb_->linesize[0]), 0};

@@ -146,6 +146,31 @@ TEST_F(VideoStreamTest, LosslessIsLossless) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(film.frames[i], FramePattern(33, 17, i));
 }
 
+// Only a part of each frame is converted, and a jump decodes only what other frames refer to: the same pixels.
+TEST_F(VideoStreamTest, AWindowAndAJumpGiveThePixelsOfTheWholeVideo) {
+  const std::string path = dir_ / "a.mp4";
+  ASSERT_TRUE(WritePattern("a.mp4", {.width = 322, .height = 246}, 40).ok());
+  const Film whole = ReadAll(path);
+  ASSERT_EQ(whole.frames.size(), 40u);
+  for (const Window window : {Window{150, 90, 100, 60}, {0, 0, 1, 1}, {201, 133, 121, 113}, {37, 0, 64, 246}}) {
+    for (const uint64_t start : {0, 1, 7, 22, 39}) {
+      auto video = VideoReader::Open(path, {.window = [&](int, int) { return window; }});
+      ASSERT_TRUE(video.ok());
+      ASSERT_TRUE((*video)->Seek(start));
+      VideoFrame frame;
+      const Result<bool> more = (*video)->Next(&frame);
+      ASSERT_TRUE(more.ok() && *more);
+      for (int y = window.y; y < window.y + window.height; ++y) {
+        const uint8_t* row = whole.frames[start].data() + (static_cast<size_t>(y) * whole.width + window.x) * 3;
+        ASSERT_EQ(std::memcmp(frame.rgb + y * frame.stride + static_cast<size_t>(window.x) * 3, row,
+                              static_cast<size_t>(window.width) * 3),
+                  0)
+            << "frame " << start << ", row " << y << ", window at " << window.x << ", " << window.y;
+      }
+    }
+  }
+}
+
 TEST_F(VideoStreamTest, OddSizesGetTheirLastRowAndColumnTwiceUnlessTheChromaIsWhole) {
   ASSERT_TRUE(WritePattern("o.mp4", {.width = 33, .height = 17, .crf = 1}, 3).ok());
   Film film = ReadAll(dir_ / "o.mp4");
