@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstring>
 #include <random>
 
 #include "base/safetensors.h"
@@ -95,6 +96,30 @@ TEST(CacheReader, GivesExactlyWhatWasWritten) {
       EXPECT_EQ(got[3].outcome, Outcome::kMiss);
       EXPECT_EQ((*reader)->stats().hits, 5u);
       EXPECT_EQ((*reader)->stats().misses, 1u);
+    }
+  }
+}
+
+// Rows of 512 bytes: read straight to where they are wanted, if that begins at a multiple of it too.
+TEST(CacheReader, ReadsInPlaceWhatTheFileSystemAllows) {
+  Description description = SmallDescription();
+  description.fields = {{"tokens", Dtype::kF32, Storage::kSame, {128}, false}};
+  const Result<TempDir> dir = TempDir::Create();
+  const Folder folder = *Folder::Create(dir->path(), description);
+  WriteUnit(folder, 0, 0, 20);
+  const auto reader = Reader::Open(folder);
+  for (const size_t shift : {0, 4, 512}) {
+    BlockMemory memory;
+    std::byte* at = memory.Grow(4 * kBlock) + shift;
+    std::vector<Request> batch(12);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      batch[i].key.key = KeyOfNumber(folder, 19 - i);
+      batch[i].fields = {at + i * 512};
+    }
+    (*reader)->Read(batch);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      EXPECT_EQ(batch[i].outcome, Outcome::kHit) << batch[i].why;
+      EXPECT_EQ(std::memcmp(at + i * 512, Values(19 - i, 0, 128).data(), 512), 0) << shift << " " << i;
     }
   }
 }
