@@ -39,8 +39,8 @@ struct Window {
 using WindowOf = std::function<Window(int width, int height)>;
 
 // Kind by content, not by name. With `window`, at least that part: JPEG files are decoded around it alone (each pixel
-// as in the whole picture) and reduced while they are decoded, PNG files down to its last row; the rest is still checked
-// for damage.
+// as in the whole picture) and reduced while they are decoded, PNG files down to its last row; the rest is still
+// checked for damage.
 Result<Image> DecodeImage(const std::string& path, const WindowOf& window = nullptr);
 // `name` stands for the file in errors.
 Result<Image> DecodeImageBytes(std::string_view bytes, const std::string& name, const WindowOf& window = nullptr);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -186,6 +187,8 @@ struct Loader::Worker {
   size_t row = 0;
   TimePoint start;
   bool given_up = false;
+  bool surplus = false;  // ends after its sample
+  bool ended = false;
   std::atomic<bool> cancelled = false;
 };
 
@@ -320,7 +323,7 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
 
   void Work(Worker* worker) {
     std::unique_lock lock(mutex);
-    while (!stopping && !worker->given_up) {
+    while (!stopping && !worker->given_up && !worker->surplus) {
       if (Slot* slot = SlotWithWork()) {
         Advance(lock, slot, worker);
       } else if (CanStart()) {
@@ -332,6 +335,12 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
       }
     }
     if (worker->given_up) --hanging;
+    worker->ended = true;
+  }
+
+  // With the mutex held.
+  size_t Threads() const {
+    return static_cast<size_t>(std::ranges::count_if(workers, [](const auto& worker) { return !worker->surplus; }));
   }
 
   // With the mutex held.
@@ -377,7 +386,7 @@ struct Loader::Shared : std::enable_shared_from_this<Loader::Shared> {
       --slot->unfinished;
       ++stats.samples_bad;
       GiveUp(worker.get());
-      ++late;
+      if (!worker->surplus) ++late;
     }
     std::erase_if(workers, [](const auto& worker) { return worker->given_up; });
     for (; late > 0; --late) StartWorker();
@@ -510,10 +519,32 @@ void Loader::LeaveOut(uint64_t index) {
   shared_->left_out.insert(index);
 }
 
+void Loader::SetThreads(int threads) {
+  Shared& shared = *shared_;
+  std::vector<std::shared_ptr<Worker>> ended;
+  {
+    const std::lock_guard lock(shared.mutex);
+    if (shared.workers.empty()) return;
+    const auto wanted = static_cast<size_t>(std::max(threads, 1));
+    for (size_t here = shared.Threads(); here < wanted; ++here) shared.StartWorker();
+    size_t more = shared.Threads() - wanted;
+    for (auto it = shared.workers.rbegin(); it != shared.workers.rend() && more > 0; ++it) {
+      if (!(*it)->surplus) --more, (*it)->surplus = true;
+    }
+    std::erase_if(shared.workers, [&](const auto& worker) {
+      if (worker->ended) ended.push_back(worker);
+      return worker->ended;
+    });
+  }
+  shared.work.notify_all();
+  for (const auto& worker : ended) worker->thread.join();
+}
+
 LoaderStats Loader::stats() const {
   std::lock_guard lock(shared_->mutex);
   LoaderStats stats = shared_->stats;
   stats.hanging_reads = shared_->hanging;
+  stats.threads = shared_->Threads();
   for (const auto& slot : shared_->slots) ++(slot->unfinished == 0 ? stats.ready_batches : stats.started_batches);
   shared_->pool->Count(&stats);
   return stats;

@@ -74,6 +74,7 @@ struct LoaderStats {
   double wait_seconds = 0;     // in Next()
   size_t ready_batches = 0;    // decoded and not yet taken
   size_t started_batches = 0;  // being decoded
+  size_t threads = 0;          // that decode
   size_t hanging_reads = 0;    // given up after the time-out, and still not ended
   size_t buffers = 0;          // sets of buffers that exist, in use or waiting for use
   size_t buffer_bytes = 0;     // memory of all of them
@@ -96,6 +97,10 @@ class Loader {
   // A sample to be left out of every batch from the next Next() on, whatever was read ahead. Batches depend on when
   // this is called alone, not on the threads. Such samples are in no list of a batch and are not read any more.
   void LeaveOut(uint64_t index);
+
+  // From now on so many threads decode, at least 1; those that are too many end after their sample. Batches do not
+  // depend on it. Not for a loader that was made with threads = 0.
+  void SetThreads(int threads);
 
   // The next batch. Samples that cannot be read are in `bad`, not an error. Errors: past the end, out of memory, too
   // many reads that hang.

@@ -210,6 +210,12 @@ void DeclareData(ConfigReader& r, DataConfig* d, const std::function<void(Config
   });
   r.Field("shuffle", &d->shuffle);
   r.Field("threads", &d->threads, {.min = 0, .help = "decoder threads of a rank; 0: in the training thread"});
+  r.When(d->threads > 0, "data.threads is 0: the training thread decodes", [&] {
+    r.Field("cores", &d->cores,
+            {.min = 0,
+             .help = "that decoder threads of a rank may keep busy: their number follows measured times, from "
+                     "data.threads on; 0: always data.threads"});
+  });
   r.Field("prefetch", &d->prefetch, {.min = 1, .help = "batches prepared ahead"});
   r.Size("memory", &d->memory,
          {.help = "of the batches of a rank: fewer are prepared ahead where they would take more; 0: no bound"});

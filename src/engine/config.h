@@ -77,8 +77,9 @@ struct DataConfig {
   bool shuffle = true;
   bool augment = true;  // where the recipe's data can be: drawn anew in every epoch
   int threads = 2, prefetch = 2;
-  uint64_t cache = 0;                         // bytes of samples kept in memory, per rank
-  uint64_t memory = 0;                        // of the batches of a rank; 0: prefetch alone bounds it
+  double cores = 0;     // that decoder threads of a rank may keep busy: their number is chosen; 0: it is `threads`
+  uint64_t cache = 0;   // bytes of samples kept in memory, per rank
+  uint64_t memory = 0;  // of the batches of a rank; 0: prefetch alone bounds it
   std::chrono::milliseconds timeout{300000};  // of reading one sample; 0: none
   double bad_samples = 0;          // budget of the run: below 1 a share of the training samples, else a count
   std::string on_change = "stop";  // the data are not those of the checkpoint

@@ -48,6 +48,7 @@ class Feed {
   // See data::Loader.
   void LeaveOut(uint64_t index) { loader_->LeaveOut(index); }
   data::LoaderStats stats() const { return loader_->stats(); }
+  void SetThreads(int threads) { loader_->SetThreads(threads); }
 
  private:
   std::shared_ptr<const data::Source> source_;

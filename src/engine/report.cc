@@ -166,6 +166,7 @@ void Report::SetLoader(uint64_t step, const StepFacts& facts) {
   }
   Set("rank/data/stall", step, facts.seconds > 0 ? facts.data_seconds / facts.seconds : 0);
   Set("rank/data/ready", step, static_cast<double>(now.ready_batches));
+  Set("rank/data/threads", step, static_cast<double>(now.threads));
   Set("rank/data/memory", step, static_cast<double>(now.buffer_bytes));
   last_loader_ = now;
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/auto_threads.h"
 #include "engine/captured_steps.h"
 #include "engine/config.h"
 #include "engine/feed.h"
@@ -157,6 +158,7 @@ class Trainer {
   Sources sources_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<Feed> feed_;
+  std::optional<data::AutoThreads> auto_threads_;  // with data.cores
   std::unique_ptr<Learner> learner_, discriminator_;
   std::unique_ptr<Report> report_;
   std::unique_ptr<Profile> profile_;

@@ -502,6 +502,7 @@ void Trainer::StartFeed() {
     return Feed::Planned{{part.begin(), part.end()}, static_cast<uint64_t>(part.data() - global.data())};
   };
   feed_ = std::make_unique<Feed>(sources_.train, plan, left * passes_, options, device_);
+  if (config_.data.cores > 0) auto_threads_.emplace(config_.data.cores);
 }
 
 void Trainer::Banner() {

@@ -129,6 +129,11 @@ Status Trainer::Step() {
     facts.fallbacks = fallbacks_;
   }
   facts.seconds = SecondsSince(start);
+  if (auto_threads_) {
+    const std::optional<data::ThreadPlan> threads =
+        auto_threads_->Look(facts.loader, facts.seconds, facts.data_seconds);
+    if (threads) feed_->SetThreads(threads->threads);
+  }
   ++steps_here_;
   LOCKSTEP_RETURN_IF_ERROR(report_->Samples(at.step, used_));
   std::vector<at::Tensor> numbers = {learner_->Numbers()};

@@ -97,7 +97,9 @@ TEST_F(JournalTest, AKilledIndexGoesOnWhereItWasWithTheSameBytes) {
   // What the killed process had read is not read again: these are no pictures any more.
   for (int i = 0; i < 40; ++i) {
     const std::string picture = fmt::format("{}/{}.png", folder, i);
-    if (i != 17) ASSERT_TRUE(WriteFileAtomic(picture, std::string(ReadFile(picture)->size(), 'x'), 0644, Durability::kProcess).ok());
+    if (i != 17)
+      ASSERT_TRUE(
+          WriteFileAtomic(picture, std::string(ReadFile(picture)->size(), 'x'), 0644, Durability::kProcess).ok());
   }
   const auto journal = IndexJournal::Open(path_, "one");
   ASSERT_EQ((*journal)->known(), 39);

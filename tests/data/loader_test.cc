@@ -297,6 +297,22 @@ TEST(LoaderTest, WhenEverythingHangsItIsAnError) {
   while (!still_used.expired()) std::this_thread::yield();
 }
 
+TEST(LoaderTest, ThreadsComeAndGoAndBatchesStayTheSame) {
+  Loader loader(std::make_shared<NumberSource>(53), Plan, 0, 200, {.threads = 2, .prefetch = 4, .seed = 4});
+  const int wanted[] = {2, 7, 1, 5, 0, 3};
+  for (uint64_t number = 0; number < 200; ++number) {
+    if (number % 20 == 0) {
+      const int threads = wanted[number / 20 % 6];
+      loader.SetThreads(threads);
+      EXPECT_EQ(loader.stats().threads, static_cast<size_t>(std::max(threads, 1)));
+    }
+    Result<Batch> batch = loader.Next();
+    ASSERT_TRUE(batch.ok());
+    ASSERT_EQ(batch->ids, Plan(number));
+    ExpectContent(*batch, 4, false);
+  }
+}
+
 TEST(LoaderTest, AnUnusedLoaderEnds) {
   for (int threads : {0, 1, 5}) {
     Loader loader(std::make_shared<NumberSource>(5), [](uint64_t) { return std::vector<SampleId>{}; }, 0, std::nullopt,

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "engine/train_on.h"
 #include "paths.h"
 #include "record/checkpoint.h"
@@ -17,6 +18,29 @@ namespace {
 
 // Sums of 8 float32 gradients in another order: a few units in the last place, over 12 steps.
 constexpr double kTrainerTolerance = 2e-6;
+
+// Steps of the toy take microseconds, reading a point less: one thread is enough, and the weights do not depend on it.
+TEST(Trainer, TheNumberOfDecoderThreadsFollowsMeasuredTimes) {
+  Job job;
+  job.config.data.threads = 4;
+  const at::Tensor fixed = TrainOn(1, job)[0].weights;
+  job.config.data.cores = 1;
+  const Result<TempDir> dir = TempDir::Create();
+  job.options.run_dir = dir->path();
+  const Outcome chosen = TrainOn(1, job)[0];
+  ASSERT_TRUE(chosen.status.ok()) << chosen.status.ToString();
+  EXPECT_TRUE(at::equal(chosen.weights, fixed));
+  std::vector<double> threads;
+  for (const std::string& line : Split(*ReadFile(*dir / "metrics/rank-0.jsonl"), '\n')) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("scalars") && json["scalars"].contains("rank/data/threads")) {
+      threads.push_back(json["scalars"]["rank/data/threads"].get<double>());
+    }
+  }
+  ASSERT_GE(threads.size(), 6);
+  EXPECT_EQ(threads.front(), 4);
+  EXPECT_LT(threads.back(), 4) << "one core has no work for four threads";
+}
 
 TEST(Trainer, LossFalls) {
   Job job;
