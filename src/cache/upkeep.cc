@@ -84,28 +84,50 @@ void Touch(const Folder& folder) {
   if (fd) ::futimens(fd.get(), nullptr);
 }
 
-Result<Summary> Summarise(const Folder& folder) {
-  Summary made;
-  made.id = folder.id();
-  made.description = folder.description();
-  const Result<std::vector<std::string>> units = folder.Units();
-  if (!units.ok()) return units.status();
+namespace {
+
+Status CountByIndex(const Folder& folder, Summary* made) {
+  KeyIndex index;
+  LOCKSTEP_RETURN_IF_ERROR(index.Refresh(folder));
+  made->units = index.units();
+  made->records = index.records();
+  made->damaged = index.warnings();
+  return Status::Ok();
+}
+
+void OpenAll(const Folder& folder, const std::vector<std::string>& units, Summary* made) {
   const std::vector<Column> columns = folder.description().Columns();
-  for (const std::string& name : *units) {
+  for (const std::string& name : units) {
     const auto unit = UnitFile::Open(folder.UnitPath(name), folder.id(), columns, /*direct=*/false);
     if (!unit.ok()) {
-      made.damaged.push_back(unit.status().message());
+      made->damaged.push_back(unit.status().message());
       continue;
     }
-    ++made.units;
-    made.records += (*unit)->rows();
+    ++made->units;
+    made->records += (*unit)->rows();
     const auto error = (*unit)->metadata().find("error");
     if (error == (*unit)->metadata().end()) continue;
     const Result<nlohmann::json> fields = ParseJson(error->second, name);
     if (!fields.ok() || !fields->is_object()) continue;
     for (const auto& [field, value] : fields->items()) {
-      if (value.is_number()) made.error[field] = std::max(made.error[field], value.get<double>());
+      if (value.is_number()) made->error[field] = std::max(made->error[field], value.get<double>());
     }
+  }
+}
+
+}  // namespace
+
+Result<Summary> Summarise(const Folder& folder, bool every_unit) {
+  Summary made;
+  made.id = folder.id();
+  made.description = folder.description();
+  const Result<std::vector<std::string>> units = folder.Units();
+  if (!units.ok()) return units.status();
+  const auto whole = [](const FieldSpec& field) { return field.stored == Storage::kSame; };
+  if (!every_unit && std::ranges::all_of(folder.description().fields, whole)) {
+    LOCKSTEP_RETURN_IF_ERROR(CountByIndex(folder, &made));
+  } else {
+    OpenAll(folder, *units, &made);
   }
   Result<std::vector<Plan>> plans = folder.Plans();
   if (!plans.ok()) return plans.status();

@@ -28,11 +28,12 @@ struct Summary {
   double used = 0;                      // seconds since 1970, of the last reader or writer
   std::map<std::string, double> error;  // field -> largest relative error of a unit
   std::vector<PlanCoverage> plans;
-  std::vector<std::string> damaged;  // units that do not open, with the reason
+  std::vector<std::string> damaged;  // units that were opened and do not open, with the reason
 };
 
-// Opens every unit; reads no rows.
-Result<Summary> Summarise(const Folder& folder);
+// Reads no rows. Opens only the units that the stored index does not know; every one if asked for, or where units have
+// an error to tell (of a smaller type).
+Result<Summary> Summarise(const Folder& folder, bool every_unit = false);
 
 struct Verified {
   uint64_t units = 0, records = 0, bytes = 0;

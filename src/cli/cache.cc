@@ -300,7 +300,7 @@ int CacheDoctor(const CacheAsked& asked) {
   const Result<std::vector<Folder>> folders = FoldersAt(asked.path);
   if (!folders.ok()) advice.push_back(folders.status().message());
   for (const Folder& folder : folders.ok() ? *folders : std::vector<Folder>()) {
-    const Result<Summary> summary = cache::Summarise(folder);
+    const Result<Summary> summary = cache::Summarise(folder, /*every_unit=*/true);
     if (summary.ok() && !summary->damaged.empty()) advice.push_back(folder.id() + " has damaged units: cache repair");
     if (summary.ok() && summary->leftovers > 0) advice.push_back(folder.id() + " has files of killed builds: cache gc");
   }

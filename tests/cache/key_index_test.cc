@@ -61,6 +61,19 @@ TEST_F(Indexed, AStartOpensOnlyUnitsThatItDoesNotKnow) {
   EXPECT_EQ(Hits(25), 20);
 }
 
+TEST_F(Indexed, ASummaryOpensOnlyUnitsThatItDoesNotKnow) {
+  ASSERT_EQ(::truncate(units[2].c_str(), 10), 0);  // cannot be opened any more
+  const Result<Summary> summary = Summarise(folder);
+  EXPECT_EQ(summary->units, 4u);
+  EXPECT_EQ(summary->records, 20u);
+  EXPECT_TRUE(summary->damaged.empty()) << "it was opened";
+  EXPECT_EQ(Summarise(folder, /*every_unit=*/true)->damaged.size(), 1u);
+  ASSERT_TRUE(ForgetIndex(folder).ok());
+  const Result<Summary> without = Summarise(folder);
+  EXPECT_EQ(without->units, 3u);
+  EXPECT_EQ(without->damaged.size(), 1u);
+}
+
 TEST_F(Indexed, EveryFlippedBitIsFoundAndTheUnitsAreReadInstead) {
   const auto bytes = std::filesystem::file_size(path);
   for (uint64_t bit = 0; bit < bytes * 8; bit += 37) {
