@@ -235,21 +235,30 @@ Status ClipEncoder::Probe() {
   return Status::Ok();
 }
 
-Result<cache::Description> ClipEncoder::Describe() const {
-  Result<std::string> digest = ScriptDigest(config_.file);
+Result<cache::Description> DescribeEncoder(const ClipEncoderConfig& config, std::vector<int64_t> frames) {
+  Result<std::string> digest = ScriptDigest(config.file);
   if (!digest.ok()) return digest.status().Context("encoder");
+  if (config.context == cache::Context::kIndependent) frames.erase(frames.begin());
   cache::Description made;
   made.encoder = {
-      {"kind", config_.file.kind}, {"implementation", 1}, {"precision", engine::PrecisionName(config_.file.precision)}};
+      {"kind", config.file.kind}, {"implementation", 1}, {"precision", engine::PrecisionName(config.file.precision)}};
   made.weights = std::move(*digest);
-  made.preprocessing = {{"frames", shape_},
-                        {"range", config_.range},
-                        {"mean", config_.mean},
-                        {"deviation", config_.deviation},
-                        {"layout", config_.layout}};
-  made.context = config_.context;
-  made.fields = fields_;
-  LOCKSTEP_RETURN_IF_ERROR(made.Check());
+  made.preprocessing = {{"frames", frames},
+                        {"range", config.range},
+                        {"mean", config.mean},
+                        {"deviation", config.deviation},
+                        {"layout", config.layout}};
+  made.context = config.context;
+  return made;
+}
+
+Result<cache::Description> ClipEncoder::Describe() const {
+  std::vector<int64_t> frames = shape_;
+  if (config_.context == cache::Context::kIndependent) frames.insert(frames.begin(), 1);
+  Result<cache::Description> made = DescribeEncoder(config_, std::move(frames));
+  if (!made.ok()) return made;
+  made->fields = fields_;
+  LOCKSTEP_RETURN_IF_ERROR(made->Check());
   return made;
 }
 

@@ -34,6 +34,10 @@ struct ClipEncoderConfig {
 // Orders of axes for a context, the usual one first.
 std::vector<std::string> LayoutsOf(cache::Context context);
 
+// The namespace of an encoder's features for frames of this shape, [T, 3, H, W], without the fields, which are known
+// once it was called.
+Result<cache::Description> DescribeEncoder(const ClipEncoderConfig& config, std::vector<int64_t> frames);
+
 class ClipEncoder {
  public:
   // Loads the file onto the device and calls it with clips of `shape`: [T, 3, H, W].

@@ -25,7 +25,7 @@ struct Net : torch::nn::Module {
 
 class Denoise : public VideoRecipe {
  public:
-  Denoise() { bucketed_ = true; }
+  Denoise() { bucketed_ = with_features_ = true; }  // batches of any size; fields of data.features
   std::string name() const override { return "denoise"; }
   std::string help() const override { return "takes noise off pictures: the example of docs/write-a-recipe.md"; }
 

@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "cache/folder.h"
-#include "cache/reader.h"
-#include "cache/upkeep.h"
 #include "recipes/feature_build.h"
 #include "recipes/frozen_script.h"
 
@@ -18,7 +13,6 @@ namespace lockstep::recipes {
 namespace {
 
 constexpr char kCached[] = "teacher/cached";
-constexpr uint64_t kMeasureRecords = 16;  // reads between two looks at their cost
 
 std::vector<std::string> FeatureNames(bool sampled) {
   return sampled ? std::vector<std::string>{"mean", "deviation"} : std::vector<std::string>{"latents"};
@@ -69,15 +63,13 @@ Result<std::unique_ptr<TeacherCache>> TeacherCache::Open(const TeacherConfig& co
     if (std::find(there->begin(), there->end(), missing) == there->end()) continue;
     Result<cache::Folder> folder = cache::Folder::Open(path);
     if (!folder.ok()) return folder.status();
-    Result<std::unique_ptr<cache::Reader>> reader = cache::Reader::Open(*folder);
-    if (!reader.ok()) return reader.status();
-    cache::Touch(*folder);
-    for (const std::string& warning : (*reader)->warnings()) LogWarn("feature cache: {}", warning);
+    Result<std::unique_ptr<FeatureLookup>> lookup =
+        FeatureLookup::Open(*folder, "recipe.teacher.cache", config.cache.policy == "require");
+    if (!lookup.ok()) return lookup.status();
     std::unique_ptr<TeacherCache> made(new TeacherCache());
     made->sampled_ = sampled;
-    made->required_ = config.cache.policy == "require";
     made->shapes_ = shapes;
-    made->reader_ = std::move(*reader);
+    made->lookup_ = std::move(*lookup);
     return made;
   }
   const std::string what = fmt::format(
@@ -88,32 +80,6 @@ Result<std::unique_ptr<TeacherCache>> TeacherCache::Open(const TeacherConfig& co
   }
   *note = what + ": every clip is encoded live; `lockstep cache build` makes them";
   return std::unique_ptr<TeacherCache>();
-}
-
-Result<std::string> TeacherCache::Coverage(const std::string& what, const data::Source& source,
-                                           const data::SourceConfig& clips) const {
-  const cache::Folder& folder = reader_->folder();
-  cache::PlanCoverage coverage{PlanFor(source, clips, folder.description()), 0};
-  const Result<std::vector<std::string>> units = folder.Units();
-  if (!units.ok()) return units.status();
-  const std::string prefix = coverage.plan.Id() + "-";
-  for (const std::string& unit : *units) coverage.published += unit.starts_with(prefix) ? 1 : 0;
-  const std::string place = fmt::format("{} ({} records, {})", folder.path(), reader_->records(), reader_->Describe());
-  if (coverage.published == 0) {
-    return fmt::format("cache       {}: no build of exactly these samples; records are found by content in {}", what,
-                       place);
-  }
-  const uint64_t covered = coverage.samples();
-  if (required_ && covered < source.size()) {
-    return Status(Code::kUsage,
-                  fmt::format("recipe.teacher.cache: {} of {} {} samples are not built yet, and policy: require allows "
-                              "no live encoding",
-                              source.size() - covered, source.size(), what),
-                  "finish the build (lockstep cache build), or set recipe.teacher.cache.policy: read");
-  }
-  const double share = 100.0 * static_cast<double>(covered) / static_cast<double>(source.size());
-  return fmt::format("cache       {}: {} of {} samples of an epoch ({:.1f} %) are built{}; {}", what, covered,
-                     source.size(), share, covered < source.size() ? ", the rest is encoded live" : "", place);
 }
 
 // Adds teacher/<feature> and teacher/cached.
@@ -135,8 +101,8 @@ class TeacherCacheSource final : public data::Source {
   Status Read(const data::Draw& draw, std::span<std::byte* const> out) const override {
     const size_t own = source_->fields().size();
     LOCKSTEP_RETURN_IF_ERROR(source_->Read(draw, out.first(own)));
-    for (size_t i = own; i < fields_.size(); ++i) std::memset(out[i], 0, fields_[i].bytes());
-    cache_->Lookup(out[0], out.subspan(own));
+    const bool found = cache_->lookup_->Find(out[0], cache_->shapes_.frames, out.subspan(own, out.size() - own - 1));
+    *out.back() = std::byte{static_cast<unsigned char>(found ? 1 : 0)};
     return Status::Ok();
   }
 
@@ -148,48 +114,6 @@ class TeacherCacheSource final : public data::Source {
 
 std::shared_ptr<const data::Source> TeacherCache::With(std::shared_ptr<const data::Source> source) {
   return std::make_shared<const TeacherCacheSource>(std::move(source), this);
-}
-
-// `out`: the features, then whether they are there. Loader's threads.
-void TeacherCache::Lookup(const std::byte* frames, std::span<std::byte* const> out) {
-  if (choose_ && !arbiter_.ReadNext()) {
-    ++chosen_;
-    return;
-  }
-  std::vector<cache::Request> one(1);
-  one[0].key = KeyOfFrames(reader_->folder(), frames, shapes_.frames);
-  one[0].fields.assign(out.begin(), out.end() - 1);
-  {
-    const std::lock_guard<std::mutex> hold(mutex_);
-    if (reading_++ == 0) busy_since_ = Now();
-  }
-  reader_->Read(one);
-  {
-    const std::lock_guard<std::mutex> hold(mutex_);
-    const bool last = --reading_ == 0;
-    ++since_read_;
-    if (last || since_read_ >= kMeasureRecords) {
-      arbiter_.Read(since_read_, SecondsSince(busy_since_));
-      since_read_ = 0;
-      busy_since_ = Now();
-    }
-    if (!one[0].why.empty() && first_reason_.empty()) first_reason_ = one[0].why;
-  }
-  switch (one[0].outcome) {
-    case cache::Outcome::kHit:
-      ++hits_;
-      *out.back() = std::byte{1};
-      return;
-    case cache::Outcome::kMiss:
-      ++misses_;
-      break;
-    default:
-      ++damaged_;
-  }
-  // A damaged record may have left a part of itself.
-  for (std::byte* field : out.first(out.size() - 1)) {
-    std::memset(field, 0, reader_->folder().description().fields[0].bytes());
-  }
 }
 
 TeacherCache::Found TeacherCache::Take(engine::TensorBatch* batch) {
@@ -207,36 +131,6 @@ TeacherCache::Found TeacherCache::Take(engine::TensorBatch* batch) {
     if (flags[i] == 0) found.missing.push_back(i);
   }
   return found;
-}
-
-Status TeacherCache::NoteLive(size_t clips, double seconds) {
-  live_ += clips;
-  if (seconds > 0) arbiter_.Encoded(clips, seconds);
-  if (misses_ + damaged_ == 0) return Status::Ok();  // by choice
-  std::string reason;
-  {
-    const std::lock_guard<std::mutex> hold(mutex_);
-    reason = first_reason_.empty() ? "it has no record of them" : first_reason_;
-  }
-  if (required_) {
-    return Status(Code::kEnvironment,
-                  fmt::format("feature cache: {} could not be read, and recipe.teacher.cache.policy: require allows no "
-                              "live encoding: {}",
-                              Count(static_cast<int64_t>(clips), "clip"), reason),
-                  "lockstep cache repair, lockstep cache build; or recipe.teacher.cache.policy: read");
-  }
-  if (!said_.exchange(true)) LogWarn("feature cache: clips are encoded live (rank/cache/live counts them): {}", reason);
-  return Status::Ok();
-}
-
-std::vector<std::pair<std::string, double>> TeacherCache::Metrics() const {
-  std::vector<std::pair<std::string, double>> all = {{"cache/hits", static_cast<double>(hits_)},
-                                                     {"cache/misses", static_cast<double>(misses_)},
-                                                     {"cache/damaged", static_cast<double>(damaged_)},
-                                                     {"cache/live", static_cast<double>(live_)},
-                                                     {"cache/read_share", choose_ ? arbiter_.Share() : 1}};
-  if (misses_ + damaged_ > 0) all.emplace_back("fallback/cache", static_cast<double>(misses_ + damaged_));
-  return all;
 }
 
 }  // namespace lockstep::recipes

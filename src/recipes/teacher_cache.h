@@ -6,23 +6,20 @@
 
 #include <torch/types.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "cache/arbiter.h"
 #include "cache/build.h"
-#include "cache/reader.h"
+#include "cache/folder.h"
 #include "data/source.h"
 #include "data/sources.h"
 #include "engine/recipe.h"
+#include "recipes/feature_lookup.h"
 #include "recipes/teacher.h"
 
 namespace lockstep::recipes {
@@ -49,14 +46,19 @@ class TeacherCache {
                                                     std::string* note);
 
   bool sampled() const { return sampled_; }
-  bool required() const { return required_; }
+  bool required() const { return lookup_->required(); }
   // May leave out reads that would be slower than the teacher.
-  void ChooseByCost() { choose_ = true; }
-  cache::Arbiter& arbiter() { return arbiter_; }
+  void ChooseByCost() { lookup_->ChooseByCost(); }
+  cache::Arbiter& arbiter() { return lookup_->arbiter(); }
 
-  // How much of the source is there, one line; an error if all is required and a part is known to be missing.
+  // See FeatureLookup.
   Result<std::string> Coverage(const std::string& what, const data::Source& source,
-                               const data::SourceConfig& clips) const;
+                               const data::SourceConfig& clips) const {
+    return lookup_->Coverage(what, source, clips);
+  }
+  Status NoteLive(size_t clips, double seconds) { return lookup_->NoteLive(clips, seconds); }
+  std::vector<std::pair<std::string, double>> Metrics() const { return lookup_->Metrics(); }
+
   // `source` with what the cache has of each clip.
   std::shared_ptr<const data::Source> With(std::shared_ptr<const data::Source> source);
   // Takes the fields that With added out of the batch: features by name, and which samples have none.
@@ -65,27 +67,14 @@ class TeacherCache {
     std::vector<int64_t> missing;
   };
   Found Take(engine::TensorBatch* batch);
-  // So many clips had to be encoded instead. Says so at the first time.
-  Status NoteLive(size_t clips, double seconds);
-  std::vector<std::pair<std::string, double>> Metrics() const;
 
  private:
   friend class TeacherCacheSource;
   TeacherCache() = default;
-  void Lookup(const std::byte* frames, std::span<std::byte* const> out);
 
-  bool sampled_ = false, required_ = false;
+  bool sampled_ = false;
   TeacherShapes shapes_;
-  std::unique_ptr<cache::Reader> reader_;
-  cache::Arbiter arbiter_;
-  std::atomic<bool> choose_{false};
-  std::atomic<uint64_t> hits_{0}, misses_{0}, damaged_{0}, chosen_{0}, live_{0};
-  std::mutex mutex_;
-  std::string first_reason_;  // why a record could not be read
-  std::atomic<bool> said_{false};
-  int reading_ = 0;  // threads that read now, and since when any does
-  uint64_t since_read_ = 0;
-  TimePoint busy_since_;
+  std::unique_ptr<FeatureLookup> lookup_;
 };
 
 }  // namespace lockstep::recipes

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "data/bucketed_source.h"
 #include "data/clip_transform.h"
 
@@ -91,6 +92,13 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   r.When(!data->mixed, "each set of data.mix has its own", [&] { DeclareSet(r, &clips_, &index_); });
   DeclareForm(r, &clips_, data->mixed, bucketed_);
   r.Field("augment", &data->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
+  if (!with_features_) return;
+  r.Section("features", [&](ConfigReader& f) {
+    DeclareFeatures(f, &features_config_);
+    if (features_config_.config.empty()) return;
+    if (data->augment) f.Fail("config", "augmentation draws other clips in every epoch: set data.augment: false");
+    if (!clips_.buckets.empty()) f.Fail("config", "features are of clips of one size: not with data.buckets");
+  });
 }
 
 void VideoRecipe::Shrink(engine::Config* /*config*/) {
@@ -106,6 +114,7 @@ void VideoRecipe::Join(engine::Ranks* ranks) {
   const comm::RankIdentity& identity = ranks->tensors().identity();
   clips_.check.part = static_cast<uint64_t>(identity.local_rank);
   clips_.check.parts = static_cast<uint64_t>(identity.local_size);
+  main_ = ranks->is_main();
 }
 
 data::SourceConfig VideoRecipe::SourceOf(const Set& set) const {
@@ -144,6 +153,49 @@ void VideoRecipe::UseIndex(std::shared_ptr<const std::string> index) {
 }
 
 Result<engine::Sources> VideoRecipe::Open(const engine::Config& config) {
+  Result<engine::Sources> sources = OpenSets(config);
+  if (!sources.ok() || features_config_.config.empty()) return sources;
+  return WithFeatures(std::move(*sources), config);
+}
+
+Result<engine::Sources> VideoRecipe::WithFeatures(engine::Sources sources, const engine::Config& config) {
+  Result<std::unique_ptr<CachedFeatures>> features =
+      CachedFeatures::Open(features_config_, sources.train->fields()[0].shape);
+  if (!features.ok()) return features.status();
+  features_ = std::move(*features);
+  reproducible_ = config.train.reproducible;
+  coverage_.clear();
+  for (auto* part : {&sources.train, &sources.validation}) {
+    if (*part == nullptr) continue;
+    const Result<std::string> line =
+        features_->Coverage(part == &sources.train ? "training" : "validation", **part, clips_);
+    if (!line.ok()) return line.status();
+    coverage_ += (coverage_.empty() ? "" : "\n") + *line;
+    *part = features_->With(*part);
+  }
+  return sources;
+}
+
+Status VideoRecipe::Start(at::Device device) {
+  if (!features_) return Status::Ok();
+  if (main_) LogInfo("{}", coverage_);
+  // A choice by time is another one in every run.
+  return features_->Start(device, /*choose=*/!reproducible_);
+}
+
+Status VideoRecipe::Prepare(const engine::Pass& /*pass*/, engine::TensorBatch* batch) {
+  return features_ ? features_->Fill(batch) : Status::Ok();
+}
+
+Status VideoRecipe::PrepareValidation(engine::TensorBatch* batch) {
+  return features_ ? features_->Fill(batch) : Status::Ok();
+}
+
+std::vector<std::pair<std::string, double>> VideoRecipe::Metrics() {
+  return features_ ? features_->Metrics() : std::vector<std::pair<std::string, double>>();
+}
+
+Result<engine::Sources> VideoRecipe::OpenSets(const engine::Config& config) const {
   if (mix_.empty()) {
     Result<std::unique_ptr<data::Source>> opened = data::OpenSource(clips_);
     if (!opened.ok()) return opened.status().Context(clips_.path.empty() ? "data" : "data.path");

@@ -178,6 +178,49 @@ class Cache(harness.Case):
         self.assertFalse(numpy.allclose(live[0][0], alone, atol=0.01), "a cache by frame would be wrong")
         self.assertFalse(numpy.allclose(live[0][0], live[2][0], atol=0.001), "so would one that forgets the order")
 
+    def test_a_training_has_the_features_of_an_encoder_that_no_recipe_knows(self):
+        done = harness.run([harness.PYTHON, harness.write("encoder.py", textwrap.dedent("""
+            import torch
+            class Encoder(torch.nn.Module):
+                def forward(self, x):
+                    return x.cumsum(1).mean([3, 4])
+            torch.jit.script(Encoder()).save("encoder.pt")
+            """))])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        harness.write("features.yaml", """
+            encoder: {path: encoder.pt}
+            data: {kind: clips, clips: 24, frames: 1, height: 16, width: 16}
+            cache: {root: cache}
+            """)
+        done = harness.lockstep("cache", "build", "--config", "features.yaml", "--nproc-per-node", "1", env=train.ONE_THREAD, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+        def training(name, policy):
+            sets = {"data.clips": 24, "data.height": 16, "data.width": 16, "data.augment": "false", "train.steps": 4, "train.batch": 8,
+                    "train.device": "cpu", "data.features": json.dumps({"config": "features.yaml", "policy": policy})}
+            words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+            done = harness.lockstep("train", "denoise", "--nproc-per-node", "2", "--name", name, *words, env=train.ONE_THREAD)
+            lines = [json.loads(line) for line in (self.tmp / "runs" / name / "metrics" / "rank-0.jsonl").read_text().splitlines()] \
+                if done.returncode == 0 else []
+            last = next((line["scalars"] for line in reversed(lines) if "rank/cache/hits" in line.get("scalars", {})), None)
+            return done, last
+        done, last = training("cached", "require")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("first batch features/features", done.stdout)
+        self.assertEqual((last["rank/cache/misses"], last["rank/cache/live"], last["rank/cache/damaged"]), (0, 0, 0))
+        self.assertGreaterEqual(last["rank/cache/hits"], 16)
+        units = sorted((self.tmp / "cache").glob("*/units/*"))
+        for unit in units[::2]:
+            unit.unlink()
+        done, last = training("partly", "read")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("clips are encoded live", done.stdout + done.stderr)
+        self.assertGreater(last["rank/cache/live"], 0)
+        self.assertGreater(last["rank/cache/hits"], 0)
+        done, _ = training("refused", "require")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("require allows no live encoding", done.stdout + done.stderr)
+
     def test_bad_input_is_refused_with_what_to_do(self):
         self.prepare()
         (self.tmp / "cache" / ("a" * 32)).mkdir()

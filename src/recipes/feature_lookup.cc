@@ -1,0 +1,123 @@
+#include "recipes/feature_lookup.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cache/folder.h"
+#include "cache/upkeep.h"
+#include "recipes/feature_build.h"
+
+namespace lockstep::recipes {
+namespace {
+
+constexpr uint64_t kMeasureRecords = 16;  // reads between two looks at their cost
+
+}  // namespace
+
+Result<std::unique_ptr<FeatureLookup>> FeatureLookup::Open(const cache::Folder& folder, std::string key,
+                                                           bool required) {
+  Result<std::unique_ptr<cache::Reader>> reader = cache::Reader::Open(folder);
+  if (!reader.ok()) return reader.status();
+  cache::Touch(folder);
+  for (const std::string& warning : (*reader)->warnings()) LogWarn("feature cache: {}", warning);
+  std::unique_ptr<FeatureLookup> made(new FeatureLookup());
+  made->key_ = std::move(key);
+  made->required_ = required;
+  made->reader_ = std::move(*reader);
+  return made;
+}
+
+Result<std::string> FeatureLookup::Coverage(const std::string& what, const data::Source& source,
+                                            const data::SourceConfig& clips) const {
+  cache::PlanCoverage coverage{PlanFor(source, clips, folder().description()), 0};
+  const Result<std::vector<std::string>> units = folder().Units();
+  if (!units.ok()) return units.status();
+  const std::string prefix = coverage.plan.Id() + "-";
+  for (const std::string& unit : *units) coverage.published += unit.starts_with(prefix) ? 1 : 0;
+  const std::string place =
+      fmt::format("{} ({} records, {})", folder().path(), reader_->records(), reader_->Describe());
+  if (coverage.published == 0) {
+    return fmt::format("cache       {}: no build of exactly these samples; records are found by content in {}", what,
+                       place);
+  }
+  const uint64_t covered = coverage.samples();
+  if (required_ && covered < source.size()) {
+    return Status(Code::kUsage,
+                  fmt::format("{}: {} of {} {} samples are not built yet, and policy: require allows no live encoding",
+                              key_, source.size() - covered, source.size(), what),
+                  fmt::format("finish the build (lockstep cache build), or set {}.policy: read", key_));
+  }
+  const double share = 100.0 * static_cast<double>(covered) / static_cast<double>(source.size());
+  return fmt::format("cache       {}: {} of {} samples of an epoch ({:.1f} %) are built{}; {}", what, covered,
+                     source.size(), share, covered < source.size() ? ", the rest is encoded live" : "", place);
+}
+
+bool FeatureLookup::Find(const std::byte* frames, const std::vector<int64_t>& shape,
+                         std::span<std::byte* const> fields) {
+  const std::vector<cache::FieldSpec>& specs = folder().description().fields;
+  for (size_t i = 0; i < fields.size(); ++i) std::memset(fields[i], 0, specs[i].bytes());
+  if (choose_ && !arbiter_.ReadNext()) return false;
+  std::vector<cache::Request> one(1);
+  one[0].key = KeyOfFrames(folder(), frames, shape);
+  one[0].fields.assign(fields.begin(), fields.end());
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (reading_++ == 0) busy_since_ = Now();
+  }
+  reader_->Read(one);
+  NoteRead(one[0].why);
+  if (one[0].outcome == cache::Outcome::kHit) {
+    ++hits_;
+    return true;
+  }
+  ++(one[0].outcome == cache::Outcome::kMiss ? misses_ : damaged_);
+  // A damaged record may have left a part of itself.
+  for (size_t i = 0; i < fields.size(); ++i) std::memset(fields[i], 0, specs[i].bytes());
+  return false;
+}
+
+void FeatureLookup::NoteRead(const std::string& why) {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  const bool last = --reading_ == 0;
+  ++since_read_;
+  if (last || since_read_ >= kMeasureRecords) {
+    arbiter_.Read(since_read_, SecondsSince(busy_since_));
+    since_read_ = 0;
+    busy_since_ = Now();
+  }
+  if (!why.empty() && first_reason_.empty()) first_reason_ = why;
+}
+
+Status FeatureLookup::NoteLive(size_t clips, double seconds) {
+  live_ += clips;
+  if (seconds > 0) arbiter_.Encoded(clips, seconds);
+  if (misses_ + damaged_ == 0) return Status::Ok();  // by choice
+  std::string reason;
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    reason = first_reason_.empty() ? "it has no record of them" : first_reason_;
+  }
+  if (required_) {
+    return Status(Code::kEnvironment,
+                  fmt::format("feature cache: {} could not be read, and {}.policy: require allows no live encoding: {}",
+                              Count(static_cast<int64_t>(clips), "clip"), key_, reason),
+                  fmt::format("lockstep cache repair, lockstep cache build; or {}.policy: read", key_));
+  }
+  if (!said_.exchange(true)) LogWarn("feature cache: clips are encoded live (rank/cache/live counts them): {}", reason);
+  return Status::Ok();
+}
+
+std::vector<std::pair<std::string, double>> FeatureLookup::Metrics() const {
+  std::vector<std::pair<std::string, double>> all = {{"cache/hits", static_cast<double>(hits_)},
+                                                     {"cache/misses", static_cast<double>(misses_)},
+                                                     {"cache/damaged", static_cast<double>(damaged_)},
+                                                     {"cache/live", static_cast<double>(live_)},
+                                                     {"cache/read_share", choose_ ? arbiter_.Share() : 1}};
+  if (misses_ + damaged_ > 0) all.emplace_back("fallback/cache", static_cast<double>(misses_ + damaged_));
+  return all;
+}
+
+}  // namespace lockstep::recipes
