@@ -74,7 +74,42 @@ class DataCommand(harness.Case):
         index.write_bytes(index.read_bytes()[:-3])
         self.assertIn("is no index of this version, or it is damaged", train().stderr)
 
+    def test_the_sets_of_a_mix_are_looked_at_together(self):
+        config = harness.write("mixed.yaml", f"""
+            data:
+              frames: 1
+              height: 16
+              width: 16
+              mix:
+                - {{weight: 3, kind: tar, path: {self.shards}}}
+                - {{weight: 1, kind: clips, clips: 10}}
+            """)
+        training = ("--recipe", "denoise", "--config", config)
+        found = json.loads(self.data("stat", *training, "--json", code=3).stdout)
+        self.assertEqual((found["samples"], found["read"], [bad["class"] for bad in found["bad"]]), (16, 16, ["decode"]))
+        self.assertEqual(found["sets"], [{"samples": 6, "share": 0.75, "bad": 1}, {"samples": 10, "share": 0.25, "bad": 0}])
+        self.assertGreater(json.loads(self.data("bench", *training, "--seconds", 0.1, "--json").stdout)["samples_per_second"], 0)
+        sheet = self.tmp / "sheet.png"
+        self.data("show", *training, "--samples", 8, "--batch", 8, "--columns", 4, "--out", sheet)
+        pixels = Image.open(sheet)
+        self.assertEqual(pixels.size, (4 * 18 - 2, 2 * 18 - 2))
+        flat = [pixels.crop((left, top, left + 16, top + 16)).getcolors(1) is not None
+                for top in (0, 18) for left in range(0, 72, 18)]
+        # Six of the first eight draws are of the pictures, which are flat; one of them may be the damaged one.
+        self.assertIn(sum(flat), (6, 7), flat)
+
+    def test_buckets_are_shown_as_the_model_sees_them(self):
+        photos = self.tmp / "photos"
+        photos.mkdir()
+        for number in range(4):
+            (photos / f"{number}.png").write_bytes(png(50, (40, 40) if number % 2 else (80, 40)))
+        done = self.data("show", "--recipe", "denoise", "--set", "data.kind=images", "--set", f"data.path={photos}",
+                         "--set", "data.buckets=[16x16, 16x32]", "--batch", 2, "--samples", 4, "--columns", 4, "--out", self.tmp / "b.png")
+        self.assertIn("4 pictures of 32x16", done.stdout)
+
     def test_mistakes_say_what_to_do(self):
         for args, message in ((("show", self.shards), "needs --out"), (("stat", self.tmp / "none"), "none"),
-                              (("index", self.shards, "--kind", "hdf5"), "needs no index")):
+                              (("index", self.shards, "--kind", "hdf5"), "needs no index"),
+                              (("stat", self.shards, "--set", "data.frames=1"), "--recipe names its recipe"),
+                              (("index", "--recipe", "denoise"), "an index is made for one PATH")):
             self.assertIn(message, harness.engine("data", *args).stderr, args)

@@ -22,7 +22,7 @@ int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);
 int TokensMain(int argc, char** argv);
-int DataMain(int argc, char** argv);
+int DataMain(const Program& program, int argc, char** argv);  // lockstep-train data COMMAND ...
 int GenerateMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);
 int LicensesMain();

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
+#include "cli/train/settings.h"
 #include "data/clip_transform.h"
 #include "data/fault.h"
 #include "data/file_source.h"
@@ -20,6 +21,8 @@
 #include "data/index_journal.h"
 #include "data/listing.h"
 #include "data/loader.h"
+#include "data/mixed_source.h"
+#include "data/sampler.h"
 #include "data/sources.h"
 
 namespace lockstep::cli {
@@ -33,6 +36,8 @@ struct DataFlags {
   double seconds = 5;
   bool augment = false, overwrite = false, json = false;
   data::IndexOptions index;
+  std::string recipe, config;     // whose data, instead of `source`
+  std::vector<std::string> sets;  // key=value
 };
 
 // By the files that are there.
@@ -58,19 +63,60 @@ int Threads(const DataFlags& asked) {
   return asked.threads > 0 ? asked.threads : static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
 }
 
-// Batches of all samples in order, over and over.
-data::Loader MakeLoader(const DataFlags& asked, const std::shared_ptr<const data::Source>& source, bool once) {
-  const uint64_t size = asked.samples > 0 ? std::min(asked.samples, source->size()) : source->size();
+// What is looked at, and in which order a training would read it.
+struct Opened {
+  std::shared_ptr<const data::Source> source;
+  std::shared_ptr<const data::Mixture> mixture;  // null: one set
+  std::optional<data::Sampler> order;            // null: as the samples lie
+};
+
+// All samples of a training, with nothing held out.
+Result<Opened> OpenTraining(const Program& program, const DataFlags& asked) {
+  std::vector<std::string> sets = asked.sets;
+  sets.emplace_back("data.validation.fraction=0");
+  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.config, sets, false, 0);
+  if (!settings.ok()) return settings.status();
+  Result<std::string> index = settings->recipe->IndexData();
+  if (!index.ok()) return index.status();
+  if (!index->empty()) settings->recipe->UseIndex(std::make_shared<const std::string>(std::move(*index)));
+  Result<engine::Sources> sources = settings->recipe->Open(settings->config);
+  if (!sources.ok()) return sources.status();
+  Opened opened{sources->train, sources->mixture, {}};
   const auto batch = static_cast<uint64_t>(asked.batch);
-  const uint64_t batches = (size + batch - 1) / batch;
-  const auto plan = [=](uint64_t n) {
+  const std::vector<uint64_t> buckets = data::BucketSizes(*opened.source);
+  Result<data::Sampler> order =
+      opened.mixture       ? data::Sampler::CreateMixed(opened.mixture, {asked.seed}, batch)
+      : buckets.size() > 1 ? data::Sampler::CreateBucketed(buckets, {asked.seed}, batch, data::LastBatch::kKeep)
+                           : data::Sampler::Create(opened.source->size(), {asked.seed}, batch, data::LastBatch::kKeep);
+  if (!order.ok()) return order.status();
+  opened.order = std::move(*order);
+  return opened;
+}
+
+// Batches as a training draws them, or all samples as they lie: over and over, or once.
+data::Loader MakeLoader(const DataFlags& asked, const Opened& opened, bool drawn, bool once) {
+  const uint64_t all = opened.source->size();
+  const uint64_t size = asked.samples > 0 ? std::min(asked.samples, all) : all;
+  const auto batch = static_cast<uint64_t>(asked.batch);
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;  // of one shape each
+  uint64_t first = 0;
+  for (const uint64_t bucket : data::BucketSizes(*opened.source)) {
+    for (const uint64_t end = first + bucket; first < end; first = ranges.back().second) {
+      ranges.emplace_back(first, std::min(first + batch, end));
+    }
+  }
+  while (!ranges.empty() && ranges.back().first >= size) ranges.pop_back();
+  if (!ranges.empty()) ranges.back().second = std::min(ranges.back().second, size);
+  const uint64_t batches = drawn ? (size + batch - 1) / batch : ranges.size();
+  const auto plan = [=, order = opened.order](uint64_t n) {
+    if (drawn) return order->Peek(n);
     std::vector<data::SampleId> ids;
-    const uint64_t first = n % batches * batch;
-    for (uint64_t i = first; i < std::min(first + batch, size); ++i) ids.push_back({n / batches, i, i});
+    const auto [from, end] = ranges[n % ranges.size()];
+    for (uint64_t i = from; i < end; ++i) ids.push_back({n / ranges.size(), i, i});
     return ids;
   };
   data::LoaderOptions options{.threads = Threads(asked), .augment = asked.augment, .seed = asked.seed};
-  return data::Loader(source, plan, 0, once ? std::optional<uint64_t>(batches) : std::nullopt, options);
+  return data::Loader(opened.source, plan, 0, once ? std::optional<uint64_t>(batches) : std::nullopt, options);
 }
 
 struct Spread {
@@ -94,8 +140,10 @@ nlohmann::json ToJson(const Spread& spread) {
 }
 
 // Sizes of files and lengths of videos, as the index has them.
-Status Sizes(const data::SourceConfig& source, Spread* bytes, Spread* frames) {
-  if (source.kind == "clips" || source.kind == "episodes" || source.kind == "hdf5" || source.kind == "safetensors")
+Status Sizes(const DataFlags& asked, Spread* bytes, Spread* frames) {
+  const data::SourceConfig& source = asked.source;
+  if (!asked.recipe.empty() || source.kind == "clips" || source.kind == "episodes" || source.kind == "hdf5" ||
+      source.kind == "safetensors")
     return Status::Ok();
   Result<data::Inventory> inventory = data::TakeInventory(source);
   if (!inventory.ok()) return inventory.status();
@@ -115,10 +163,24 @@ Status Sizes(const data::SourceConfig& source, Spread* bytes, Spread* frames) {
 }
 
 // Reads everything once; bad samples are named.
-Status Stat(const DataFlags& asked, const std::shared_ptr<const data::Source>& source) {
+// Samples and damaged ones of each set of a mixture.
+nlohmann::json SetsOf(const Opened& opened, const std::vector<uint64_t>& bad) {
+  nlohmann::json sets = nlohmann::json::array();
+  const auto* mixed = dynamic_cast<const data::MixedSource*>(opened.source.get());
+  if (!opened.mixture || mixed == nullptr) return sets;
+  for (size_t i = 0; i < opened.mixture->parts(); ++i) {
+    const auto damaged = std::ranges::count_if(bad, [&](uint64_t index) { return mixed->Find(index).part == i; });
+    sets.push_back({{"samples", opened.mixture->size(i)}, {"share", opened.mixture->share(i)}, {"bad", damaged}});
+  }
+  return sets;
+}
+
+Status Stat(const DataFlags& asked, const Opened& opened) {
+  const std::shared_ptr<const data::Source>& source = opened.source;
   Spread bytes, frames;
-  LOCKSTEP_RETURN_IF_ERROR(Sizes(asked.source, &bytes, &frames));
-  data::Loader loader = MakeLoader(asked, source, /*once=*/true);
+  LOCKSTEP_RETURN_IF_ERROR(Sizes(asked, &bytes, &frames));
+  data::Loader loader = MakeLoader(asked, opened, /*drawn=*/false, /*once=*/true);
+  std::vector<uint64_t> bad_indices;
   nlohmann::json bad = nlohmann::json::array();
   uint64_t read = 0;
   while (!loader.AtEnd()) {
@@ -126,17 +188,15 @@ Status Stat(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
     if (!batch.ok()) return batch.status();
     read += batch->count() + batch->bad.size();
     for (const data::BadSample& one : batch->bad) {
+      bad_indices.push_back(one.id.index);
       bad.push_back({{"sample", one.name}, {"class", data::FaultOf(one.status)}, {"why", one.status.message()}});
     }
   }
+  const nlohmann::json sets = SetsOf(opened, bad_indices);
   if (asked.json) {
-    const nlohmann::json summary = {{"data", source->Describe()},
-                                    {"digest", source->Digest()},
-                                    {"samples", source->size()},
-                                    {"read", read},
-                                    {"bytes", ToJson(bytes)},
-                                    {"frames", ToJson(frames)},
-                                    {"bad", bad}};
+    const nlohmann::json summary = {{"data", source->Describe()}, {"sets", sets}, {"digest", source->Digest()},
+                                    {"samples", source->size()},  {"read", read}, {"bytes", ToJson(bytes)},
+                                    {"frames", ToJson(frames)},   {"bad", bad}};
     fmt::print("{}\n", summary.dump(2));
   } else {
     fmt::print("{}\ndigest   {}\nsamples  {}, {} read, {} damaged\n", source->Describe(), source->Digest(),
@@ -147,6 +207,10 @@ Status Stat(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
     }
     if (frames.count > 0) {
       fmt::print("frames   {} to {} in a video, median {}\n", frames.least, frames.most, frames.median);
+    }
+    for (size_t i = 0; i < sets.size(); ++i) {
+      fmt::print("set {}    {} samples, {:.4g} % of what is drawn, {} damaged\n", i, sets[i]["samples"].get<uint64_t>(),
+                 100 * sets[i]["share"].get<double>(), sets[i]["bad"].get<int64_t>());
     }
     for (const nlohmann::json& one : bad) {
       fmt::print("damaged  {} ({}): {}\n", one["sample"].get<std::string>(), one["class"].get<std::string>(),
@@ -168,8 +232,9 @@ std::string Bottleneck(const data::LoaderStats& stats, double seconds, int threa
                      threads == 1 ? "is" : "are", 100 * busy);
 }
 
-Status Bench(const DataFlags& asked, const std::shared_ptr<const data::Source>& source) {
-  data::Loader loader = MakeLoader(asked, source, /*once=*/false);
+Status Bench(const DataFlags& asked, const Opened& opened) {
+  const std::shared_ptr<const data::Source>& source = opened.source;
+  data::Loader loader = MakeLoader(asked, opened, /*drawn=*/opened.order.has_value(), /*once=*/false);
   const Result<data::Batch> first = loader.Next();  // starts the threads, fills caches
   if (!first.ok()) return first.status();
   const data::LoaderStats before = loader.stats();
@@ -210,31 +275,51 @@ Status Bench(const DataFlags& asked, const std::shared_ptr<const data::Source>& 
   return Status::Ok();
 }
 
+// A picture as planes.
+struct Tile {
+  int height = 0, width = 0;
+  std::vector<uint8_t> planes;
+};
+
+// The first frames of each sample of a batch.
+void AddTiles(const data::Batch& batch, int most_frames, std::vector<Tile>* tiles) {
+  const std::vector<int64_t>& shape = batch.fields[0].field->shape;
+  const int frames = static_cast<int>(shape[0]), height = static_cast<int>(shape[2]),
+            width = static_cast<int>(shape[3]);
+  const size_t picture = static_cast<size_t>(height) * width * 3;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(batch.fields[0].data);
+  for (size_t i = 0; i < batch.count(); ++i) {
+    for (int t = 0; t < std::min(frames, most_frames); ++t) {
+      const uint8_t* from = bytes + (i * frames + t) * picture;
+      tiles->push_back({height, width, {from, from + picture}});
+    }
+  }
+}
+
 // A row for each sample, a column for each frame, as the model gets them; a grey line between.
-Status Show(const DataFlags& asked, const std::shared_ptr<const data::Source>& source) {
+Status Show(const DataFlags& asked, const Opened& opened) {
+  const std::vector<data::Field>& fields = opened.source->fields();
+  if (fields[0].type != data::ElementType::kU8 || fields[0].shape.size() != 4 || fields[0].shape[1] != 3) {
+    return Status(Code::kUsage,
+                  fmt::format("the field '{}' of a sample is no clip: there are no pictures to show", fields[0].name));
+  }
+  const int clip = static_cast<int>(fields[0].shape[0]);
+  const int columns = clip == 1 ? asked.shown : std::min(clip, asked.shown);
   DataFlags first = asked;
   first.samples = asked.samples > 0 ? asked.samples : static_cast<uint64_t>(asked.batch);
-  data::Loader loader = MakeLoader(first, source, /*once=*/true);
-  const int columns = asked.source.frames == 1 ? asked.shown : std::min(asked.source.frames, asked.shown);
-  const int height = asked.source.height, width = asked.source.width;
-  const size_t plane = static_cast<size_t>(height) * width;
-  std::vector<std::vector<uint8_t>> tiles;
+  data::Loader loader = MakeLoader(first, opened, /*drawn=*/opened.order.has_value(), /*once=*/true);
+  std::vector<Tile> tiles;
   uint64_t bad = 0;
   while (!loader.AtEnd()) {
     const Result<data::Batch> batch = loader.Next();
     if (!batch.ok()) return batch.status();
     bad += batch->bad.size();
-    const auto* bytes = reinterpret_cast<const uint8_t*>(batch->fields[0].data);
-    const int frames = asked.source.frames == 1 ? 1 : columns;
-    for (size_t i = 0; i < batch->count(); ++i) {
-      for (int t = 0; t < frames; ++t) {
-        const uint8_t* from = bytes + (i * asked.source.frames + t) * 3 * plane;
-        tiles.emplace_back(from, from + 3 * plane);
-      }
-    }
+    AddTiles(*batch, clip == 1 ? 1 : columns, &tiles);
   }
   if (tiles.empty()) return Status(Code::kEnvironment, fmt::format("none of the {} samples can be read", bad));
   constexpr int kLine = 2;
+  const int height = std::ranges::max_element(tiles, {}, &Tile::height)->height;
+  const int width = std::ranges::max_element(tiles, {}, &Tile::width)->width;
   const int rows = static_cast<int>((tiles.size() + columns - 1) / columns);
   const int whole_width = columns * (width + kLine) - kLine, whole_height = rows * (height + kLine) - kLine;
   constexpr int64_t kMostPixels = 1 << 28;
@@ -244,10 +329,12 @@ Status Show(const DataFlags& asked, const std::shared_ptr<const data::Source>& s
   }
   std::vector<uint8_t> sheet(static_cast<size_t>(whole_width) * whole_height * 3, 128);
   for (size_t n = 0; n < tiles.size(); ++n) {
+    const Tile& tile = tiles[n];
     const size_t left = n % columns * (width + kLine), top = n / columns * (height + kLine);
+    const size_t plane = static_cast<size_t>(tile.height) * tile.width;
     for (size_t p = 0; p < plane; ++p) {
-      uint8_t* to = sheet.data() + ((top + p / width) * whole_width + left + p % width) * 3;
-      for (size_t c = 0; c < 3; ++c) to[c] = tiles[n][c * plane + p];
+      uint8_t* to = sheet.data() + ((top + p / tile.width) * whole_width + left + p % tile.width) * 3;
+      for (size_t c = 0; c < 3; ++c) to[c] = tile.planes[c * plane + p];
     }
   }
   Result<std::string> png = data::EncodePng(sheet, whole_width, whole_height);
@@ -291,21 +378,35 @@ Status Index(const DataFlags& asked) {
   return Status::Ok();
 }
 
-Status Run(DataFlags asked) {
-  if (asked.source.kind == "auto") asked.source.kind = KindOf(asked.source);
-  if (asked.command == "index") return Index(asked);
+Result<Opened> Open(const Program& program, const DataFlags& asked) {
+  if (!asked.recipe.empty()) return OpenTraining(program, asked);
   Result<std::unique_ptr<data::Source>> opened = data::OpenSource(asked.source);
   if (!opened.ok()) return opened.status();
-  const std::shared_ptr<const data::Source> source = std::move(*opened);
-  if (asked.command == "stat") return Stat(asked, source);
-  if (asked.command == "bench") return Bench(asked, source);
-  if (asked.out.empty()) return Status(Code::kUsage, "show needs --out FILE.png");
-  return Show(asked, source);
+  return Opened{std::move(*opened), nullptr, {}};
+}
+
+Status Run(const Program& program, DataFlags asked) {
+  if (asked.recipe.empty() != (asked.config.empty() && asked.sets.empty())) {
+    return Status(Code::kUsage, "--config and --set are of a training's configuration, and --recipe names its recipe",
+                  "lockstep data stat --recipe taehv --config taehv.yaml");
+  }
+  if (!asked.recipe.empty() && (asked.command == "index" || !asked.source.path.empty())) {
+    return Status(Code::kUsage, asked.command == "index" ? "an index is made for one PATH, not for a training"
+                                                         : "with --recipe the configuration says where the data are");
+  }
+  if (asked.source.kind == "auto") asked.source.kind = KindOf(asked.source);
+  if (asked.command == "index") return Index(asked);
+  if (asked.command == "show" && asked.out.empty()) return Status(Code::kUsage, "show needs --out FILE.png");
+  const Result<Opened> opened = Open(program, asked);
+  if (!opened.ok()) return opened.status();
+  if (asked.command == "stat") return Stat(asked, *opened);
+  if (asked.command == "bench") return Bench(asked, *opened);
+  return Show(asked, *opened);
 }
 
 }  // namespace
 
-int DataMain(int argc, char** argv) {
+int DataMain(const Program& program, int argc, char** argv) {
   Arguments args(
       "Looks at training data with the code that trains on them. index: lists them once, for data.index. stat: reads "
       "every sample; sizes, and what is damaged. bench: samples a second, time of each stage, what limits it. show: a "
@@ -318,6 +419,10 @@ int DataMain(int argc, char** argv) {
       .Required()
       .OneOf({"index", "stat", "bench", "show"});
   args.Option("PATH", &asked.source.path, "folder of the data, or its one file, as data.path");
+  args.Option("--recipe", &asked.recipe, "the data of a training instead of PATH: one set, or those of data.mix")
+      .Named("NAME");
+  args.Option("--config", &asked.config, "its configuration file").Named("FILE");
+  args.Option("--set", &asked.sets, "path.of.key=value of it; may be repeated").Named("KEY=VALUE").Repeated();
   args.Option("--kind", &asked.source.kind, "of the data (default: by the files)").OneOf(kinds);
   args.Option("--annotations", &asked.source.annotations, "list of videos below PATH").Named("FILE");
   args.Option("--field", &asked.source.field, "array of HDF5 and safetensors files").Named("NAME").ShowDefault();
@@ -341,9 +446,10 @@ int DataMain(int argc, char** argv) {
   args.Footer(
       "examples:\n  lockstep data stat shards/ --json\n  lockstep data bench photos/ --augment --threads 2\n"
       "  lockstep data show videos/ --frames 12 --height 64 --width 64 --augment --out batch.png\n"
-      "  lockstep data index photos/ --out photos.index\n");
+      "  lockstep data index photos/ --out photos.index\n"
+      "  lockstep data bench --recipe taehv --config mixed.yaml --augment\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  const Status status = Run(asked);
+  const Status status = Run(program, asked);
   if (status.ok()) return 0;
   fmt::print(stderr, "lockstep data: {}\n", status.ToString());
   return ExitCode(status);

@@ -48,7 +48,7 @@ constexpr Command kCommands[] = {
     {"encode", Plain<cli::EncodeMain>, "--weights F INPUT OUTPUT: a video to latents"},
     {"decode", Plain<cli::DecodeMain>, "--weights F INPUT OUTPUT: latents to a video"},
     {"export", Plain<cli::ExportMain>, "--weights F OUTPUT: trained weights as one file with upstream's names"},
-    {"data", Plain<cli::DataMain>, "index|stat|bench|show PATH: what data hold, how fast they are read, how they look"},
+    {"data", cli::DataMain, "index|stat|bench|show PATH: what data hold, how fast they are read, how they look"},
     {"tokens", Plain<cli::TokensMain>, "SOURCE --out FILE: text as a packed token file"},
     {"generate", Plain<cli::GenerateMain>, "MODEL --prompt TEXT: what a language model writes on"},
     {"selftest", Plain<cli::SelftestMain>, "--out DIR: one rank of `lockstep selftest`"},
