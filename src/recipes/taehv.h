@@ -47,6 +47,7 @@ struct TaehvSettings {
 
 class TaehvRecipe : public VideoRecipe {
  public:
+  TaehvRecipe() { bucketed_ = true; }
   std::string name() const override { return "taehv"; }
   std::string help() const override { return "tiny video autoencoder: joint or with a teacher, also adversarial"; }
 
@@ -104,6 +105,7 @@ class TaehvRecipe : public VideoRecipe {
   bool needs_latents() const { return encoder_ > 0 || (distills() && (reconstruction_ > 0 || adversarial_ > 0)); }
 
   Status CheckParts();
+  Status CheckSizes() const;
   Status CheckSeraena(const engine::Config& config);
   TeacherShapes ShapesOfTeacher() const;
   // With the fields of the cache in every sample.

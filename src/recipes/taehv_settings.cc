@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "data/bucketed_source.h"
 #include "recipes/taehv.h"
 
 namespace lockstep::recipes {
@@ -87,8 +88,7 @@ Status TaehvRecipe::Check(engine::Config* config) {
     shape_.decoder_width = small->decoder_width;
     shape_.super = false;
   }
-  const data::SourceConfig& source = clips_;
-  LOCKSTEP_RETURN_IF_ERROR(shape_.Check(source.frames, source.height, source.width).Context("recipe taehv"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSizes());
   if (!settings_.convert_from.empty() && !config->checkpoint.weights.empty()) {
     return Status(Code::kUsage, "recipe.convert_from and checkpoint.weights both say what to begin with", "give one");
   }
@@ -100,6 +100,21 @@ Status TaehvRecipe::Check(engine::Config* config) {
                   "set data.augment: false, or leave recipe.teacher.cache.root empty");
   }
   return adversarial_ > 0 ? CheckSeraena(*config) : Status::Ok();
+}
+
+Status TaehvRecipe::CheckSizes() const {
+  const Result<std::vector<data::ImageSize>> buckets = data::ParseSizes(clips_.buckets);
+  if (!buckets.ok()) return buckets.status().Context("data.buckets");
+  std::vector<data::ImageSize> sizes = *buckets;
+  if (sizes.empty()) sizes = {{clips_.height, clips_.width}};
+  for (const data::ImageSize& size : sizes) {
+    LOCKSTEP_RETURN_IF_ERROR(shape_.Check(clips_.frames, size.height, size.width).Context("recipe taehv"));
+  }
+  if (buckets->empty() || (!has_teacher() && settings_.adversarial <= 0)) return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("data.buckets: {} of one size",
+                            has_teacher() ? "a teacher is asked about clips" : "the replay buffer has pictures"),
+                "give data.height and data.width instead, or train without teacher and adversarial loss");
 }
 
 // A part that could move no weight of the half that is trained is left out, as if its weight were 0.

@@ -54,6 +54,17 @@ TEST_P(TaehvOnRanks, TrainsAsOnOne) {
   EXPECT_EQ(Apart(several.front().disc, several.back().disc), 0) << "all ranks have one discriminator, to the bit";
 }
 
+TEST(TaehvBuckets, ClipsOfSeveralSizesTrainAlikeOnRanks) {
+  TaehvJob job;
+  job.config.train.steps = 4;
+  job.config.data.last_batch = data::LastBatch::kPad;
+  job.clips.buckets = {"16x32", "32x16"};
+  const auto one = TrainTaehv(1, job), two = TrainTaehv(2, job);
+  ExpectFine(one);
+  ExpectFine(two);
+  EXPECT_LT(Apart(one.front().model, two.back().model), kTolerance);
+}
+
 // Each suite is one test of ctest, which runs several at once: those that share a training stay together.
 class TaehvReproducible : public TaehvOnRanks {};
 

@@ -286,6 +286,18 @@ TEST(TaehvRules, AreSaidBeforeAnythingStarts) {
   using Settings = TaehvSettings;
   using Config = engine::Config;
   EXPECT_EQ(refused([](Settings&, Config&) {}), " | ");
+  const auto with_buckets = [](double adversarial, const char* size) {
+    TaehvRecipe recipe;
+    TaehvJob job;
+    recipe.settings().model = "taehv-small";
+    recipe.settings().adversarial = adversarial;
+    recipe.clips().buckets = {"16x16", size};
+    return recipe.Check(&job.config).message();
+  };
+  EXPECT_EQ(with_buckets(0, "16x32"), "");
+  EXPECT_NE(with_buckets(1, "16x32").find("data.buckets: the replay buffer has pictures of one size"),
+            std::string::npos);
+  EXPECT_NE(with_buckets(0, "16x33").find("33"), std::string::npos) << "every size must suit the model";
   EXPECT_NE(refused([](Settings& s, Config&) { s.mode = "distill"; }).find("distill needs a teacher"),
             std::string::npos);
   EXPECT_NE(refused([](Settings& s, Config&) { s.encoder = 1; }).find("loss.encoder needs a teacher"),

@@ -386,7 +386,7 @@ Result<Opened> Open(const Program& program, const DataFlags& asked) {
 }
 
 Status Run(const Program& program, DataFlags asked) {
-  if (asked.recipe.empty() != (asked.config.empty() && asked.sets.empty())) {
+  if (asked.recipe.empty() && !(asked.config.empty() && asked.sets.empty())) {
     return Status(Code::kUsage, "--config and --set are of a training's configuration, and --recipe names its recipe",
                   "lockstep data stat --recipe taehv --config taehv.yaml");
   }
