@@ -16,7 +16,6 @@ struct RowsFunction : torch::autograd::Function<RowsFunction> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& index,
                         const Tensor& inverse, const Tensor& padding) {
     context->save_for_backward({inverse});
-    context->saved_data["pads"] = padding.numel() > 0;
     const Tensor out = at::index_select(x, 0, index);
     if (padding.numel() > 0) out.index_fill_(0, padding, 0);
     return out;
@@ -46,6 +45,35 @@ struct RowsBackFunction : torch::autograd::Function<RowsBackFunction> {
 Tensor NoPadding(const WindowPlan& plan) {
   return plan.padding.defined() ? plan.padding : at::empty({0}, plan.gather.options());
 }
+
+// table[index[i], head] -> out[head, i]. On the CPU PyTorch's index_add, the gradient of index_select, takes rows one
+// by one: longer than the attention itself.
+struct PositionBiasFunction : torch::autograd::Function<PositionBiasFunction> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& table, const Tensor& index) {
+    context->save_for_backward({index});
+    context->saved_data["rows"] = table.size(0);
+    return at::index_select(table.t().contiguous(), 1, index);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const Tensor index = context->get_saved_variables()[0], gradient = gradients[0].contiguous();
+    const int64_t heads = gradient.size(0), count = gradient.size(1), rows = context->saved_data["rows"].toInt();
+    const Tensor sum = at::zeros({heads, rows}, gradient.options());
+    if (!gradient.is_cpu() || (gradient.scalar_type() != at::kFloat && gradient.scalar_type() != at::kDouble)) {
+      sum.index_add_(1, index, gradient);
+    } else {
+      AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "PositionBias", [&] {
+        const auto* from = gradient.const_data_ptr<scalar_t>();
+        const auto* row = index.const_data_ptr<int64_t>();
+        auto* to = sum.mutable_data_ptr<scalar_t>();
+        for (int64_t head = 0; head < heads; ++head) {
+          for (int64_t i = 0; i < count; ++i) to[head * rows + row[i]] += from[head * count + i];
+        }
+      });
+    }
+    return {sum.t().contiguous(), Tensor()};
+  }
+};
 
 // Windows [begin, begin + count) of all, as matrices.
 struct AttentionPart {
@@ -134,6 +162,10 @@ Tensor ToWindows(const Tensor& x, const WindowPlan& plan) {
 Tensor FromWindows(const Tensor& windows, const WindowPlan& plan, at::IntArrayRef sizes) {
   return RowsBackFunction::apply(windows.reshape({-1, windows.size(-1)}), plan.scatter, plan.gather, NoPadding(plan))
       .view(sizes);
+}
+
+Tensor PositionBias(const Tensor& table, const Tensor& index, int64_t tokens) {
+  return PositionBiasFunction::apply(table, index).view({table.size(1), tokens, tokens});
 }
 
 Tensor Attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Tensor& mask, double scale) {

@@ -57,6 +57,9 @@ at::Tensor SinePositionCode(int64_t height, int64_t width, int64_t channels);
 at::Tensor ToWindows(const at::Tensor& x, const WindowPlan& plan);
 at::Tensor FromWindows(const at::Tensor& windows, const WindowPlan& plan, at::IntArrayRef sizes);
 
+// Of a table [positions, heads] the rows that PositionIndex gave: [heads, tokens, tokens].
+at::Tensor PositionBias(const at::Tensor& table, const at::Tensor& index, int64_t tokens);
+
 // softmax(scale q k' + bias + mask) v, [W, heads, n, size] each. `bias` [heads, n, n], with a gradient, and `mask`
 // [m, n, n] may be undefined; window i has mask i % m. The matrix of attention exists for some windows at a time, in
 // backward too (where it is computed again).

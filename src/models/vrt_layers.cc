@@ -72,10 +72,9 @@ WindowAttention::WindowAttention(Builder& builder, int64_t width, const Size3& s
 Tensor WindowAttention::Forward(const Tensor& x, const WindowPlan& plan, bool shifted) const {
   const int64_t count = x.size(0), n = x.size(1), width = x.size(2), size = width / heads;
   const Tensor none;
-  const Tensor index = tables->PositionIndex(window, n, x.device());
-  const Tensor bias = at::index_select(relative_position_bias_table, 0, index).view({n, n, heads}).permute({2, 0, 1});
+  const Tensor bias = PositionBias(relative_position_bias_table, tables->PositionIndex(window, n, x.device()), n);
   const auto self = qkv_self->Forward(x).view({count, n, 3, heads, size}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const Tensor own = Attend(self[0], self[1], self[2], bias.contiguous(), shifted ? plan.mask : none, scale)
+  const Tensor own = Attend(self[0], self[1], self[2], bias, shifted ? plan.mask : none, scale)
                          .transpose(1, 2)
                          .reshape({count, n, width});
   if (!mutual) return proj->Forward(own);

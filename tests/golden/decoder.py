@@ -12,7 +12,6 @@ import json
 import pathlib
 import sys
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from statistics import NormalDist
@@ -20,6 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+from draw import normal as draw  # noqa: E402
 from make import differences, digest, distance  # noqa: E402
 
 SMALL = dict(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
@@ -34,29 +34,6 @@ WIDE = dict(vocab_size=16, hidden_size=3584, num_hidden_layers=1, num_attention_
             intermediate_size=18944, rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=64, tie_word_embeddings=False)
 SEED, STEPS, NEW_TOKENS = 5, 20, 20
 ADAMW = dict(lr=3e-3, betas=(0.9, 0.95), eps=1e-4, weight_decay=1e-2)  # epsilon as in make.py
-GOLDEN = np.uint64(0x9e3779b97f4a7c15)
-
-
-# ---- weights: element i of a parameter is a function of (seed, name, i)
-
-def mix(x):
-    x = x ^ (x >> np.uint64(30))
-    x = x * np.uint64(0xbf58476d1ce4e5b9)
-    x = x ^ (x >> np.uint64(27))
-    x = x * np.uint64(0x94d049bb133111eb)
-    return x ^ (x >> np.uint64(31))
-
-
-def draw(seed, name, shape, deviation):
-    with np.errstate(over="ignore"):
-        hashed = np.uint64(0xcbf29ce484222325)
-        for c in name.encode():
-            hashed = (hashed ^ np.uint64(c)) * np.uint64(0x100000001b3)
-        key = mix(mix(np.uint64(seed) + GOLDEN) ^ mix(hashed + np.uint64(2) * GOLDEN))
-        bits = mix(key + GOLDEN * np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64))
-    probability = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-    normal = torch.special.ndtri(torch.from_numpy(probability))
-    return (deviation * normal).float().view(shape)
 
 
 def fill(model, deviation):

@@ -33,5 +33,14 @@ TEST(GoldenVariants, AreWhatTheirScriptComputes) {
   EXPECT_EQ(run.code, 0) << run.output;
 }
 
+// The other cases of vrt_golden.py take a minute.
+TEST(GoldenVrt, IsWhatItsScriptsCompute) {
+  for (const auto& [script, flags] :
+       {std::pair("golden/vrt_golden.py", "--check interpolate"), std::pair("golden/vrt_fusion.py", "--check")}) {
+    const PythonRun run = RunPython(script, flags);
+    EXPECT_EQ(run.code, 0) << script << ": " << run.output;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,58 @@
+// One training step of VRT without neighbours (the shape of 009: no SpyNet, no deformable convolution) and the
+// deformable convolution alone, forward and backward, in milliseconds. bench/vrt_step.py runs it beside PyTorch.
+//
+//   vrt_bench THREADS REPEATS
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/optim/adam.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "models/deformable.h"
+#include "models/vrt.h"
+
+namespace {
+
+// The fastest of all: other programs on the machine only add.
+double Milliseconds(int repeats, const std::function<void()>& work) {
+  work();
+  double best = 1e30;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace lockstep::models;  // NOLINT(google-build-using-namespace)
+  const int threads = argc > 1 ? atoi(argv[1]) : 2, repeats = argc > 2 ? atoi(argv[2]) : 3;
+  at::set_num_threads(threads);
+  VrtConfig config = *FindVrt("009");
+  config.img_size = {4, 64, 64};
+  config.depths = {4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2};
+  config.drop_path_rate = 0;
+  Vrt model(config, 1);
+  torch::optim::Adam adam(model.parameters(), torch::optim::AdamOptions(1e-4));
+  const at::Tensor clips = at::rand({1, 4, 3, 64, 64});
+  const double step = Milliseconds(repeats, [&] {
+    adam.zero_grad();
+    (model.Forward(clips).square() + 1e-6).sqrt().mean().backward();
+    adam.step();
+  });
+  const auto input = [](at::IntArrayRef shape, double scale) {
+    return (at::randn(shape) * scale).requires_grad_(true);
+  };
+  const DeformableArgs args{input({10, 64, 64, 96}, 1), input({10, 64, 64, 288}, 3), input({10, 64, 64, 144}, 1),
+                            input({96, 96, 3, 3}, 0.03), input({96}, 1)};
+  const double deformable = Milliseconds(repeats, [&] { DeformableConv(args).sum().backward(); });
+  fmt::print("{{\"step_ms\": {:.1f}, \"deformable_ms\": {:.1f}, \"threads\": {}}}\n", step, deformable, threads);
+  return 0;
+}

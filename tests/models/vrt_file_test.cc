@@ -1,0 +1,130 @@
+// VRT's weight files: both formats, wrapped and bare, and what does not fit.
+#include "models/vrt_file.h"
+
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "models/state_copy.h"
+
+namespace lockstep::models {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+VrtConfig FileConfig() {
+  at::set_num_threads(1);
+  VrtConfig config = *FindVrt("small");
+  config.window_size = {2, 4, 4};
+  config.embed_dims = {8, 8, 8, 8, 8, 8, 8, 12, 12};
+  config.num_heads.assign(9, 2);
+  config.deformable_groups = 2;
+  return config;
+}
+
+bool SameParameters(const Vrt& a, const Vrt& b) {
+  const auto other = b.named_parameters();
+  for (const auto& item : a.named_parameters()) {
+    if (!at::equal(item.value(), other[item.key()])) return false;
+  }
+  return true;
+}
+
+TEST(VrtFile, WrittenFilesLoadAgainInEitherFormatWrappedAndBare) {
+  const auto dir = TempDir::Create("lockstep-vrt");
+  ASSERT_TRUE(dir.ok());
+  const Vrt model(FileConfig(), 1);
+  for (const auto& [name, key] : {std::pair("a.pth", "params"), std::pair("b.pth", "params_ema"), std::pair("c.pt", ""),
+                                  std::pair("d.safetensors", "params")}) {
+    const std::string path = *dir / name;
+    const Status written = WriteVrtFile(model, path, key);
+    ASSERT_TRUE(written.ok()) << written.ToString();
+    Vrt other(FileConfig(), 2);
+    const Status loaded = LoadVrtFile(other, path);
+    ASSERT_TRUE(loaded.ok()) << name << ": " << loaded.ToString();
+    EXPECT_TRUE(SameParameters(model, other)) << name;
+  }
+}
+
+TEST(VrtFile, StateDictsHaveUpstreamsBuffers) {
+  const Vrt model(FileConfig(), 1);
+  std::map<std::string, at::Tensor> state;
+  for (const auto& [name, tensor] : VrtStateDict(model)) state[name] = tensor;
+  const at::Tensor index = state.at("stage1.residual_group1.blocks.0.attn.relative_position_index");
+  EXPECT_EQ(index.sizes(), (at::IntArrayRef{32, 32}));
+  EXPECT_EQ(index.scalar_type(), at::kLong);
+  EXPECT_EQ(state.at("stage1.residual_group1.blocks.0.attn.position_bias").sizes(), (at::IntArrayRef{1, 16, 8}));
+  EXPECT_FALSE(state.contains("stage1.residual_group2.blocks.0.attn.position_bias"));
+  EXPECT_EQ(state.at("spynet.mean").sizes(), (at::IntArrayRef{1, 3, 1, 1}));
+}
+
+TEST(VrtFile, TheAveragedWeightsAreTakenWhereThereAreBoth) {
+  const Vrt model(FileConfig(), 1), averaged(FileConfig(), 2);
+  NamedTensors both;
+  for (const auto& [name, tensor] : VrtStateDict(model)) both.emplace_back("params." + name, tensor);
+  for (const auto& [name, tensor] : VrtStateDict(averaged)) both.emplace_back("params_ema." + name, tensor);
+  std::string note;
+  Vrt loaded(FileConfig(), 3);
+  ASSERT_TRUE(LoadVrt(loaded, *UnwrapVrt(both, "", &note)).ok());
+  EXPECT_TRUE(SameParameters(loaded, averaged));
+  EXPECT_THAT(note, HasSubstr("'params_ema' is taken"));
+  ASSERT_TRUE(LoadVrt(loaded, *UnwrapVrt(both, "params")).ok());
+  EXPECT_TRUE(SameParameters(loaded, model));
+  EXPECT_THAT(UnwrapVrt(both, "ema").status().message(), HasSubstr("no weights under 'ema'"));
+}
+
+TEST(VrtFile, AFileForRgbIsRefusedByAModelForSpikesWithWhatToDoAndCanBeWidened) {
+  VrtConfig spike = FileConfig();
+  spike.in_chans = 4;
+  Vrt rgb(FileConfig(), 1), model(spike, 2);
+  const NamedTensors before = CopyOf(model);
+  const Status refused = LoadVrt(model, VrtStateDict(rgb));
+  EXPECT_THAT(refused.message(), HasSubstr("conv_first.weight is [8, 27, 1, 3, 3], expected [8, 36, 1, 3, 3]"));
+  EXPECT_THAT(refused.hint(),
+              AllOf(HasSubstr("27 channels in the file and 36 in the model"),
+                    HasSubstr("made for RGB (in_chans 3), the model for RGB and 1 spike channel"), HasSubstr("widen")));
+  for (const auto& [name, tensor] : before) EXPECT_TRUE(at::equal(tensor, model.named_parameters()[name])) << name;
+  ASSERT_TRUE(LoadVrt(model, VrtStateDict(rgb), {.widen_first = true}).ok());
+  rgb.eval();
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor clips = at::rand({1, 3, 4, 32, 32});
+  EXPECT_TRUE(at::allclose(model.Forward(clips), rgb.Forward(clips.narrow(2, 0, 3)), 1e-4, 1e-5));
+}
+
+TEST(VrtFile, WeightsOfAnotherShapeAreNamed) {
+  VrtConfig wide = FileConfig();
+  wide.embed_dims[7] = wide.embed_dims[8] = 16;
+  const Vrt other(wide, 1);
+  Vrt model(FileConfig(), 2);
+  const Status refused = LoadVrt(model, VrtStateDict(other));
+  EXPECT_THAT(refused.message(), HasSubstr("stage8.0.2.weight is [16, 8], expected [12, 8]"));
+  EXPECT_THAT(refused.hint(), HasSubstr("embed_dims"));
+}
+
+TEST(SpyNetFile, LoadsWrappedAndBare) {
+  const SpyNet drawn;
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor parameter : drawn.parameters()) parameter.uniform_(-0.1, 0.1);
+  }
+  NamedTensors wrapped, bare = CopyOf(drawn);
+  for (const auto& [name, tensor] : bare) wrapped.emplace_back("params." + name, tensor);
+  bare.emplace_back("mean", SpyNetMean());
+  bare.emplace_back("std", SpyNetDeviation());
+  for (const NamedTensors& file : {wrapped, bare}) {
+    SpyNet loaded;
+    const Status status = loaded.Load(file);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (const auto& item : loaded.named_parameters()) {
+      EXPECT_TRUE(at::equal(item.value(), drawn.named_parameters()[item.key()]));
+    }
+  }
+  SpyNet loaded;
+  EXPECT_THAT(loaded.Load({}).message(), HasSubstr("60 missing"));
+}
+
+}  // namespace
+}  // namespace lockstep::models
