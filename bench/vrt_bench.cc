@@ -37,7 +37,8 @@ int main(int argc, char** argv) {
   at::set_num_threads(threads);
   VrtConfig config = *FindVrt("009");
   config.img_size = {4, 64, 64};
-  config.depths = {4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2};
+  config.depths.assign(11, 2);
+  config.mul_attn_ratio = 0.5;
   config.drop_path_rate = 0;
   Vrt model(config, 1);
   torch::optim::Adam adam(model.parameters(), torch::optim::AdamOptions(1e-4));
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
   const auto input = [](at::IntArrayRef shape, double scale) {
     return (at::randn(shape) * scale).requires_grad_(true);
   };
-  const DeformableArgs args{input({10, 64, 64, 96}, 1), input({10, 64, 64, 288}, 3), input({10, 64, 64, 144}, 1),
+  const DeformableArgs args{input({4, 64, 64, 96}, 1), input({4, 64, 64, 288}, 3), input({4, 64, 64, 144}, 1),
                             input({96, 96, 3, 3}, 0.03), input({96}, 1)};
   const double deformable = Milliseconds(repeats, [&] { DeformableConv(args).sum().backward(); });
   fmt::print("{{\"step_ms\": {:.1f}, \"deformable_ms\": {:.1f}, \"threads\": {}}}\n", step, deformable, threads);

@@ -109,6 +109,7 @@ void ForEachPart(const Tensor& q, const Work& work) {
   for (int64_t begin = 0; begin < windows; begin += each) work(AttentionPart{begin, std::min(each, windows - begin)});
 }
 
+// Autocast has no say in here: everything has the type of q.
 struct AttendFunction : torch::autograd::Function<AttendFunction> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& bias, const Tensor& mask, double scale) {
@@ -117,7 +118,7 @@ struct AttendFunction : torch::autograd::Function<AttendFunction> {
       const Tensor scores = part.Scores(q, bias, mask).flatten(0, 1);
       scores.baddbmm_(part.Of(q), part.Of(k).transpose(1, 2), 1, scale);
       Tensor to = out.narrow(0, part.begin, part.count).flatten(0, 1);
-      at::bmm_out(to, at::softmax(scores, -1), part.Of(v));
+      at::bmm_out(to, at::_softmax(scores, -1, /*half_to_float=*/false), part.Of(v));
     });
     context->save_for_backward({q, k, v, bias, mask, out});
     context->saved_data["scale"] = scale;
@@ -138,7 +139,7 @@ struct AttendFunction : torch::autograd::Function<AttendFunction> {
       const Tensor own_q = part.Of(q), own_k = part.Of(k), own_v = part.Of(v), grad = part.Of(gradients[0]);
       Tensor scores = part.Scores(q, bias, mask).flatten(0, 1);
       scores.baddbmm_(own_q, own_k.transpose(1, 2), 1, scale);
-      const Tensor weights = at::softmax(scores, -1);
+      const Tensor weights = at::_softmax(scores, -1, /*half_to_float=*/false);
       Tensor to_q = to(grad_q), to_k = to(grad_k), to_v = to(grad_v);
       at::bmm_out(to_v, weights.transpose(1, 2), grad);
       const Tensor mean = (grad * part.Of(out)).sum(-1, /*keepdim=*/true);

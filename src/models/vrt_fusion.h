@@ -19,6 +19,10 @@
 
 namespace lockstep::models {
 
+namespace fusion {
+struct Operator;
+}
+
 enum class FrameContract { kExpanded, kCollapsed };
 
 struct FusionConfig {
@@ -63,11 +67,9 @@ class FusionAdapter : public torch::nn::Module {
   // VRT's output for those frames -> [b, t, 3, h, w].
   at::Tensor Reduce(const at::Tensor& restored) const;
 
-  struct Operator;
-
  private:
   FusionConfig config_;
-  std::shared_ptr<Operator> operator_;
+  std::shared_ptr<fusion::Operator> operator_;
   std::shared_ptr<torch::nn::Module> refine_;
   at::Tensor Enlarged(const at::Tensor& spikes, int64_t height, int64_t width) const;
 };

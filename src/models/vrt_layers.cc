@@ -124,7 +124,7 @@ Tensor Tmsa::Attention(const Tensor& x) const {
 Tensor Tmsa::AddDropped(const Tensor& x, const Tensor& y, const Tensor& draw) const {
   if (!draw.defined()) return x + y;
   const Tensor factor = draw.ge(drop_).to(y.scalar_type()).div_(1 - drop_);
-  return x.addcmul(y, factor.view({-1, 1, 1, 1, 1}));
+  return x + y * factor.view({-1, 1, 1, 1, 1});
 }
 
 Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {

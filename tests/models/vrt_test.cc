@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,6 +160,24 @@ TEST(Vrt, DropPathComesFromGivenNumbersOrTheDefaultGeneratorAndOnlyInTraining) {
   EXPECT_TRUE(at::allclose(alone[0], first[1], 1e-4, 1e-5));
   model.eval();
   EXPECT_TRUE(at::equal(model.Forward(clips), model.Forward(clips, draws)));
+}
+
+TEST(Vrt, RunsUnderAutocastCloseToFloat32) {
+  VrtConfig config = Tiny();
+  config.drop_path_rate = 0.2;
+  Vrt model(config, 4);
+  const at::Tensor clips = at::rand({1, 3, 3, 32, 32}, at::make_generator<at::CPUGeneratorImpl>(1));
+  const at::Tensor draws = at::rand({1, model.Draws()});
+  const at::Tensor expected = model.Forward(clips, draws);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor out = model.Forward(clips, draws);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_LT((out - expected).abs().max().item<double>(), 0.05);
+  EXPECT_FALSE(at::equal(out, expected));
+  out.sum().backward();
+  for (const auto& item : model.named_parameters()) EXPECT_TRUE(item.value().grad().defined()) << item.key();
 }
 
 TEST(Vrt, LoraBeginsAsTheModelTrainsAloneAndMerges) {
