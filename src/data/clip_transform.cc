@@ -177,18 +177,16 @@ void ClipTransform::ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* p
 void ClipTransform::ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes) {
   const size_t row_size = static_cast<size_t>(width_) * 3;
   rows_.resize(row_size * crop_.height);
-  line_.resize(crop_.width);
+  line_.resize(static_cast<size_t>(crop_.width) * 4);
   const bool inside = crop_.x >= 0 && crop_.x + crop_.width <= frame_width_;
   for (int y = 0; y < crop_.height; ++y) {
     const uint8_t* from = rgb + static_cast<size_t>(Reflect(crop_.y + y, frame_height_)) * stride;
-    for (int c = 0; c < 3; ++c) {
-      const uint8_t* pixel = from + static_cast<ptrdiff_t>(crop_.x) * 3 + c;
-      for (int x = 0; inside && x < crop_.width; ++x) line_[x] = static_cast<float>(pixel[static_cast<size_t>(x) * 3]);
-      for (int x = 0; !inside && x < crop_.width; ++x) {
-        line_[x] = static_cast<float>(from[static_cast<size_t>(Reflect(crop_.x + x, frame_width_)) * 3 + c]);
-      }
-      float_resample_->Across(line_.data(), rows_.data() + row_size * y + static_cast<size_t>(c) * width_);
+    float* to = line_.data();
+    for (int x = crop_.x; x < crop_.x + crop_.width; ++x, to += 4) {
+      const uint8_t* pixel = from + static_cast<size_t>(inside ? x : Reflect(x, frame_width_)) * 3;
+      for (int c = 0; c < 3; ++c) to[c] = static_cast<float>(pixel[c]);
     }
+    float_resample_->AcrossPixels(line_.data(), rows_.data() + row_size * y);
   }
   const size_t pixels = static_cast<size_t>(width_) * height_;
   sums_.resize(row_size);

@@ -75,7 +75,7 @@ class ClipTransform {
   std::optional<Resample> resample_;
   std::optional<FloatResample> float_resample_;
   std::vector<uint8_t> continued_;  // a crop that reaches beyond its frame
-  std::vector<float> line_, sums_;  // a row of the crop in one colour; a row of the result: [3, width]
+  std::vector<float> line_, sums_;  // a row of the crop: [width, 4]; a row of the result: [3, width]
   std::vector<float> rows_;         // the crop's rows, already as narrow as the target: [rows, 3, width]
 };
 

@@ -13,6 +13,12 @@
 
 namespace lockstep::data {
 
+// An output value is a weighted sum of `count` input values from `first` on; its weights begin at `at`.
+struct FloatTap {
+  int first = 0, count = 0;
+  size_t at = 0;
+};
+
 class FloatResample {
  public:
   FloatResample(Filter filter, int from_width, int from_height, int width, int height);
@@ -21,17 +27,16 @@ class FloatResample {
   void Apply(const float* plane, float* out) const;
   // One row of from_width values -> width.
   void Across(const float* line, float* to) const;
+  // One row of from_width pixels, each four values of which the last is not used, aligned to 16 bytes as what `new`
+  // gives
+  // -> three rows of width values.
+  void AcrossPixels(const float* line, float* to) const;
   // Row y of the result: of from_height rows of `row` values each, one after the other -> `row` values.
   void Down(const float* rows, size_t row, int y, float* to) const;
 
  private:
-  // Output value i is a weighted sum of `count` input values from `first` on; its weights begin at `at`.
-  struct Tap {
-    int first = 0, count = 0;
-    size_t at = 0;
-  };
   struct Axis {
-    std::vector<Tap> taps;
+    std::vector<FloatTap> taps;
     std::vector<float> weights;
   };
   static Axis MakeAxis(Filter filter, int from, int to);

@@ -27,6 +27,24 @@ double Ulps(float a, float b) {
   return std::fabs(static_cast<double>(a) - b) / place;
 }
 
+TEST(FloatResampleTest, PixelsAreResizedAsEachOfTheirColours) {
+  for (const Filter filter : {Filter::kBilinear, Filter::kBicubic}) {
+    for (const int width : {5, 9, 40}) {
+      const FloatResample resample(filter, 23, 1, width, 1);
+      std::vector<float> line(23 * 4), together(static_cast<size_t>(width) * 3);
+      for (size_t i = 0; i < line.size(); ++i) line[i] = static_cast<float>(i * 37 % 256);
+      resample.AcrossPixels(line.data(), together.data());
+      for (size_t c = 0; c < 3; ++c) {
+        std::vector<float> one(23), alone(static_cast<size_t>(width));
+        for (size_t x = 0; x < one.size(); ++x) one[x] = line[x * 4 + c];
+        resample.Across(one.data(), alone.data());
+        EXPECT_TRUE(
+            std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(c * alone.size())));
+      }
+    }
+  }
+}
+
 TEST(FloatResampleTest, IsWithinOneUlpOfTorch) {
   const auto goldens = *ReadJsonFile(SourceDir() + "/tests/data/float_resample_goldens.json");
   ASSERT_EQ(goldens["pictures"].size(), 24);
@@ -49,7 +67,7 @@ TEST(FloatResampleTest, IsWithinOneUlpOfTorch) {
     }
   }
   EXPECT_GT(values, 5000);
-  EXPECT_GT(static_cast<double>(same), 0.99 * static_cast<double>(values)) << "nearly all have torch's bits";
+  EXPECT_GT(static_cast<double>(same), 0.999 * static_cast<double>(values)) << "nearly all have torch's bits";
 }
 
 }  // namespace
