@@ -27,10 +27,13 @@ std::optional<size_t> CapturedSteps::ShapeOf(const TensorBatch& batch) {
   return shapes_.size() - 1;
 }
 
-bool CapturedSteps::Takes(const TensorBatch& batch) {
-  const std::optional<size_t> shape = ShapeOf(batch);
-  if (!shape) return false;
-  return *shape == 0 || !shapes_[*shape].inputs.fields.empty() || shapes_[*shape].eager++ >= kEagerPasses;
+bool CapturedSteps::Takes(const TensorBatch& batch, uint64_t step) {
+  const std::optional<size_t> number = ShapeOf(batch);
+  if (!number) return false;
+  Shape& shape = shapes_[*number];
+  if (shape.last != step) ++shape.steps;
+  shape.last = step;
+  return shape.steps > kEagerSteps;
 }
 
 CapturedSteps::Captured* CapturedSteps::Capture(const Key& key, const std::function<double()>& work) {
@@ -57,6 +60,7 @@ std::optional<double> CapturedSteps::ReplayPass(const Key& key, const TensorBatc
   if (inputs.fields.empty()) {
     inputs = batch;
     for (auto& [name, tensor] : inputs.fields) tensor = tensor.clone();
+    has_passes_ = true;
   }
   Captured* captured = Capture({key.part, key.discriminator, *shape}, [&] { return work(inputs); });
   if (captured == nullptr) return std::nullopt;

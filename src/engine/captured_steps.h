@@ -1,7 +1,8 @@
 // Parts of a step (a pass, an update) as CUDA graphs: each is captured at its first call and replayed afterwards. If a
 // part cannot be captured, capturing is switched off for the rest of the run. Passes have a graph for each shape of
-// batches: of the first at once, of another after its kernels ran eagerly a few times; the caller runs those, and
-// batches beyond the most shapes. Graphs of all shapes share their memory. Used by the training thread.
+// batches, from its fourth step on: before that libraries choose their algorithms for it and the allocator its sizes.
+// The caller runs those eagerly, and batches beyond the most shapes. Graphs of all shapes share their memory. Used by
+// the training thread.
 #pragma once
 
 #include <compare>
@@ -37,11 +38,11 @@ class CapturedSteps {
 
   bool on() const { return graphs_ != nullptr; }
   void Stop() { graphs_.reset(), parts_.clear(); }
-  // Whether a pass over the batch is to be replayed: its shape is captured, or may be now. Called for each pass that is
-  // to run, as it counts those that run eagerly.
-  bool Takes(const TensorBatch& batch);
+  // Whether a pass over the batch in this step is to be replayed. The same for all passes of one shape in a step: one
+  // may use tensors of another. Called for every pass from the first step on, as it counts them.
+  bool Takes(const TensorBatch& batch, uint64_t step);
   // Whether some pass was captured, so that updates follow.
-  bool has_passes() const { return !shapes_.empty() && !shapes_.front().inputs.fields.empty(); }
+  bool has_passes() const { return has_passes_; }
   // Drops all graphs because they are invalid (other parameters take part).
   void Discard() { parts_.clear(); }
 
@@ -61,10 +62,11 @@ class CapturedSteps {
   struct Shape {
     TensorBatch inputs;  // without fields: not captured yet
     std::map<std::string, std::pair<std::vector<int64_t>, at::ScalarType>> fields;
-    uint64_t eager = 0;  // passes so far
+    uint64_t steps = 0;            // in which it was seen
+    std::optional<uint64_t> last;  // of them
   };
   static constexpr size_t kMostShapes = 32;
-  static constexpr uint64_t kEagerPasses = 3;
+  static constexpr uint64_t kEagerSteps = 3;
   Captured* Capture(const Key& key, const std::function<double()>& work);
   std::optional<size_t> ShapeOf(const TensorBatch& batch);
 
@@ -72,6 +74,7 @@ class CapturedSteps {
   std::unique_ptr<GraphPool> graphs_;
   std::map<Key, Captured> parts_;
   std::vector<Shape> shapes_;
+  bool has_passes_ = false;
 };
 
 }  // namespace lockstep::engine

@@ -34,7 +34,7 @@ void Trainer::NotCaptured(const std::string& why) {
 }
 
 bool Trainer::Captures(const TensorBatch& batch) const {
-  return captured_ && captured_->on() && !warming_up() && batch.count() > 0 && captured_->Takes(batch);
+  return captured_ && captured_->on() && batch.count() > 0 && captured_->Takes(batch, steps_here_) && !warming_up();
 }
 
 // False: run it as it is.

@@ -102,20 +102,21 @@ TEST(BucketedData, AnotherBatchIsAnotherOrder) {
   EXPECT_TRUE(TrainOn(1, job)[0].status.ok());
 }
 
-// The first shape is captured at once, another after its kernels ran a few times.
-TEST(BucketedData, ShapesAreCapturedOnceTheyAreWarm) {
+// Libraries choose their algorithms in the first steps of a shape.
+TEST(BucketedData, AShapeIsCapturedInItsFourthStep) {
   CapturedSteps captured(at::kCPU, [](const std::string&) {});
   const auto batch = [](int64_t rows) {
     TensorBatch made;
     made.fields["x"] = at::zeros({2, rows});
     return made;
   };
-  EXPECT_TRUE(captured.Takes(batch(1)));
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(captured.Takes(batch(2))) << i;
-  EXPECT_TRUE(captured.Takes(batch(2)));
-  EXPECT_TRUE(captured.Takes(batch(1)));
-  for (int64_t rows = 3; rows < 40; ++rows) EXPECT_FALSE(captured.Takes(batch(rows)));
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(captured.Takes(batch(39))) << "there are too many shapes already";
+  for (uint64_t step = 0; step < 10; ++step) {
+    const int64_t rows = step % 2 == 0 ? 1 : 2;
+    for (int pass = 0; pass < 4; ++pass) EXPECT_EQ(captured.Takes(batch(rows), step), step >= 6) << step << " " << pass;
+  }
+  for (uint64_t step = 10; step < 20; ++step) {
+    for (int64_t rows = 3; rows < 40; ++rows) EXPECT_EQ(captured.Takes(batch(rows), step), rows <= 32 && step >= 13);
+  }
 }
 
 }  // namespace

@@ -122,6 +122,14 @@ TEST(CudaGraphs, ASmallerLastBatchRunsAsItIs) {
   ExpectSameBits(job, 15);
 }
 
+// Seven batches of 8 and one of 5 an epoch: the small one has graphs of its own from the fourth epoch on.
+TEST(CudaGraphs, EveryShapeOfBatchesHasItsOwn) {
+  Job job = LongJob();
+  job.config.train.steps = job.config.train.schedule.steps = 48;
+  job.config.data.last_batch = data::LastBatch::kKeep;
+  ExpectSameBits(job, 48 - 3 - 3);
+}
+
 TEST(CudaGraphs, TheExchangeOverNcclIsAPartOfThePass) {
   Job job = LongJob();
   const Done without = Train(job);
