@@ -237,6 +237,13 @@ def ssim(a, b):  # one channel
     return np.mean((2 * ma * mb + c1) * (2 * cov + c2) / ((ma**2 + mb**2 + c1) * (va + vb + c2)))
 
 
+def kair_luma(rgb):
+    """Y of 8-bit RGB planes as KAIR's validation gets it: float32 pictures of range 1, times 255, not rounded."""
+    picture = rgb.astype(np.float32).transpose(1, 2, 0) / np.float32(255) * np.float32(255)
+    luma = np.dot(picture, [65.481, 128.553, 24.966]) / 255.0 + 16.0
+    return (luma / 255.0).astype(np.float32).astype(np.float64) * 255.0
+
+
 def metrics():
     random = np.random.default_rng(11)
     y, x = np.mgrid[0:24, 0:20] / 20.0
@@ -245,8 +252,11 @@ def metrics():
     noisy = base + random.normal(0, 1, base.shape) * np.array([0.02, 0.15]).reshape(2, 1, 1, 1, 1)  # leaves [0, 1]
     a, b = base.astype(np.float32), noisy.astype(np.float32)
     qa, qb = to_bytes(a), to_bytes(b)
-    doc = {"psnr": [], "ssim": []}
+    doc = {"psnr": [], "ssim": [], "psnr_y": [], "ssim_y": []}
     for n in range(2):
+        ya, yb = [[kair_luma(q[n, t]) for t in range(2)] for q in (qa, qb)]
+        doc["psnr_y"].append(float(np.mean([psnr(ya[t], yb[t]) for t in range(2)])))
+        doc["ssim_y"].append(float(np.mean([ssim(ya[t], yb[t]) for t in range(2)])))
         doc["psnr"].append(float(np.mean([psnr(qa[n, t], qb[n, t]) for t in range(2)])))
         doc["ssim"].append(float(np.mean([ssim(qa[n, t, c], qb[n, t, c]) for t in range(2) for c in range(3)])))
     return {"metrics.safetensors": {"a": torch.from_numpy(a), "b": torch.from_numpy(b)}, "metrics.json": doc}

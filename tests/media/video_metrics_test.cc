@@ -21,6 +21,21 @@ TEST(VideoMetrics, EqualTheFormulasOnClipsThatLeaveTheRange) {
   }
 }
 
+// KAIR computes luma in float32: its bytes differ in the fifth digit.
+TEST(VideoMetrics, LumaEqualsKair) {
+  auto clips = golden::Tensors("metrics");
+  auto doc = golden::Json("metrics");
+  at::Tensor psnr = PsnrY(clips["a"], clips["b"]), ssim = SsimY(clips["a"], clips["b"]);
+  for (int n = 0; n < 2; ++n) {
+    EXPECT_NEAR(psnr[n].item<double>(), doc["psnr_y"][n], 1e-4);
+    EXPECT_NEAR(ssim[n].item<double>(), doc["ssim_y"][n], 1e-6);
+  }
+  // A grey level of difference is 219 / 255 levels of luma.
+  at::Tensor a = at::full({1, 1, 3, 16, 16}, 100 / 255.0), b = at::full({1, 1, 3, 16, 16}, 101 / 255.0);
+  EXPECT_NEAR(PsnrY(a, b)[0].item<double>(), 20 * std::log10(255.0 * 255 / 219), 1e-9);
+  EXPECT_THROW(PsnrY(a.narrow(2, 0, 1), b.narrow(2, 0, 1)), c10::Error);
+}
+
 TEST(VideoMetrics, PsnrOfOneGreyLevelIsTheDefinition) {
   at::Tensor a = at::full({1, 2, 3, 16, 16}, 100 / 255.0), b = at::full({1, 2, 3, 16, 16}, 101 / 255.0);
   EXPECT_NEAR(Psnr(a, b)[0].item<double>(), 20 * std::log10(255.0), 1e-9);
