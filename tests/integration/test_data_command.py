@@ -113,3 +113,21 @@ class DataCommand(harness.Case):
                               (("stat", self.shards, "--set", "data.frames=1"), "--recipe names its recipe"),
                               (("index", "--recipe", "denoise"), "an index is made for one PATH")):
             self.assertIn(message, harness.engine("data", *args).stderr, args)
+
+    def test_paired_clips_are_generated_prepared_and_shown(self):
+        scenes, sensor = self.tmp / "scenes", ("--sensor-height", 16, "--sensor-width", 24)
+        self.data("prepare", "generated-spike", scenes, "--clips", 2, "--frames", 3, "--height", 32, "--width", 48)
+        done = self.data("prepare", "gopro-spike", scenes, *sensor, "--lmdb", "--artefacts", "tfp:2")
+        self.assertIn("6 files for 6 frames, 88 to 88 steps", done.stdout)
+        self.assertEqual(len(list(scenes.glob("GOPRO_Large_spike_seq/train/*/tfp_b2_hw20/*.npy"))), 6)
+        lines = (scenes / "GOPRO_Large" / "train_GT_blurred.lmdb" / "meta_info.txt").read_text().splitlines()
+        self.assertEqual((len(lines), lines[0]), (6, "scene_0000/000001.png (32,48,3) 1"))
+        self.assertIn("6 were there", self.data("prepare", "gopro-spike", scenes, *sensor, "--artefacts", "tfp:2").stderr)
+        sheet = self.tmp / "pairs.png"
+        self.data("show", scenes, "--kind", "gopro-spike", *sensor, "--height", 32, "--width", 32, "--samples", 2, "--out", sheet)
+        self.assertEqual(Image.open(sheet).size, (3 * 32 + 2 * 2, 2 * 32 + 2))
+        # 250 x 400 is not what these files have.
+        wrong = self.data("prepare", "gopro-spike", scenes, "--sensor-height", 250, "--sensor-width", 400, code=3)
+        self.assertIn("no whole number of steps of 250 x 400", wrong.stderr)
+        (scenes / "GOPRO_Large_spike_seq/train/scene_0001/spike/000002.dat").unlink()
+        self.assertIn("missing    scene_0001/000002", self.data("prepare", "gopro-spike", scenes, *sensor, code=3).stdout)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
+#include "cli/train/data_pairs.h"
 #include "cli/train/settings.h"
 #include "data/clip_transform.h"
 #include "data/fault.h"
@@ -38,7 +39,10 @@ struct DataFlags {
   data::IndexOptions index;
   std::string recipe, config;     // whose data, instead of `source`
   std::vector<std::string> sets;  // key=value
+  PairsShown pairs;
 };
+
+bool IsPairs(const std::string& kind) { return kind == "gopro-spike" || kind == "generated-spike"; }
 
 // By the files that are there.
 std::string KindOf(const data::SourceConfig& source) {
@@ -378,6 +382,23 @@ Status Index(const DataFlags& asked) {
   return Status::Ok();
 }
 
+// Blurred frames, spikes and targets side by side.
+Status ShowPairsOf(const DataFlags& asked) {
+  if (asked.command != "show" || asked.out.empty()) {
+    return Status(Code::kUsage, fmt::format("kind {} is for show --out FILE.png; `lockstep data prepare {}` checks it",
+                                            asked.source.kind, asked.source.kind));
+  }
+  PairsShown pairs = asked.pairs;
+  pairs.kind = asked.source.kind;
+  pairs.path = asked.source.path;
+  pairs.out = asked.out;
+  pairs.size = std::min(asked.source.height, asked.source.width);
+  pairs.samples = asked.samples > 0 ? asked.samples : 4;
+  pairs.seed = asked.seed;
+  pairs.augment = asked.augment;
+  return ShowPairs(pairs);
+}
+
 Result<Opened> Open(const Program& program, const DataFlags& asked) {
   if (!asked.recipe.empty()) return OpenTraining(program, asked);
   Result<std::unique_ptr<data::Source>> opened = data::OpenSource(asked.source);
@@ -386,6 +407,7 @@ Result<Opened> Open(const Program& program, const DataFlags& asked) {
 }
 
 Status Run(const Program& program, DataFlags asked) {
+  if (IsPairs(asked.source.kind)) return ShowPairsOf(asked);
   if (asked.recipe.empty() && !(asked.config.empty() && asked.sets.empty())) {
     return Status(Code::kUsage, "--config and --set are of a training's configuration, and --recipe names its recipe",
                   "lockstep data stat --recipe taehv --config taehv.yaml");
@@ -407,6 +429,7 @@ Status Run(const Program& program, DataFlags asked) {
 }  // namespace
 
 int DataMain(const Program& program, int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "prepare") return DataPrepareMain(argc - 1, argv + 1);
   Arguments args(
       "Looks at training data with the code that trains on them. index: lists them once, for data.index. stat: reads "
       "every sample; sizes, and what is damaged. bench: samples a second, time of each stage, what limits it. show: a "
@@ -415,7 +438,8 @@ int DataMain(const Program& program, int argc, char** argv) {
   DataFlags asked;
   std::vector<std::string> kinds = data::SourceKinds();
   kinds.insert(kinds.begin(), "auto");
-  args.Option("COMMAND", &asked.command, "index, stat, bench or show")
+  kinds.insert(kinds.end(), {"gopro-spike", "generated-spike"});
+  args.Option("COMMAND", &asked.command, "index, stat, bench or show (prepare: see lockstep data prepare --help)")
       .Required()
       .OneOf({"index", "stat", "bench", "show"});
   args.Option("PATH", &asked.source.path, "folder of the data, or its one file, as data.path");
@@ -440,6 +464,11 @@ int DataMain(const Program& program, int argc, char** argv) {
   args.Flag("--sizes", &asked.index.sizes, "of index: widths and heights, for data.buckets; opens every file");
   args.Flag("--keyframes", &asked.index.key_frames,
             "of index: where videos of varying rate can be entered; reads every file");
+  args.Option("--sensor-height", &asked.pairs.sensor_height, "of kind gopro-spike").Between(1, 1 << 14).ShowDefault();
+  args.Option("--sensor-width", &asked.pairs.sensor_width, "of kind gopro-spike").Between(1, 1 << 14).ShowDefault();
+  args.Option("--half-window", &asked.pairs.half_window, "of the spikes that are shown")
+      .Between(1, 1 << 14)
+      .ShowDefault();
   args.Flag("--augment", &asked.augment, "random crop, flip and colour, as in training");
   args.Option("--out", &asked.out, "the file to write: the sheet, or the index").Named("FILE");
   args.Flag("--json", &asked.json, "the result as JSON");
