@@ -382,12 +382,8 @@ Status Index(const DataFlags& asked) {
   return Status::Ok();
 }
 
-// Blurred frames, spikes and targets side by side.
-Status ShowPairsOf(const DataFlags& asked) {
-  if (asked.command != "show" || asked.out.empty()) {
-    return Status(Code::kUsage, fmt::format("kind {} is for show --out FILE.png; `lockstep data prepare {}` checks it",
-                                            asked.source.kind, asked.source.kind));
-  }
+// Of kinds gopro-spike and generated-spike.
+PairsShown PairsOf(const DataFlags& asked) {
   PairsShown pairs = asked.pairs;
   pairs.kind = asked.source.kind;
   pairs.path = asked.source.path;
@@ -396,7 +392,21 @@ Status ShowPairsOf(const DataFlags& asked) {
   pairs.samples = asked.samples > 0 ? asked.samples : 4;
   pairs.seed = asked.seed;
   pairs.augment = asked.augment;
-  return ShowPairs(pairs);
+  return pairs;
+}
+
+// Blurred frames, spikes and targets side by side, or how fast they are read.
+Status RunPairs(const DataFlags& asked) {
+  const PairsShown pairs = PairsOf(asked);
+  if (asked.command == "show" && !asked.out.empty()) return ShowPairs(pairs);
+  if (asked.command != "bench") {
+    return Status(Code::kUsage,
+                  fmt::format("kind {} is for bench and show --out FILE.png; `lockstep data prepare` checks "
+                              "such data",
+                              asked.source.kind));
+  }
+  Result<std::unique_ptr<data::Source>> source = OpenPairs(pairs, asked.source.frames);
+  return source.ok() ? Bench(asked, {std::move(*source), nullptr, {}}) : source.status();
 }
 
 Result<Opened> Open(const Program& program, const DataFlags& asked) {
@@ -407,7 +417,7 @@ Result<Opened> Open(const Program& program, const DataFlags& asked) {
 }
 
 Status Run(const Program& program, DataFlags asked) {
-  if (IsPairs(asked.source.kind)) return ShowPairsOf(asked);
+  if (IsPairs(asked.source.kind)) return RunPairs(asked);
   if (asked.recipe.empty() && !(asked.config.empty() && asked.sets.empty())) {
     return Status(Code::kUsage, "--config and --set are of a training's configuration, and --recipe names its recipe",
                   "lockstep data stat --recipe taehv --config taehv.yaml");

@@ -213,7 +213,7 @@ int DataPrepareMain(int argc, char** argv) {
   return ExitCode(status);
 }
 
-Status ShowPairs(const PairsShown& asked) {
+Result<std::unique_ptr<data::Source>> OpenPairs(const PairsShown& asked, int frames) {
   data::PairedConfig config;
   if (asked.kind == "gopro-spike") {
     config = ConfigOf({.path = asked.path,
@@ -223,10 +223,14 @@ Status ShowPairs(const PairsShown& asked) {
   }
   config.spikes.use = true;
   config.spikes.form.half_window = asked.half_window;
-  config.frames = 1;
+  config.frames = frames;
   config.crop = asked.size;
   config.seed = asked.seed;
-  Result<std::unique_ptr<data::Source>> source = data::OpenPaired(config);
+  return data::OpenPaired(config);
+}
+
+Status ShowPairs(const PairsShown& asked) {
+  Result<std::unique_ptr<data::Source>> source = OpenPairs(asked, /*frames=*/1);
   if (!source.ok()) return source.status();
   const int size = asked.size;
   const size_t pixels = static_cast<size_t>(size) * size;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/status.h"
+#include "data/source.h"
 
 namespace lockstep::cli {
 
@@ -16,6 +18,8 @@ struct PairsShown {
   uint64_t samples = 4, seed = 0;
   bool augment = false;
 };
+// Samples of that many frames, one channel of spikes.
+Result<std::unique_ptr<data::Source>> OpenPairs(const PairsShown& asked, int frames);
 // A sheet with a row for each sample: blurred frame, spikes as TFP, target.
 Status ShowPairs(const PairsShown& asked);
 
