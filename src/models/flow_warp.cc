@@ -75,8 +75,8 @@ void WarpBackwardFrame(const WarpShape& s, const T* x, const T* flow, const T* g
   T* grad_frame = grad_x == nullptr ? nullptr : grad_x + image * pixels * s.channels;
   for (int64_t p = 0; p < pixels; ++p) {
     const int64_t at = image * pixels + p;
-    const WarpPlace<T> place(T(p % s.width) + flow[2 * at], T(p / s.width) + flow[2 * at + 1], s.height, s.width,
-                             s.outside);
+    const int64_t i = p / s.width, j = p % s.width;
+    const WarpPlace<T> place(T(j) + flow[2 * at], T(i) + flow[2 * at + 1], s.height, s.width, s.outside);
     const T* g = grad + at * s.channels;
     T along[4] = {0, 0, 0, 0};  // product of the gradient with each pixel
     for (int k = 0; k < 4; ++k) {

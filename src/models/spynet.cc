@@ -84,9 +84,11 @@ std::vector<Tensor> SpyNet::Forward(const Tensor& from, const Tensor& to) const 
     flow = ChannelsFirst(x) + up;
     const int64_t scale = int64_t{1} << (kLevels - 1 - static_cast<int64_t>(level));
     if (static_cast<int64_t>(level) < kLevels - kReturned) continue;
-    const double along_x = static_cast<double>(width / scale) / static_cast<double>(full_width / scale);
-    const double along_y = static_cast<double>(height / scale) / static_cast<double>(full_height / scale);
-    Tensor out = ChannelsLast(Resized(flow, height / scale, width / scale));
+    const int64_t out_height = height / scale, out_width = width / scale;
+    const int64_t own_height = full_height / scale, own_width = full_width / scale;
+    const double along_x = static_cast<double>(out_width) / static_cast<double>(own_width);
+    const double along_y = static_cast<double>(out_height) / static_cast<double>(own_height);
+    Tensor out = ChannelsLast(Resized(flow, out_height, out_width));
     if (along_x != 1 || along_y != 1) out = out * at::tensor({along_x, along_y}).to(out.options());
     flows.insert(flows.begin(), out.contiguous());
   }

@@ -84,7 +84,7 @@ struct AttentionPart {
   // Bias and mask of each window, in memory of its own: the products are added to it.
   Tensor Scores(const Tensor& q, const Tensor& bias, const Tensor& mask) const {
     const int64_t heads = q.size(1), n = q.size(2);
-    const Tensor scores = at::empty({count, heads, n, n}, q.options());
+    Tensor scores = at::empty({count, heads, n, n}, q.options());
     if (mask.numel() == 0 && bias.numel() == 0) return scores.zero_();
     if (mask.numel() == 0) return scores.copy_(bias.unsqueeze(0).expand_as(scores));
     for (int64_t i = 0; i < count;) {  // masks repeat with the clips

@@ -61,7 +61,8 @@ WindowAttention::WindowAttention(Builder& builder, int64_t width, const Size3& s
                                  bool has_mutual)
     : window(size), heads(head_count), mutual(has_mutual), tables(builder.tables) {
   const double given = builder.config.qk_scale;
-  scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(width / heads));
+  const int64_t head_size = width / heads;
+  scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(head_size));
   const int64_t positions = (2 * size[0] - 1) * (2 * size[1] - 1) * (2 * size[2] - 1);
   relative_position_bias_table = register_parameter("relative_position_bias_table", at::zeros({positions, heads}));
   qkv_self = register_module("qkv_self", MakeLinear(width, 3 * width, builder.config.qkv_bias));

@@ -67,7 +67,7 @@ struct Geglu : torch::nn::Module {
 };
 
 struct WindowAttention : torch::nn::Module {
-  WindowAttention(Builder& builder, int64_t width, const Size3& window, int64_t heads, bool mutual);
+  WindowAttention(Builder& builder, int64_t width, const Size3& size, int64_t head_count, bool has_mutual);
   // Windows [W, n, c]; every layer of the plan's windows.
   at::Tensor Forward(const at::Tensor& x, const WindowPlan& plan, bool shifted) const;
   Size3 window;

@@ -25,7 +25,7 @@ enum class Reshape { kNone, kDown, kUp };
 
 // DCNv2 whose offsets are the flow and a bounded rest.
 struct FlowGuidedConv : torch::nn::Module {
-  FlowGuidedConv(int64_t width, int64_t hops, int64_t groups, double reach);
+  FlowGuidedConv(int64_t width, int64_t hops, int64_t groups, double most);
   // sources and flows: one for each hop, [m, h, w, c] and [m, h, w, 2].
   at::Tensor Forward(const std::vector<at::Tensor>& sources, const at::Tensor& current,
                      const std::vector<at::Tensor>& flows) const;
@@ -43,7 +43,7 @@ struct Stage : torch::nn::Module {
     int64_t index;             // from 0
   };
   Stage(Builder& builder, const Options& options);
-  at::Tensor Forward(const at::Tensor& x, const Flows& flows, const Pass& pass) const;
+  at::Tensor Forward(const at::Tensor& input, const Flows& flows, const Pass& pass) const;
 
   std::shared_ptr<Norm> norm;
   std::shared_ptr<Linear> project;  // undefined without a change of scale
