@@ -37,6 +37,8 @@ constexpr char kTrainHelp[] =
     "machine without, unless --nproc-per-node or the platform says otherwise.\n\n"
     "options:\n"
     "  --config FILE        configuration, YAML or JSON with comments (see `lockstep config RECIPE`)\n"
+    "  --opt FILE           an option file of KAIR or S-VRT instead (recipe vrt; see `lockstep config vrt --opt "
+    "FILE`)\n"
     "  --set KEY=VALUE      one value of it, wins over the file; may be repeated\n"
     "  --preset N|auto      batch, micro-batch, learning rate and intervals for N GPUs (auto: those it runs on), "
     "derived\n"
@@ -58,6 +60,7 @@ constexpr char kTrainHelp[] =
     "  lockstep train taehv --nproc-per-node 2 --set recipe.model=taehv-small --set train.steps=200\n"
     "  lockstep train taehv --config taehv.yaml --name night-1 --max-restarts 3\n"
     "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n"
+    "  lockstep train vrt --opt options/006.json --nproc-per-node 2\n"
     "  lockstep train --program ./my-train spirals --nproc-per-node 2\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
@@ -65,6 +68,7 @@ constexpr char kTrainHelp[] =
 const std::vector<FlagSpec>& EngineFlags() {
   static const std::vector<FlagSpec> flags = {
       {.name = "--config", .takes_value = true, .first_class = true},
+      {.name = "--opt", .takes_value = true, .first_class = true},
       {.name = "--set", .takes_value = true, .first_class = true},
       {.name = "--preset", .takes_value = true, .first_class = true},
       {.name = "--resume", .takes_value = true, .first_class = true},

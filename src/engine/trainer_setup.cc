@@ -354,7 +354,10 @@ void Trainer::RunUnits() {
   std::function<void(size_t)> before;
   if (learner_->waits_for_units()) before = [this](size_t unit) { learner_->BeforeUnit(unit); };
   if (!config_.train.recompute && !strategy.wraps_units() && !before) return;
-  recipe_->RunUnits(MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute, before));
+  std::vector<bool> keep;
+  for (const Unit& unit : recipe_->Units()) keep.push_back(unit.keep);
+  recipe_->RunUnits(
+      MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute, before, std::move(keep)));
 }
 
 Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& module, bool discriminator) {

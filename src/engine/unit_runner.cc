@@ -37,15 +37,20 @@ at::Tensor CallOnGradient(const at::Tensor& x, std::function<void()> call) {
 
 }  // namespace
 
-UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before) {
+UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute_units, std::function<void(size_t unit)> before,
+                          std::vector<bool> keep) {
+  const auto recomputed = [recompute_units, keep = std::move(keep)](size_t unit) {
+    return recompute_units && !(unit < keep.size() && keep[unit]);
+  };
   if (strategy == nullptr) {
-    return [recompute, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
+    return [recomputed, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
       if (before) before(unit);
-      return recompute ? Recompute(forward, input) : forward(input);
+      return recomputed(unit) ? Recompute(forward, input) : forward(input);
     };
   }
-  return [strategy, recompute, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
+  return [strategy, recomputed, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
     if (before) before(unit);
+    const bool recompute = recomputed(unit);
     const auto inside = [strategy, unit, forward, recompute](const at::Tensor& x) {
       // Recomputing runs without gradients first; the second time, in backward, the unit has been entered already.
       if (recompute && at::GradMode::is_enabled()) return forward(x);

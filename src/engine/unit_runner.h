@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "engine/strategy.h"
 #include "engine/units.h"
@@ -10,7 +11,9 @@
 namespace lockstep::engine {
 
 // `strategy` must outlive the runner. Null where no strategy wants to be called: then recomputing is all it does.
-// `before` (may be empty) is called before each forward of a unit.
-UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before = {});
+// `before` (may be empty) is called before each forward of a unit. `keep`: units that are not recomputed (missing:
+// none).
+UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before = {},
+                          std::vector<bool> keep = {});
 
 }  // namespace lockstep::engine

@@ -14,6 +14,7 @@ namespace lockstep::engine {
 struct Unit {
   std::string name;
   std::vector<std::string> parameters;  // as in model().named_parameters(); no parameter is in two units
+  bool keep = false;                    // its activations stay, also with train.recompute
 };
 
 using UnitForward = std::function<at::Tensor(const at::Tensor& input)>;

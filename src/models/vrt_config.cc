@@ -261,6 +261,15 @@ const std::vector<VrtConfig>& VrtVariants() {
                     .mul_attn_ratio = 0.5,
                     .drop_path_rate = 0,
                     .deformable_groups = 8};
+    VrtConfig tiny{.img_size = Size{2, 64, 64},
+                   .window_size = Size{2, 8, 8},
+                   .depths = List(8, 2),
+                   .indep_reconsts = List{},
+                   .embed_dims = List(8, 8),
+                   .num_heads = List(8, 2),
+                   .mul_attn_ratio = 0.5,
+                   .drop_path_rate = 0.1,
+                   .deformable_groups = 4};
     const auto named = [](VrtConfig config, const char* name) {
       config.name = name;
       return config;
@@ -275,7 +284,8 @@ const std::vector<VrtConfig>& VrtVariants() {
                                   named(denoise, "008"),
                                   named(interpolation, "009"),
                                   named(spike, "006-spike"),
-                                  named(small, "small")};
+                                  named(small, "small"),
+                                  named(tiny, "tiny")};
   }();
   return rows;
 }

@@ -62,7 +62,7 @@ struct VrtConfig {
 constexpr int64_t kVrtSmallest = 8;
 
 // The models of the shipped option files, "001" to "009"; "006-spike" is guide G4's 006 with a spike channel, "small" a
-// model for CPUs.
+// model for CPUs, "tiny" one for tests.
 const std::vector<VrtConfig>& VrtVariants();
 Result<VrtConfig> FindVrt(const std::string& name);
 

@@ -10,6 +10,7 @@
 #include "recipes/denoise.h"
 #include "recipes/lm.h"
 #include "recipes/taehv.h"
+#include "recipes/vrt.h"
 
 namespace lockstep::recipes {
 namespace {
@@ -19,6 +20,7 @@ const std::vector<RecipeRow>& BuiltIn() {
       {"denoise", MakeDenoise},
       {"lm", [] { return std::unique_ptr<engine::Recipe>(new LmRecipe); }},
       {"taehv", [] { return std::unique_ptr<engine::Recipe>(new TaehvRecipe); }},
+      {"vrt", [] { return std::unique_ptr<engine::Recipe>(new VrtRecipe); }},
   };
   return rows;
 }

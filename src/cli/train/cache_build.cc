@@ -68,7 +68,7 @@ Result<BuildTask> ReadTask(const Program& program, const BuildLineArguments& giv
                      }};
   }
   Result<Settings> read =
-      ReadSettings(program.recipes, given.recipe, given.config, given.overrides, /*smoke=*/false, 0);
+      ReadSettings(program.recipes, given.recipe, {given.config}, given.overrides, /*smoke=*/false, 0);
   if (!read.ok()) return read.status();
   const auto settings = std::make_shared<Settings>(std::move(*read));
   return BuildTask{settings->config.train.device, settings->config,

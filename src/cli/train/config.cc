@@ -61,6 +61,10 @@ Result<std::string> ConfigJson(const Settings& settings, const std::string& reci
     }
     document["derived"] = std::move(derived);
   }
+  if (settings.options) {
+    const auto lists = ordered_json::parse(settings.options->Json());
+    for (const char* key : {"honoured", "mapped", "ignored", "refused", "derived"}) document[key] = lists.at(key);
+  }
   document["config"] = ToJson(tree->root());
   return document.dump(2) + "\n";
 }
@@ -72,12 +76,15 @@ int ConfigMain(const Program& program, int argc, char** argv) {
       "Prints every key of a recipe's configuration with its value and what it means; the output is a config file.",
       "lockstep config");
   std::string recipe;
-  std::string file;
+  std::string file, options;
   std::vector<std::string> overrides;
   PresetRequest preset;
   bool plain = false, json = false;
   args.Option("RECIPE", &recipe, "name of the recipe").Required();
   args.Option("--config", &file, "a configuration file whose values are shown instead of the defaults").Named("FILE");
+  args.Option("--opt", &options,
+              "an option file of KAIR or S-VRT (recipe vrt): what becomes of each of its keys, and our own form of it")
+      .Named("FILE");
   args.Option("--set", &overrides, "path.of.key=value").Named("KEY=VALUE").Repeated();
   args.Option(
           "--gpus", &preset.gpus,
@@ -91,16 +98,24 @@ int ConfigMain(const Program& program, int argc, char** argv) {
   args.Footer(
       "examples:\n  lockstep config taehv > taehv.yaml\n  lockstep config taehv --set train.optimizer.kind=sgd\n"
       "  lockstep config taehv --gpus 48 > taehv-48.yaml\n"
-      "  lockstep config taehv --config mine.yaml --gpus 12 --cores 96 --json\n");
+      "  lockstep config taehv --config mine.yaml --gpus 12 --cores 96 --json\n"
+      "  lockstep config vrt --opt options/006.json > vrt.yaml\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  Result<Settings> settings = ReadSettings(program.recipes, recipe, file, overrides, false, 0, preset);
+  if (!options.empty()) {
+    // Of a file that is refused, too, the lists are what was asked for.
+    Result<recipes::KairTranslation> translated = ReadOptions(recipe, options);
+    if (translated.ok() && !translated->Check().ok()) {
+      fmt::print("{}", json ? translated->Json() + "\n" : translated->Table(""));
+    }
+  }
+  Result<Settings> settings = ReadSettings(program.recipes, recipe, {file, options}, overrides, false, 0, preset);
   if (!settings.ok()) {
     fmt::print(stderr, "lockstep config: {}\n", settings.status().ToString());
     return ExitCode(settings.status());
   }
   for (const std::string& note : settings->renamed) fmt::print(stderr, "lockstep config: note: {}\n", note);
   if (json) {
-    Result<std::string> text = ConfigJson(*settings, recipe, file);
+    Result<std::string> text = ConfigJson(*settings, recipe, options.empty() ? file : options);
     if (!text.ok()) {
       fmt::print(stderr, "lockstep config: {}\n", text.status().ToString());
       return ExitCode(text.status());
@@ -108,7 +123,9 @@ int ConfigMain(const Program& program, int argc, char** argv) {
     fmt::print("{}", *text);
     return 0;
   }
-  if (settings->preset && !plain) fmt::print("{}\n", settings->preset->Table("# ", Origin(file, recipe)));
+  if (settings->options && !plain) fmt::print("{}\n", settings->options->Table("# "));
+  if (settings->preset && !plain)
+    fmt::print("{}\n", settings->preset->Table("# ", Origin(options.empty() ? file : options, recipe)));
   fmt::print("{}", plain ? settings->effective : settings->effective_help);
   return 0;
 }

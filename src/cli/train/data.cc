@@ -78,7 +78,7 @@ struct Opened {
 Result<Opened> OpenTraining(const Program& program, const DataFlags& asked) {
   std::vector<std::string> sets = asked.sets;
   sets.emplace_back("data.validation.fraction=0");
-  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.config, sets, false, 0);
+  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, {asked.config}, sets, false, 0);
   if (!settings.ok()) return settings.status();
   Result<std::string> index = settings->recipe->IndexData();
   if (!index.ok()) return index.status();

@@ -57,7 +57,7 @@ Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipe
   if (!asked.clips.data.empty() || !asked.clips.annotations.empty()) {
     return Status(Code::kUsage, "--config brings the data of a training, --data and --annotations others: give one");
   }
-  Result<Settings> settings = ReadSettings(recipes, asked.recipe, config, asked.overrides, false, 0);
+  Result<Settings> settings = ReadSettings(recipes, asked.recipe, {config}, asked.overrides, false, 0);
   if (!settings.ok()) return settings.status();
   Result<engine::Sources> sources = settings->recipe->Open(settings->config);
   if (!sources.ok()) return sources.status();

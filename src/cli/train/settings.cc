@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/own_program.h"
 
 namespace lockstep::cli {
@@ -40,8 +41,25 @@ void Declare(const ConfigTree& tree, ConfigReader* reader, Settings* settings) {
   reader->Section("recipe", [&](ConfigReader& r) { settings->recipe->Declare(r); });
 }
 
+Result<ConfigTree> LoadTree(const std::string& recipe, const ConfigFiles& files,
+                            std::optional<recipes::KairTranslation>* options) {
+  if (files.options.empty()) {
+    return files.config.empty() ? Result<ConfigTree>(ConfigTree::Empty("defaults")) : ConfigTree::Load(files.config);
+  }
+  if (!files.config.empty()) {
+    return Status(Code::kUsage, "--config and --opt: expected one of them",
+                  fmt::format("`lockstep config {} --opt {} > {}.yaml` makes a configuration of the option file",
+                              recipe, files.options, recipe));
+  }
+  Result<recipes::KairTranslation> translated = ReadOptions(recipe, files.options);
+  if (!translated.ok()) return translated.status();
+  LOCKSTEP_RETURN_IF_ERROR(translated->Check());
+  *options = std::move(*translated);
+  return ConfigTree::Parse((*options)->Yaml(), files.options + " (translated)", ConfigTree::Format::kYaml);
+}
+
 // Without the rules between sections.
-Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
+Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                           const std::vector<std::string>& assignments) {
   Settings settings, of_file;
   for (Settings* one : {&settings, &of_file}) {
@@ -49,8 +67,7 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
     if (!recipe.ok()) return recipe.status();
     one->recipe = std::move(*recipe);
   }
-  Result<ConfigTree> tree =
-      config_file.empty() ? Result<ConfigTree>(ConfigTree::Empty("defaults")) : ConfigTree::Load(config_file);
+  Result<ConfigTree> tree = LoadTree(name, files, &settings.options);
   if (!tree.ok()) return tree.status();
   // The file is read alone first: what it sets and the command line makes meaningless is no mistake.
   const ConfigTree file = *tree;
@@ -74,9 +91,9 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
 }
 
 // What the command line gives stays; the rest follows from it.
-Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
+Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                              const std::vector<std::string>& overrides, const PresetRequest& request) {
-  Result<Settings> base = ReadOnce(recipes, name, config_file, overrides);
+  Result<Settings> base = ReadOnce(recipes, name, files, overrides);
   if (!base.ok()) return base;
   recipes::PresetOptions options;
   options.gpus = request.gpus;
@@ -90,18 +107,28 @@ Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string
   if (!preset.ok()) return preset.status();
   std::vector<std::string> all = preset->Assignments();
   all.insert(all.end(), overrides.begin(), overrides.end());
-  Result<Settings> settings = ReadOnce(recipes, name, config_file, all);
+  Result<Settings> settings = ReadOnce(recipes, name, files, all);
   if (settings.ok()) settings->preset = std::move(*preset);
   return settings;
 }
 
 }  // namespace
 
-Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const std::string& config_file,
+Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const std::string& file) {
+  if (recipe != "vrt") {
+    return Status(Code::kUsage, fmt::format("--opt: the recipe {} reads no option files of other programs", recipe),
+                  "only vrt does (KAIR's); others take --config");
+  }
+  Result<std::string> text = ReadFile(file);
+  if (!text.ok()) return text.status().Context("--opt");
+  return recipes::TranslateKair(*text, file);
+}
+
+Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset) {
-  Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, config_file, overrides)
-                                               : ReadDerived(recipes, name, config_file, overrides, preset);
+  Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, files, overrides)
+                                               : ReadDerived(recipes, name, files, overrides, preset);
   if (!settings.ok()) return settings;
   if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
   LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));

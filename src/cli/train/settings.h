@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "engine/config.h"
 #include "engine/recipe.h"
+#include "recipes/kair_options.h"
 #include "recipes/preset.h"
 #include "recipes/registry.h"
 
@@ -23,7 +24,17 @@ struct Settings {
   std::string digest;
   std::vector<std::string> renamed;  // keys given by an old name, one line each
   std::optional<recipes::Preset> preset;
+  std::optional<recipes::KairTranslation> options;  // what became of an option file
 };
+
+// Where a configuration is written: one of ours, or an option file of another program (--opt); both may be empty.
+struct ConfigFiles {
+  std::string config, options;
+};
+
+// The option file as our configuration. Errors: a recipe that reads none, a file that is none. What it refuses is
+// KairTranslation::Check.
+Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const std::string& file);
 
 // What `config --gpus` and `train --preset` ask for.
 struct PresetRequest {
@@ -32,8 +43,8 @@ struct PresetRequest {
   int cores = 0;          // of a node; 0: unknown
 };
 
-Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& recipe,
-                              const std::string& config_file, const std::vector<std::string>& overrides, bool smoke,
-                              uint64_t smoke_steps, const PresetRequest& preset = {});
+Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& recipe, const ConfigFiles& files,
+                              const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
+                              const PresetRequest& preset = {});
 
 }  // namespace lockstep::cli

@@ -42,7 +42,7 @@ std::string Variable(const char* name) {
 int LauncherCount(const char* name) { return ParseDigits(Variable(name)).value_or(0); }
 
 struct TrainFlags {
-  std::string recipe, config, resume = "auto", name, max_time, preset;
+  std::string recipe, config, options, resume = "auto", name, max_time, preset;
   std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
 
@@ -161,8 +161,8 @@ Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& s
   options.stop_at = *asked.smoke / 2;
   Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, begun, loss);
   if (!half.ok()) return half;
-  auto again =
-      ReadSettings(recipes, asked.recipe, asked.config, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
+  auto again = ReadSettings(recipes, asked.recipe, {asked.config, asked.options}, asked.overrides, true, *asked.smoke,
+                            asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
@@ -180,8 +180,9 @@ int Train(const Program& program, const TrainFlags& asked) {
   Result<comm::Bootstrap> who = FindIdentity();
   if (!who.ok()) return Refuse(who.status(), true);
   const bool first = who->rank == 0;
-  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.config, asked.overrides,
-                                           asked.smoke.has_value(), asked.smoke.value_or(0), asked.PresetFor(*who));
+  Result<Settings> settings =
+      ReadSettings(program.recipes, asked.recipe, {asked.config, asked.options}, asked.overrides,
+                   asked.smoke.has_value(), asked.smoke.value_or(0), asked.PresetFor(*who));
   Result<at::Device> device = at::Device(at::kCPU);
   if (settings.ok()) {
     device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
@@ -209,6 +210,7 @@ int Train(const Program& program, const TrainFlags& asked) {
   if (first) {
     for (const std::string& note : settings->renamed) fmt::print("note        {}\n", note);
   }
+  if (first && settings->options) fmt::print("{}", settings->options->Table("options     "));
   if (first && settings->preset) {
     fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
   }
@@ -253,6 +255,7 @@ int TrainMain(const Program& program, int argc, char** argv) {
   std::string smoke;
   args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
   args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments").Named("FILE");
+  args.Option("--opt", &asked.options, "option file of KAIR or S-VRT, instead of --config (recipe vrt)").Named("FILE");
   args.Option("--set", &asked.overrides, "path.of.key=value, wins over the file; may be repeated")
       .Named("KEY=VALUE")
       .Repeated();

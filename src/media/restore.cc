@@ -1,0 +1,145 @@
+#include "media/restore.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::media {
+namespace {
+
+int64_t UpTo(int64_t value, int64_t multiple) { return (multiple - value % multiple) % multiple; }
+
+// Continued by its last part, mirrored, as often as it takes.
+at::Tensor Mirrored(at::Tensor x, int64_t axis, int64_t more) {
+  while (more > 0) {
+    const int64_t part = std::min(more, x.size(axis));
+    x = at::cat({x, x.narrow(axis, x.size(axis) - part, part).flip({axis})}, axis);
+    more -= part;
+  }
+  return x;
+}
+
+// Clips of one size, padded to what the model takes.
+at::Tensor Padded(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clips, int64_t down,
+                  int64_t right) {
+  const at::Tensor whole = Mirrored(Mirrored(clips, 3, down), 4, right);
+  return forward(whole)
+      .narrow(3, 0, clips.size(3) * tiles.scale)
+      .narrow(4, 0, clips.size(4) * tiles.scale)
+      .to(at::kFloat);
+}
+
+// One window of frames [d, c, h, w].
+at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window) {
+  const int64_t height = window.size(2), width = window.size(3), scale = tiles.scale;
+  const at::Tensor clips = window.unsqueeze(0);
+  if (tiles.tile == 0) {  // as KAIR, at least one row and column of windows more
+    return Padded(forward, tiles, clips, tiles.window[1] - height % tiles.window[1],
+                  tiles.window[2] - width % tiles.window[2])
+        .squeeze(0);
+  }
+  const int64_t tall = std::min(tiles.tile, height), wide = std::min(tiles.tile, width);
+  const std::vector<int64_t> rows = TileStarts(height, tall, tiles.tile_overlap);
+  const std::vector<int64_t> columns = TileStarts(width, wide, tiles.tile_overlap);
+  std::vector<std::pair<int64_t, int64_t>> places;
+  for (const int64_t y : rows) {
+    for (const int64_t x : columns) places.emplace_back(y, x);
+  }
+  at::Tensor sum, count;
+  const int64_t edge = tiles.tile_overlap / 2 * scale;
+  for (size_t first = 0; first < places.size(); first += static_cast<size_t>(tiles.batch)) {
+    const size_t end = std::min(places.size(), first + static_cast<size_t>(tiles.batch));
+    std::vector<at::Tensor> parts;
+    for (size_t i = first; i < end; ++i) {
+      parts.push_back(clips.narrow(3, places[i].first, tall).narrow(4, places[i].second, wide));
+    }
+    const at::Tensor restored =
+        Padded(forward, tiles, at::cat(parts), UpTo(tall, tiles.window[1]), UpTo(wide, tiles.window[2]));
+    if (!sum.defined()) {
+      sum = restored.new_zeros({restored.size(1), restored.size(2), height * scale, width * scale});
+      count = restored.new_zeros({height * scale, width * scale});
+    }
+    for (size_t i = first; i < end; ++i) {
+      const auto [y, x] = places[i];
+      const int64_t top = y > rows.front() ? edge : 0, bottom = y < rows.back() ? edge : 0;
+      const int64_t left = x > columns.front() ? edge : 0, right = x < columns.back() ? edge : 0;
+      const int64_t h = tall * scale - top - bottom, w = wide * scale - left - right;
+      const at::Tensor part = restored[static_cast<int64_t>(i - first)].narrow(2, top, h).narrow(3, left, w);
+      sum.narrow(2, y * scale + top, h).narrow(3, x * scale + left, w).add_(part);
+      count.narrow(0, y * scale + top, h).narrow(1, x * scale + left, w).add_(1);
+    }
+  }
+  return sum.div_(count);
+}
+
+}  // namespace
+
+Status RestoreTiles::Check(const std::string& where) const {
+  const auto wrong = [&](const char* key, const std::string& text) {
+    return Status(Code::kUsage, fmt::format("{}.{}: {}", where, key, text));
+  };
+  if (frames > 0 && frame_overlap >= frames) {
+    return wrong("frame_overlap", fmt::format("expected less than frames {}, found {}", frames, frame_overlap));
+  }
+  if (tile > 0 && tile_overlap >= tile) {
+    return wrong("tile_overlap", fmt::format("expected less than tile {}, found {}", tile, tile_overlap));
+  }
+  if (tile % window[1] != 0 || tile % window[2] != 0) {
+    return wrong("tile",
+                 fmt::format("expected a multiple of the windows {} x {}, found {}", window[1], window[2], tile));
+  }
+  return Status::Ok();
+}
+
+std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap) {
+  std::vector<int64_t> starts;
+  for (int64_t at = 0; at < size - part; at += part - overlap) starts.push_back(at);
+  starts.push_back(std::max<int64_t>(0, size - part));
+  return starts;
+}
+
+Status RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, int64_t frames, const ReadFrames& read,
+                     const WriteFrames& write) {
+  const int64_t length = tiles.frames == 0 ? frames : std::min(tiles.frames, frames);
+  const std::vector<int64_t> starts = TileStarts(frames, length, std::min(tiles.frame_overlap, length - 1));
+  // What later windows still add to: sums of frames from `begin` on, and how many windows each has.
+  at::Tensor sum;
+  std::vector<int64_t> counts;
+  int64_t begin = 0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    Result<at::Tensor> given = read(starts[i], starts[i] + length);
+    if (!given.ok()) return given.status();
+    at::Tensor window = *given;
+    if (tiles.frames == 0) window = Mirrored(window, 0, tiles.window[0] - frames % tiles.window[0]);
+    const at::Tensor restored = RestoreWindow(forward, tiles, window).narrow(0, 0, length);
+    const int64_t kept = sum.defined() ? sum.size(0) : 0, shared = begin + kept - starts[i];
+    if (shared > 0) sum.narrow(0, starts[i] - begin, shared).add_(restored.narrow(0, 0, shared));
+    const at::Tensor fresh = restored.narrow(0, std::max<int64_t>(shared, 0), length - std::max<int64_t>(shared, 0));
+    sum = kept > 0 ? at::cat({sum, fresh}) : fresh;
+    counts.resize(static_cast<size_t>(sum.size(0)), 0);
+    for (int64_t frame = starts[i] - begin; frame < sum.size(0); ++frame) ++counts[static_cast<size_t>(frame)];
+    const int64_t done = (i + 1 < starts.size() ? starts[i + 1] : frames) - begin;
+    const at::Tensor divisors =
+        at::tensor(std::vector<int64_t>(counts.begin(), counts.begin() + done), at::kFloat).to(sum.device());
+    LOCKSTEP_RETURN_IF_ERROR(write(begin, sum.narrow(0, 0, done) / divisors.view({-1, 1, 1, 1})));
+    sum = sum.narrow(0, done, sum.size(0) - done).clone();
+    counts.erase(counts.begin(), counts.begin() + done);
+    begin += done;
+  }
+  return Status::Ok();
+}
+
+at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip) {
+  std::vector<at::Tensor> parts;
+  const Status restored = RestoreFrames(
+      forward, tiles, clip.size(0),
+      [&](int64_t begin, int64_t end) { return Result<at::Tensor>(clip.narrow(0, begin, end - begin)); },
+      [&](int64_t, const at::Tensor& frames) {
+        parts.push_back(frames);
+        return Status::Ok();
+      });
+  TORCH_CHECK(restored.ok(), restored.message());
+  return at::cat(parts);
+}
+
+}  // namespace lockstep::media

@@ -1,0 +1,42 @@
+// Restores clips of any length and size with a model made for short and small ones, as KAIR's test does: windows of
+// frames and tiles of pixels that overlap, blended by how many cover a pixel; near a tile's inner edges half of the
+// overlap is left to its neighbour. Memory does not depend on the length of a clip. One thread.
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/status.h"
+
+namespace lockstep::media {
+
+struct RestoreTiles {
+  int64_t frames = 18, frame_overlap = 2;  // of a window; frames 0: the whole clip, padded by mirrored frames
+  int64_t tile = 224, tile_overlap = 20;   // pixels of the input; tile 0: whole frames, padded by mirrored pixels
+  int64_t batch = 1;                       // tiles at once
+  int64_t scale = 1;                       // output size / input size
+  std::array<int64_t, 3> window{6, 8, 8};  // frames and sizes that the model takes are multiples of it
+
+  // What contradicts itself, with the key's name below `where`.
+  Status Check(const std::string& where) const;
+};
+
+// [b, d, c, h, w] -> [b, d, 3, h * scale, w * scale].
+using RestoreForward = std::function<at::Tensor(const at::Tensor& clips)>;
+// Frames [begin, end) of the input as [d, c, h, w], and where restored frames go, in order, each once.
+using ReadFrames = std::function<Result<at::Tensor>(int64_t begin, int64_t end)>;
+using WriteFrames = std::function<Status(int64_t begin, const at::Tensor& frames)>;
+
+// First frames or pixels of windows over `size`: `part - overlap` apart, the last one ends where `size` does.
+std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap);
+
+Status RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, int64_t frames, const ReadFrames& read,
+                     const WriteFrames& write);
+// A clip in memory, [d, c, h, w] -> [d, 3, h * scale, w * scale], float32.
+at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip);
+
+}  // namespace lockstep::media
