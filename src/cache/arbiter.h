@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/clock.h"
+
 namespace lockstep::cache {
 
 class Arbiter {
  public:
+  // Around the reading of a record; reads of several threads may be under way at once.
+  void ReadBegins();
+  void ReadEnds();
   // `seconds` in which the storage was busy with so many records; of all threads together.
   void Read(uint64_t records, double seconds);
   void Encoded(uint64_t records, double seconds);
@@ -23,7 +28,9 @@ class Arbiter {
  private:
   mutable std::mutex mutex_;
   double read_ = 0, encode_ = 0;
-  double owed_ = 0;  // reads that are due
+  double owed_ = 0;                   // reads that are due
+  uint64_t reading_ = 0, since_ = 0;  // reads under way; those that ended since busy_since_
+  TimePoint busy_since_;
 };
 
 }  // namespace lockstep::cache

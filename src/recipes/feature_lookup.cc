@@ -11,12 +11,6 @@
 #include "recipes/feature_build.h"
 
 namespace lockstep::recipes {
-namespace {
-
-constexpr uint64_t kMeasureRecords = 16;  // reads between two looks at their cost
-
-}  // namespace
-
 Result<std::unique_ptr<FeatureLookup>> FeatureLookup::Open(const cache::Folder& folder, std::string key,
                                                            bool required) {
   Result<std::unique_ptr<cache::Reader>> reader = cache::Reader::Open(folder);
@@ -63,10 +57,7 @@ bool FeatureLookup::Find(const std::byte* frames, const std::vector<int64_t>& sh
   std::vector<cache::Request> one(1);
   one[0].key = KeyOfFrames(folder(), frames, shape);
   one[0].fields.assign(fields.begin(), fields.end());
-  {
-    const std::lock_guard<std::mutex> hold(mutex_);
-    if (reading_++ == 0) busy_since_ = Now();
-  }
+  arbiter_.ReadBegins();
   reader_->Read(one);
   NoteRead(one[0].why);
   if (one[0].outcome == cache::Outcome::kHit) {
@@ -80,14 +71,8 @@ bool FeatureLookup::Find(const std::byte* frames, const std::vector<int64_t>& sh
 }
 
 void FeatureLookup::NoteRead(const std::string& why) {
+  arbiter_.ReadEnds();
   const std::lock_guard<std::mutex> hold(mutex_);
-  const bool last = --reading_ == 0;
-  ++since_read_;
-  if (last || since_read_ >= kMeasureRecords) {
-    arbiter_.Read(since_read_, SecondsSince(busy_since_));
-    since_read_ = 0;
-    busy_since_ = Now();
-  }
   if (!why.empty() && first_reason_.empty()) first_reason_ = why;
 }
 

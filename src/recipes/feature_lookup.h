@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "cache/arbiter.h"
 #include "cache/reader.h"
@@ -58,9 +57,6 @@ class FeatureLookup {
   std::mutex mutex_;
   std::string first_reason_;  // why a record could not be read
   std::atomic<bool> said_{false};
-  int reading_ = 0;  // threads that read now, and since when any does
-  uint64_t since_read_ = 0;
-  TimePoint busy_since_;
 };
 
 }  // namespace lockstep::recipes
