@@ -229,8 +229,9 @@ Status VrtRecipe::Check(engine::Config* config) {
 }
 
 // A tiny shape with the same inputs and parts.
-void VrtRecipe::Shrink(engine::Config* /*config*/) {
+void VrtRecipe::Shrink(engine::Config* config) {
   shrunk_ = true;
+  config->train.batch = std::min<uint64_t>(config->train.batch, 4);
   settings_.model = "tiny";
   settings_.window.reset();
   for (auto* list : {&settings_.depths, &settings_.indep_reconsts, &settings_.embed_dims, &settings_.heads})

@@ -96,6 +96,21 @@ TEST(UnitRunner, ParametersAreNeededBetweenTheCallsOnly) {
   }
 }
 
+TEST(UnitRunner, UnitsThatKeepTheirActivationsRunOnce) {
+  for (const bool wrapped : {false, true}) {
+    std::vector<torch::nn::Linear> units{torch::nn::Linear(2, 2), torch::nn::Linear(2, 2)};
+    OnlyInside strategy(wrapped ? units : std::vector<torch::nn::Linear>());
+    const UnitRunner run = MakeUnitRunner(wrapped ? &strategy : nullptr, true, {}, {false, true});
+    std::vector<int> forwards(2);
+    at::Tensor x = at::ones({1, 2});
+    for (size_t i = 0; i < units.size(); ++i) {
+      x = run(i, [&, i](const at::Tensor& y) { return ++forwards[i], units[i]->forward(y); }, x);
+    }
+    x.sum().backward();
+    EXPECT_THAT(forwards, ElementsAre(2, 1)) << wrapped;
+  }
+}
+
 TEST(UnitRunner, WithoutGradientsOnlyForwardIsCalled) {
   const at::NoGradGuard no_grad;
   std::vector<torch::nn::Linear> units{torch::nn::Linear(2, 2)};

@@ -143,6 +143,16 @@ void SayWhere(const RunPlace& place, engine::RunEnd end) {
   }
 }
 
+// What follows from an option file. The rest is a long list, which `lockstep config` prints.
+void SayOptions(const recipes::KairTranslation& options) {
+  fmt::print("options     {} of {} honoured, {} mapped, {} ignored: `lockstep config vrt --opt {}` lists them\n",
+             options.honoured.size(), options.file, options.mapped.size(), options.ignored.size(), options.file);
+  for (const recipes::KairDerived& one : options.derived) {
+    fmt::print("options     {} = {}: {}\n", one.name, one.value, one.reason);
+  }
+  std::fflush(stdout);
+}
+
 // A dry run beside a training of the same name must not touch it: it has a folder of its own, empty at first.
 Status MoveToSmoke(engine::Ranks& ranks, int rank, RunPlace* place) {
   place->run_dir += "/smoke";
@@ -210,7 +220,7 @@ int Train(const Program& program, const TrainFlags& asked) {
   if (first) {
     for (const std::string& note : settings->renamed) fmt::print("note        {}\n", note);
   }
-  if (first && settings->options) fmt::print("{}", settings->options->Table("options     "));
+  if (first && settings->options) SayOptions(*settings->options);
   if (first && settings->preset) {
     fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
   }

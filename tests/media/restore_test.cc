@@ -1,0 +1,107 @@
+#include "media/restore.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+namespace lockstep::media {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Restore, WindowsLieAsKairLaysThem) {
+  EXPECT_THAT(TileStarts(100, 18, 2), ElementsAre(0, 16, 32, 48, 64, 80, 82));
+  EXPECT_THAT(TileStarts(34, 18, 2), ElementsAre(0, 16));
+  EXPECT_THAT(TileStarts(18, 18, 2), ElementsAre(0));
+  EXPECT_THAT(TileStarts(720, 224, 20), ElementsAre(0, 204, 408, 496));
+}
+
+// KAIR's way: sums and counts of everything at once. What is restored depends on the place in the tile and the window.
+at::Tensor AllAtOnce(const RestoreForward& forward, const RestoreTiles& t, const at::Tensor& clip) {
+  const int64_t d = clip.size(0), h = clip.size(2), w = clip.size(3), length = std::min(t.frames, d);
+  at::Tensor sum = at::zeros({d, 3, h, w}), count = at::zeros({d, 1, 1, 1});
+  for (const int64_t begin : TileStarts(d, length, t.frame_overlap)) {
+    at::Tensor window = at::zeros({length, 3, h, w}), weight = at::zeros({h, w});
+    const auto rows = TileStarts(h, t.tile, t.tile_overlap), columns = TileStarts(w, t.tile, t.tile_overlap);
+    for (const int64_t y : rows) {
+      for (const int64_t x : columns) {
+        at::Tensor part =
+            forward(clip.narrow(0, begin, length).narrow(2, y, t.tile).narrow(3, x, t.tile).unsqueeze(0))[0];
+        at::Tensor mask = at::ones({t.tile, t.tile});
+        const int64_t edge = t.tile_overlap / 2;
+        if (y < rows.back()) mask.narrow(0, t.tile - edge, edge).zero_();
+        if (x < columns.back()) mask.narrow(1, t.tile - edge, edge).zero_();
+        if (y > rows.front()) mask.narrow(0, 0, edge).zero_();
+        if (x > columns.front()) mask.narrow(1, 0, edge).zero_();
+        window.narrow(2, y, t.tile).narrow(3, x, t.tile).add_(part * mask);
+        weight.narrow(0, y, t.tile).narrow(1, x, t.tile).add_(mask);
+      }
+    }
+    sum.narrow(0, begin, length).add_(window / weight);
+    count.narrow(0, begin, length).add_(1);
+  }
+  return sum / count;
+}
+
+TEST(Restore, WindowsAndTilesAreBlendedAsKairBlendsThem) {
+  at::manual_seed(1);
+  const at::Tensor clip = at::rand({11, 4, 40, 56});
+  const RestoreForward forward = [](const at::Tensor& x) {
+    const at::Tensor places =
+        at::arange(x.size(1) * x.size(3) * x.size(4)).view({1, x.size(1), 1, x.size(3), x.size(4)});
+    return x.narrow(2, 0, 3) * 2 + places.to(at::kFloat) * 1e-3;
+  };
+  for (const int64_t batch : {1, 3}) {
+    const RestoreTiles tiles{.frames = 4, .frame_overlap = 2, .tile = 24, .tile_overlap = 6, .batch = batch};
+    const at::Tensor got = RestoreClip(forward, tiles, clip);
+    EXPECT_LT((got - AllAtOnce(forward, tiles, clip)).abs().max().item<double>(), 1e-5) << batch;
+  }
+}
+
+TEST(Restore, AnyLengthAndSizeComesBackWhole) {
+  for (const auto& [frames, height, width, scale] :
+       {std::tuple(1, 16, 16, 1), {5, 19, 33, 1}, {7, 24, 9, 2}, {13, 41, 30, 4}}) {
+    const at::Tensor clip = at::rand({frames, 3, height, width});
+    for (const RestoreTiles& tiles : {RestoreTiles{.frames = 6, .tile = 16, .tile_overlap = 4, .scale = scale},
+                                      RestoreTiles{.frames = 0, .tile = 0, .scale = scale}}) {
+      const RestoreForward forward = [&](const at::Tensor& x) {
+        EXPECT_EQ(x.size(3) % 8, 0);
+        EXPECT_EQ(x.size(4) % 8, 0);
+        return x.repeat_interleave(scale, 3).repeat_interleave(scale, 4);
+      };
+      const at::Tensor got = RestoreClip(forward, tiles, clip);
+      EXPECT_LT((got - clip.repeat_interleave(scale, 2).repeat_interleave(scale, 3)).abs().max().item<double>(), 1e-6);
+    }
+  }
+}
+
+TEST(Restore, AWindowOfFramesIsHeldAtATime) {
+  constexpr int64_t kFrames = 1000;
+  int64_t next = 0, longest = 0;
+  const Status done = RestoreFrames(
+      [](const at::Tensor& x) { return x; }, RestoreTiles{.frames = 6, .frame_overlap = 2, .tile = 0}, kFrames,
+      [&](int64_t begin, int64_t end) {
+        longest = std::max(longest, end - begin);
+        return Result<at::Tensor>(at::arange(begin, end).to(at::kFloat).view({-1, 1, 1, 1}).expand({-1, 3, 8, 8}));
+      },
+      [&](int64_t begin, const at::Tensor& frames) {
+        EXPECT_EQ(begin, next);
+        for (int64_t i = 0; i < frames.size(0); ++i) EXPECT_EQ(frames[i][0][0][0].item<double>(), begin + i);
+        next += frames.size(0);
+        return Status::Ok();
+      });
+  EXPECT_TRUE(done.ok());
+  EXPECT_EQ(next, kFrames);
+  EXPECT_EQ(longest, 6);
+}
+
+TEST(Restore, TilesThatContradictThemselvesAreRefused) {
+  EXPECT_THAT((RestoreTiles{.frames = 2, .frame_overlap = 2}.Check("recipe.test").message()),
+              testing::HasSubstr("recipe.test.frame_overlap"));
+  EXPECT_THAT((RestoreTiles{.tile = 100}.Check("recipe.test").message()),
+              testing::HasSubstr("multiple of the windows"));
+  EXPECT_TRUE(RestoreTiles{}.Check("").ok());
+}
+
+}  // namespace
+}  // namespace lockstep::media
