@@ -66,6 +66,10 @@ Status VrtRecipe::Build(const engine::Config& config, uint64_t seed) {
   if (settings_.lora.on()) LOCKSTEP_RETURN_IF_ERROR(model_->AddLora(settings_.lora).Context("recipe.lora.targets"));
   if (settings_.fuses()) {
     adapter_ = std::make_shared<models::FusionAdapter>(settings_.fusion, seed);
+    // It enlarges smaller spikes; the data's are as large as the frames.
+    for (auto& item : adapter_->named_parameters()) {
+      if (item.key().starts_with("spike_upsample.")) item.value().requires_grad_(false);
+    }
     model_->register_module("fusion_adapter", adapter_);
   }
   return Status::Ok();

@@ -1,0 +1,139 @@
+#include "recipes/vrt.h"
+
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <functional>
+
+namespace lockstep::recipes {
+namespace {
+
+using testing::HasSubstr;
+
+using Change = std::function<void(VrtRecipe&)>;
+
+Status Configure(VrtRecipe& recipe, engine::Config* config, const Change& change) {
+  recipe.settings().model = "tiny";
+  recipe.Defaults(config);
+  if (change) change(recipe);
+  return recipe.Check(config);
+}
+
+void UseSpikes(VrtRecipe& recipe, const std::string& fusion, int channels = 2) {
+  recipe.data().train.spikes.use = true;
+  recipe.data().train.spikes.form.channels = channels;
+  recipe.settings().fusion_operator = fusion;
+}
+
+engine::TensorBatch BatchFor(VrtRecipe& recipe, int64_t count) {
+  const data::PairedConfig& data = recipe.data().train;
+  const int64_t side = data.crop / data.scale;
+  at::manual_seed(1);
+  const auto bytes = [&](int64_t channels, int64_t size) {
+    return at::randint(0, 256, {count, data.frames, channels, size, size}, at::kByte);
+  };
+  engine::TensorBatch batch;
+  batch.fields = {{"input", bytes(3, side)}, {"target", bytes(3, data.crop)}};
+  if (data.spikes.use) batch.fields["spikes"] = bytes(data.spikes.form.channels, side);
+  for (int64_t i = 0; i < count; ++i) {
+    batch.ids.push_back({.index = static_cast<uint64_t>(i)});
+    batch.lanes.push_back(static_cast<uint64_t>(i));
+  }
+  return batch;
+}
+
+struct Case {
+  const char* name;
+  Change change;
+};
+
+TEST(VrtRecipe, EveryTaskAndFusionTrainsAllParametersAndIsScored) {
+  const Case cases[] = {
+      {"concat", [](VrtRecipe& r) { UseSpikes(r, "concat"); }},
+      {"gated, expanded", [](VrtRecipe& r) { UseSpikes(r, "gated"); }},
+      {"attention, collapsed, own loss",
+       [](VrtRecipe& r) {
+         UseSpikes(r, "attention");
+         r.settings().fusion.frame_contract = "collapsed";
+         r.settings().fusion_aux = 0.2;
+       }},
+      {"denoise", [](VrtRecipe& r) { r.settings().task = "denoise", r.settings().nonblind_denoising = true; }},
+      {"LoRA", [](VrtRecipe& r) { r.settings().lora = {.rank = 2, .alpha = 4, .targets = {"*qkv*", "*proj*"}}; }},
+      {"twice the size",
+       [](VrtRecipe& r) {
+         r.settings().upscale = r.data().train.scale = 2;
+         r.data().train.crop = 128;
+       }},
+  };
+  at::set_num_threads(1);  // others work beside it
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    VrtRecipe recipe;
+    engine::Config config;
+    const Status checked = Configure(recipe, &config, one.change);
+    ASSERT_TRUE(checked.ok()) << checked.message();
+    ASSERT_TRUE(recipe.Build(config, 3).ok());
+    engine::TensorBatch batch = BatchFor(recipe, 1);
+    ASSERT_TRUE(recipe.Prepare({}, &batch).ok());
+    recipe.model().train();
+    const engine::Loss loss = recipe.ComputeLoss(batch);
+    loss.mean.backward();
+    EXPECT_TRUE(loss.mean.isfinite().item<bool>());
+    for (const auto& item : recipe.model().named_parameters()) {
+      EXPECT_EQ(item.value().grad().defined(), item.value().requires_grad()) << item.key();
+    }
+    recipe.model().eval();
+    const at::NoGradGuard no_grad;
+    EXPECT_GT(recipe.ComputeValidationLoss(batch).mean.item<double>(), 0);
+    std::vector<std::string> names;
+    for (const engine::Score& score : recipe.Validate(batch)) names.push_back(score.name);
+    EXPECT_EQ(names, recipe.Scores());
+  }
+}
+
+TEST(VrtRecipe, WhatIsDrawnFollowsThePlaceInTheBatchAlone) {
+  VrtRecipe recipe;
+  engine::Config config;
+  ASSERT_TRUE(Configure(recipe, &config, [](VrtRecipe& r) { r.settings().task = "denoise"; }).ok());
+  ASSERT_TRUE(recipe.Build(config, 3).ok());
+  engine::TensorBatch whole = BatchFor(recipe, 2), half = BatchFor(recipe, 1), next = whole;
+  half.lanes = {1};
+  ASSERT_TRUE(recipe.Prepare({.step = 5}, &whole).ok());
+  ASSERT_TRUE(recipe.Prepare({.step = 5}, &half).ok());
+  ASSERT_TRUE(recipe.Prepare({.step = 6}, &next).ok());
+  for (const char* field : {"path_draws", "noise", "noise_level"}) {
+    EXPECT_TRUE(at::equal(whole[field][1], half[field][0])) << field;
+    EXPECT_FALSE(at::equal(whole[field][0], whole[field][1])) << field;
+    EXPECT_FALSE(at::equal(whole[field], next[field])) << field;
+  }
+}
+
+TEST(VrtRecipe, WhatCannotBeTrainedIsRefused) {
+  const struct {
+    const char* expected;
+    Change change;
+  } cases[] = {
+      {"recipe.in_channels is 3, and the data have 5 channels",
+       [](VrtRecipe& r) { UseSpikes(r, "concat"), r.settings().in_channels = 3; }},
+      {"data.spikes.use is false", [](VrtRecipe& r) { r.settings().fusion_operator = "gated"; }},
+      {"a run of several phases is not here yet", [](VrtRecipe& r) { r.settings().phases = {{.steps = 3}}; }},
+      {"recipe.pa_frames is 0", [](VrtRecipe& r) { r.settings().pa_frames = 0; }},
+      {"needs recipe.task: denoise", [](VrtRecipe& r) { r.settings().nonblind_denoising = true; }},
+      {"data.scale is 1 and recipe.upscale 4", [](VrtRecipe& r) { r.settings().upscale = 4; }},
+      {"recipe.test.tile", [](VrtRecipe& r) { r.settings().test.tile = 100; }},
+      {"data.frames, data.crop", [](VrtRecipe& r) { r.data().train.crop = 40; }},
+      {"heads", [](VrtRecipe& r) { r.settings().heads = std::vector<int64_t>(8, 3); }},
+  };
+  for (const auto& one : cases) {
+    VrtRecipe recipe;
+    engine::Config config;
+    const Status checked = Configure(recipe, &config, one.change);
+    EXPECT_FALSE(checked.ok()) << one.expected;
+    EXPECT_THAT(checked.message(), HasSubstr(one.expected));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::recipes
