@@ -37,6 +37,7 @@ LISTED = [
     (r"^lockstep reconstruct --precision fp16 --dtype u8$", "options in a sentence, not a whole command", "flags"),
     (r"\bdata prepare\b", "needs frames and spikes; test_data_command.py generates some and prepares them", "none"),
     (r"^lockstep data\b", "needs files of many kinds; test_data_command.py makes some and runs every command", "flags"),
+    (r"\b(train|config) vrt\b", "needs an option file and pairs of clips; test_vrt.py generates both and runs them", "flags"),
     (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),
 ]
