@@ -98,46 +98,61 @@ std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap) {
   return starts;
 }
 
-Status RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, int64_t frames, const ReadFrames& read,
-                     const WriteFrames& write) {
-  const int64_t length = tiles.frames == 0 ? frames : std::min(tiles.frames, frames);
-  const std::vector<int64_t> starts = TileStarts(frames, length, std::min(tiles.frame_overlap, length - 1));
-  // What later windows still add to: sums of frames from `begin` on, and how many windows each has.
-  at::Tensor sum;
-  std::vector<int64_t> counts;
-  int64_t begin = 0;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    Result<at::Tensor> given = read(starts[i], starts[i] + length);
-    if (!given.ok()) return given.status();
-    at::Tensor window = *given;
-    if (tiles.frames == 0) window = Mirrored(window, 0, tiles.window[0] - frames % tiles.window[0]);
-    const at::Tensor restored = RestoreWindow(forward, tiles, window).narrow(0, 0, length);
-    const int64_t kept = sum.defined() ? sum.size(0) : 0, shared = begin + kept - starts[i];
-    if (shared > 0) sum.narrow(0, starts[i] - begin, shared).add_(restored.narrow(0, 0, shared));
-    const at::Tensor fresh = restored.narrow(0, std::max<int64_t>(shared, 0), length - std::max<int64_t>(shared, 0));
-    sum = kept > 0 ? at::cat({sum, fresh}) : fresh;
-    counts.resize(static_cast<size_t>(sum.size(0)), 0);
-    for (int64_t frame = starts[i] - begin; frame < sum.size(0); ++frame) ++counts[static_cast<size_t>(frame)];
-    const int64_t done = (i + 1 < starts.size() ? starts[i + 1] : frames) - begin;
-    const at::Tensor divisors =
-        at::tensor(std::vector<int64_t>(counts.begin(), counts.begin() + done), at::kFloat).to(sum.device());
-    LOCKSTEP_RETURN_IF_ERROR(write(begin, sum.narrow(0, 0, done) / divisors.view({-1, 1, 1, 1})));
-    sum = sum.narrow(0, done, sum.size(0) - done).clone();
-    counts.erase(counts.begin(), counts.begin() + done);
-    begin += done;
+void RestoreStream::Run(int64_t begin, int64_t length) {
+  at::Tensor window = held_.narrow(0, begin - held_from_, length);
+  if (tiles_.frames == 0) window = Mirrored(window, 0, tiles_.window[0] - length % tiles_.window[0]);
+  const at::Tensor restored = RestoreWindow(forward_, tiles_, window).narrow(0, 0, length);
+  const int64_t shared = sum_.defined() ? written_ + sum_.size(0) - begin : 0;
+  if (shared > 0) sum_.narrow(0, begin - written_, shared).add_(restored.narrow(0, 0, shared));
+  const at::Tensor fresh = restored.narrow(0, shared, length - shared);
+  sum_ = sum_.defined() ? at::cat({sum_, fresh}) : fresh;
+  counts_.resize(static_cast<size_t>(sum_.size(0)), 0);
+  for (int64_t frame = begin - written_; frame < sum_.size(0); ++frame) ++counts_[static_cast<size_t>(frame)];
+}
+
+Status RestoreStream::Emit(int64_t until) {
+  const int64_t done = until - written_;
+  if (done <= 0) return Status::Ok();
+  const at::Tensor counts =
+      at::tensor(std::vector<int64_t>(counts_.begin(), counts_.begin() + done), at::kFloat).to(sum_.device());
+  LOCKSTEP_RETURN_IF_ERROR(write_(sum_.narrow(0, 0, done) / counts.view({-1, 1, 1, 1})));
+  sum_ = sum_.narrow(0, done, sum_.size(0) - done).clone();
+  counts_.erase(counts_.begin(), counts_.begin() + done);
+  written_ = until;
+  return Status::Ok();
+}
+
+Status RestoreStream::Push(const at::Tensor& frames) {
+  held_ = held_.defined() ? at::cat({held_, frames}) : frames;
+  if (tiles_.frames == 0) return Status::Ok();
+  while (next_ + tiles_.frames < end()) {
+    Run(next_, tiles_.frames);
+    next_ += tiles_.frames - tiles_.frame_overlap;
+    // The last window begins at least here.
+    const int64_t last = end() - tiles_.frames;
+    LOCKSTEP_RETURN_IF_ERROR(Emit(std::min(next_, last)));
+    const int64_t drop = std::min(next_, last) - held_from_;
+    if (drop > 0) held_ = held_.narrow(0, drop, held_.size(0) - drop).clone();
+    held_from_ += std::max<int64_t>(drop, 0);
   }
   return Status::Ok();
 }
 
+Status RestoreStream::Finish() {
+  if (!held_.defined()) return Status::Ok();
+  const int64_t length = tiles_.frames == 0 ? end() : std::min(tiles_.frames, end());
+  Run(end() - length, length);
+  return Emit(end());
+}
+
 at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip) {
   std::vector<at::Tensor> parts;
-  const Status restored = RestoreFrames(
-      forward, tiles, clip.size(0),
-      [&](int64_t begin, int64_t end) { return Result<at::Tensor>(clip.narrow(0, begin, end - begin)); },
-      [&](int64_t, const at::Tensor& frames) {
-        parts.push_back(frames);
-        return Status::Ok();
-      });
+  RestoreStream stream(forward, tiles, [&](const at::Tensor& frames) {
+    parts.push_back(frames);
+    return Status::Ok();
+  });
+  Status restored = stream.Push(clip);
+  if (restored.ok()) restored = stream.Finish();
   TORCH_CHECK(restored.ok(), restored.message());
   return at::cat(parts);
 }

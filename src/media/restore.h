@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -27,15 +29,36 @@ struct RestoreTiles {
 
 // [b, d, c, h, w] -> [b, d, 3, h * scale, w * scale].
 using RestoreForward = std::function<at::Tensor(const at::Tensor& clips)>;
-// Frames [begin, end) of the input as [d, c, h, w], and where restored frames go, in order, each once.
-using ReadFrames = std::function<Result<at::Tensor>(int64_t begin, int64_t end)>;
-using WriteFrames = std::function<Status(int64_t begin, const at::Tensor& frames)>;
+// Where restored frames [d, 3, h * scale, w * scale] go, in order, each once.
+using WriteFrames = std::function<Status(const at::Tensor& frames)>;
 
 // First frames or pixels of windows over `size`: `part - overlap` apart, the last one ends where `size` does.
 std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap);
 
-Status RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, int64_t frames, const ReadFrames& read,
-                     const WriteFrames& write);
+// Frames in, restored frames out, as soon as no later window changes them. A window that covers none of what is still
+// to come is run when further frames, or Finish, show where it lies.
+class RestoreStream {
+ public:
+  RestoreStream(RestoreForward forward, const RestoreTiles& tiles, WriteFrames write)
+      : forward_(std::move(forward)), tiles_(tiles), write_(std::move(write)) {}
+  Status Push(const at::Tensor& frames);  // [d, c, h, w]
+  Status Finish();
+
+ private:
+  int64_t end() const { return held_from_ + (held_.defined() ? held_.size(0) : 0); }
+  void Run(int64_t begin, int64_t length);
+  Status Emit(int64_t until);  // frames before `until` are done
+
+  RestoreForward forward_;
+  RestoreTiles tiles_;
+  WriteFrames write_;
+  at::Tensor held_;                   // frames that windows to come need
+  int64_t held_from_ = 0, next_ = 0;  // number of its first; where the next window begins
+  at::Tensor sum_;                    // of windows, for frames from `written_` on
+  std::vector<int64_t> counts_;       // windows that each of them is in
+  int64_t written_ = 0;
+};
+
 // A clip in memory, [d, c, h, w] -> [d, 3, h * scale, w * scale], float32.
 at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip);
 

@@ -75,24 +75,36 @@ TEST(Restore, AnyLengthAndSizeComesBackWhole) {
   }
 }
 
-TEST(Restore, AWindowOfFramesIsHeldAtATime) {
-  constexpr int64_t kFrames = 1000;
-  int64_t next = 0, longest = 0;
-  const Status done = RestoreFrames(
-      [](const at::Tensor& x) { return x; }, RestoreTiles{.frames = 6, .frame_overlap = 2, .tile = 0}, kFrames,
-      [&](int64_t begin, int64_t end) {
-        longest = std::max(longest, end - begin);
-        return Result<at::Tensor>(at::arange(begin, end).to(at::kFloat).view({-1, 1, 1, 1}).expand({-1, 3, 8, 8}));
-      },
-      [&](int64_t begin, const at::Tensor& frames) {
-        EXPECT_EQ(begin, next);
-        for (int64_t i = 0; i < frames.size(0); ++i) EXPECT_EQ(frames[i][0][0][0].item<double>(), begin + i);
-        next += frames.size(0);
+TEST(Restore, FramesComeOutInOrderWhateverPiecesTheyCameIn) {
+  const RestoreTiles tiles{.frames = 6, .frame_overlap = 2, .tile = 0};
+  const auto frames = [](int64_t begin, int64_t end) {
+    return at::arange(begin, end).to(at::kFloat).view({-1, 1, 1, 1}).expand({-1, 3, 8, 8});
+  };
+  // What a window gives depends on where it begins.
+  const RestoreForward forward = [](const at::Tensor& x) { return x * 2 - x.narrow(1, 0, 1); };
+  for (const int64_t count : {1, 6, 7, 10, 11, 100}) {
+    at::Tensor expected;
+    for (const int64_t piece : {1, 3, 7, 200}) {
+      std::vector<at::Tensor> out;
+      int64_t ahead = 0, given = 0, longest = 0;
+      RestoreStream stream(forward, tiles, [&](const at::Tensor& part) {
+        out.push_back(part);
+        ahead += part.size(0);
         return Status::Ok();
       });
-  EXPECT_TRUE(done.ok());
-  EXPECT_EQ(next, kFrames);
-  EXPECT_EQ(longest, 6);
+      for (int64_t at = 0; at < count; at += piece) {
+        given = std::min(count, at + piece);
+        ASSERT_TRUE(stream.Push(frames(at, given)).ok());
+        longest = std::max(longest, given - ahead);
+      }
+      ASSERT_TRUE(stream.Finish().ok());
+      EXPECT_LE(longest, tiles.frames + std::max<int64_t>(piece, tiles.frames));  // whatever the length
+      const at::Tensor got = at::cat(out);
+      ASSERT_EQ(got.size(0), count);
+      if (!expected.defined()) expected = got;
+      EXPECT_TRUE(at::equal(got, expected)) << count << " frames in pieces of " << piece;
+    }
+  }
 }
 
 TEST(Restore, TilesThatContradictThemselvesAreRefused) {
