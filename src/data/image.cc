@@ -5,7 +5,6 @@
 #include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <csetjmp>
@@ -15,6 +14,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "base/zip.h"
 #include "data/stages.h"
 
 namespace lockstep::data {
@@ -138,8 +138,7 @@ bool RestIsWhole(std::string_view bytes, size_t decoded, std::string* error) {
     const size_t length = number(at), end = at + kAround + length;
     const std::string_view name = bytes.substr(at + 4, 4);
     if (end > decoded) {
-      const auto* from = reinterpret_cast<const Bytef*>(bytes.data() + at + 4);
-      if (::crc32(0, from, static_cast<uInt>(length + 4)) != number(end - 4)) {
+      if (Crc32(0, bytes.data() + at + 4, length + 4) != number(end - 4)) {
         *error = fmt::format("{}: CRC error", name);
         return false;
       }

@@ -74,9 +74,11 @@ at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tile
 
 }  // namespace
 
-Status RestoreTiles::Check(const std::string& where) const {
-  const auto wrong = [&](const char* key, const std::string& text) {
-    return Status(Code::kUsage, fmt::format("{}.{}: {}", where, key, text));
+Status RestoreTiles::Check(bool flags) const {
+  const auto wrong = [&](const std::string& key, const std::string& text) {
+    std::string flag = "--" + key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    return Status(Code::kUsage, fmt::format("{}: {}", flags ? flag : "recipe.test." + key, text));
   };
   if (frames > 0 && frame_overlap >= frames) {
     return wrong("frame_overlap", fmt::format("expected less than frames {}, found {}", frames, frame_overlap));

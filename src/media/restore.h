@@ -23,8 +23,8 @@ struct RestoreTiles {
   int64_t scale = 1;                       // output size / input size
   std::array<int64_t, 3> window{6, 8, 8};  // frames and sizes that the model takes are multiples of it
 
-  // What contradicts itself, with the key's name below `where`.
-  Status Check(const std::string& where) const;
+  // What contradicts itself. `flags`: named as flags, else as keys of recipe.test.
+  Status Check(bool flags) const;
 };
 
 // [b, d, c, h, w] -> [b, d, 3, h * scale, w * scale].

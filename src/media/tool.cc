@@ -130,8 +130,8 @@ std::string RateText(const data::Ratio& rate) {
   return rate.den == 1 ? fmt::format("{}", rate.num) : fmt::format("{}/{}", rate.num, rate.den);
 }
 
-void Summarize(const MediaOptions& options, const MediaModel& model, const MediaShape& frames,
-               const MediaProgress& progress, const std::vector<std::string>& notes, nlohmann::json* summary) {
+void SummarizeFrames(const MediaOptions& options, const MediaShape& frames, const MediaProgress& progress,
+                     const std::vector<std::string>& notes, nlohmann::json* summary) {
   nlohmann::json& all = *summary;
   const double seconds = progress.seconds();
   all["command"] = options.command;
@@ -144,6 +144,14 @@ void Summarize(const MediaOptions& options, const MediaModel& model, const Media
   all["rate"] = RateText(frames.rate);
   all["seconds"] = seconds;
   all["frames_per_second"] = seconds > 0 ? static_cast<double>(progress.frames()) * frames.clips / seconds : 0;
+  all["notes"] = notes;
+  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+}
+
+void Summarize(const MediaOptions& options, const MediaModel& model, const MediaShape& frames,
+               const MediaProgress& progress, const std::vector<std::string>& notes, nlohmann::json* summary) {
+  SummarizeFrames(options, frames, progress, notes, summary);
+  nlohmann::json& all = *summary;
   all["variant"] = model.config().name;
   all["weights"] = model.loaded().path;
   all["averaged"] = model.loaded().averaged;
@@ -151,8 +159,6 @@ void Summarize(const MediaOptions& options, const MediaModel& model, const Media
   all["device"] = model.device().str();
   all["precision"] = model.precision();
   all["execution"] = options.execution;
-  all["notes"] = notes;
-  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
 }
 
 }  // namespace lockstep::media

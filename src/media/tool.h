@@ -1,4 +1,4 @@
-// The tools that run a video autoencoder over files: reconstruct, encode, decode; and what they share: options, the
+// The tools that run a model over video files: reconstruct, encode, decode, restore; and what they share: options, the
 // model on its device, frames to and from what the model takes, progress, the summary at the end. Main thread only.
 #pragma once
 
@@ -15,9 +15,19 @@
 #include "base/status.h"
 #include "media/files.h"
 #include "media/load_taehv.h"
+#include "media/restore.h"
 #include "track/progress_line.h"
 
 namespace lockstep::media {
+
+// Of `restore` alone.
+struct RestoreAsked {
+  RestoreTiles tiles;
+  std::string spikes, spike_form = "tfp";  // folder of .dat files, one for each frame
+  int sensor_height = 360, sensor_width = 640;
+  bool no_flip = false;
+  std::optional<int> noise;  // of 255
+};
 
 struct MediaOptions {
   std::string command, weights, variant, input, output;
@@ -27,6 +37,7 @@ struct MediaOptions {
   uint64_t max_frames = 0;  // 0: all
   OutputOptions out;
   bool json = false;
+  RestoreAsked restore;
   bool no_tail = false;  // encode: no further latents for the last frames
 };
 
@@ -84,7 +95,10 @@ class MediaProgress {
   uint64_t frames_ = 0;
 };
 
-// The part of the summary that all commands share.
+// What went through, for the summary of any command; notes are printed as well.
+void SummarizeFrames(const MediaOptions& options, const MediaShape& frames, const MediaProgress& progress,
+                     const std::vector<std::string>& notes, nlohmann::json* summary);
+// The same, and the autoencoder.
 void Summarize(const MediaOptions& options, const MediaModel& model, const MediaShape& frames,
                const MediaProgress& progress, const std::vector<std::string>& notes, nlohmann::json* summary);
 
@@ -94,5 +108,6 @@ std::string RateText(const data::Ratio& rate);  // "30000/1001" or "25"
 Status Reconstruct(const MediaOptions& options, nlohmann::json* summary);  // frames through the model and back
 Status Encode(const MediaOptions& options, nlohmann::json* summary);       // frames to latents
 Status Decode(const MediaOptions& options, nlohmann::json* summary);       // latents to frames
+Status Restore(const MediaOptions& options, nlohmann::json* summary);      // frames through VRT
 
 }  // namespace lockstep::media

@@ -21,7 +21,6 @@ namespace {
 
 constexpr const char* kFirstConv = "conv_first.weight";
 constexpr std::array<const char*, 3> kWrappers = {"params_ema", "params", "state_dict"};
-constexpr const char* kVrtKey = "lockstep.vrt";
 
 bool IsConstant(const std::string& name) {
   return name.ends_with(".relative_position_index") || name.ends_with(".position_bias") || name == "spynet.mean" ||

@@ -13,6 +13,9 @@
 
 namespace lockstep::models {
 
+// Key of the configuration (JSON) in the metadata of a safetensors file.
+constexpr const char* kVrtKey = "lockstep.vrt";
+
 // The tensors of one model in a file that may wrap them: of "params_ema", "params" or "state_dict", in this order, or
 // of `key` where that is given. `note` (may be null) says which, where there were several.
 Result<NamedTensors> UnwrapVrt(const NamedTensors& tensors, const std::string& key = "", std::string* note = nullptr);

@@ -221,7 +221,7 @@ Status VrtRecipe::Check(engine::Config* config) {
   }
   settings_.test.scale = shape_.upscale;
   settings_.test.window = shape_.window_size;
-  LOCKSTEP_RETURN_IF_ERROR(settings_.test.Check("recipe.test"));
+  LOCKSTEP_RETURN_IF_ERROR(settings_.test.Check(/*flags=*/false));
   if (shape_.use_checkpoint_attn || shape_.use_checkpoint_ffn) config->train.recompute = true;
   whole_clips_ = data_.Test().has_value() && !shrunk_;
   if (whole_clips_) config->data.validation.batch = 1;  // clips differ in length

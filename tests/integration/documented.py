@@ -21,7 +21,7 @@ COMMAND = re.compile(rf"^{ASSIGNMENT}{PROGRAM}(?:\s|$)")
 CODE_LANGUAGES = {"", "sh", "bash", "shell", "console", "text"}
 HELPS = ("", "run", "train", "explain", "env", "runs", "logs", "stop", "watch", "tune", "lint", "selftest", "cache", "doctor",
          "doctor hardware", "doctor preflight", "doctor diagnose", "doctor hang")
-ENGINE_HELPS = ("config", "eval", "reconstruct", "encode", "decode", "export", "data", "tokens", "generate")  # they load LibTorch
+ENGINE_HELPS = ("config", "eval", "reconstruct", "restore", "encode", "decode", "export", "data", "tokens", "generate")  # they load LibTorch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@ killed rank; and what is refused before the first step."""
 
 import json
 import os
+import pathlib
 import signal
 import sys
 
@@ -39,6 +40,14 @@ def options(**changes):
     return "// written by hand\n" + json.dumps(options, indent=1)
 
 
+def psnr(one, other):
+    """Of two picture files, over all channels."""
+    import numpy as np
+    from PIL import Image
+    difference = np.asarray(Image.open(one).convert("RGB"), float) - np.asarray(Image.open(other).convert("RGB"), float)
+    return 10 * np.log10(255 ** 2 / (difference ** 2).mean())
+
+
 class Vrt(harness.Case):
     TIMEOUT = 90
 
@@ -70,6 +79,23 @@ class Vrt(harness.Case):
         states = {step: load_file(run / f"checkpoints/step-{step}/model.safetensors") for step in (1, 3)}
         spynet = next(name for name in states[1] if name.startswith("spynet.basic_module.5") and name.endswith("weight"))
         self.assertFalse((states[1][spynet] == states[3][spynet]).all())
+
+        # What was validated is what restoring gives.
+        given = [pathlib.Path("scenes", *parts, "scene_0004") for parts in (("GOPRO_Large", "test_GT"), ("GOPRO_Large", "test_GT_blurred"),
+                                                                          ("GOPRO_Large_spike_seq", "test"))]
+        spikes, sensor = ["--spikes", given[2] / "spike"], ["--sensor-height", "32", "--sensor-width", "32"]
+        restored = harness.engine("restore", "--weights", run, given[1], "sharp", *spikes, *sensor, "--tile", "64", "--json")
+        self.assertEqual(restored.returncode, 0, restored.stderr)
+        self.assertEqual(json.loads(restored.stdout)["frames"], 3)
+        self.assertTrue(json.loads(restored.stdout)["averaged"])
+        scores = [psnr(a, b) for a, b in zip(sorted((self.tmp / given[0]).iterdir()), sorted((self.tmp / "sharp").iterdir()), strict=True)]
+        self.assertAlmostEqual(sum(scores) / len(scores), train.values(run, "val/psnr")[-1][1], 1)
+        for words, expected in [([], "--spikes"), ([*spikes, *sensor, "--tile", "60"], "multiple"),
+                                ([*spikes, *sensor, "--noise", "5"], "--noise"), (spikes, "bytes")]:
+            refused = harness.engine("restore", "--weights", run, given[1], "other", *words)
+            self.assertIn(refused.returncode, (2, 3), refused.stdout)
+            self.assertIn(expected, refused.stderr)
+            self.assertFalse((self.tmp / "other").exists())
 
         killed = []
 

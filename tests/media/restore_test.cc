@@ -108,11 +108,12 @@ TEST(Restore, FramesComeOutInOrderWhateverPiecesTheyCameIn) {
 }
 
 TEST(Restore, TilesThatContradictThemselvesAreRefused) {
-  EXPECT_THAT((RestoreTiles{.frames = 2, .frame_overlap = 2}.Check("recipe.test").message()),
+  EXPECT_THAT((RestoreTiles{.frames = 2, .frame_overlap = 2}.Check(false).message()),
               testing::HasSubstr("recipe.test.frame_overlap"));
-  EXPECT_THAT((RestoreTiles{.tile = 100}.Check("recipe.test").message()),
-              testing::HasSubstr("multiple of the windows"));
-  EXPECT_TRUE(RestoreTiles{}.Check("").ok());
+  EXPECT_THAT((RestoreTiles{.tile = 24, .tile_overlap = 24}.Check(true).message()),
+              testing::HasSubstr("--tile-overlap"));
+  EXPECT_THAT((RestoreTiles{.tile = 100}.Check(true).message()), testing::HasSubstr("multiple of the windows"));
+  EXPECT_TRUE(RestoreTiles{}.Check(true).ok());
 }
 
 }  // namespace

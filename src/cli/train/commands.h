@@ -18,6 +18,7 @@ int ConfigMain(const Program& program, int argc, char** argv);      // lockstep-
 int EvalMain(const Program& program, int argc, char** argv);        // lockstep-train eval RECIPE ...
 int CacheBuildMain(const Program& program, int argc, char** argv);  // lockstep-train cache-build [RECIPE] ...
 int ReconstructMain(int argc, char** argv);
+int RestoreMain(int argc, char** argv);
 int EncodeMain(int argc, char** argv);
 int DecodeMain(int argc, char** argv);
 int ExportMain(int argc, char** argv);

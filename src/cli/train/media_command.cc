@@ -9,6 +9,7 @@
 #include "base/exit_codes.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/spike.h"
 #include "media/pipe.h"
 
 namespace lockstep::cli {
@@ -17,7 +18,8 @@ namespace {
 Status FromException(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
       dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return Status(Code::kEnvironment, "out of memory", "give fewer frames at a time: --chunk 4, or --precision bf16");
+    return Status(Code::kEnvironment, "out of memory",
+                  "give less at a time: --chunk 4 (restore: --frames, --tile), or --precision bf16");
   }
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   return Status(Code::kEnvironment, torch != nullptr ? torch->what_without_backtrace() : error.what());
@@ -41,25 +43,52 @@ void Print(const nlohmann::json& summary, bool json) {
   fmt::print("{}\n", text);
 }
 
+void DeclareRestore(Arguments& args, media::RestoreAsked* asked) {
+  media::RestoreTiles& tiles = asked->tiles;
+  args.Option("--frames", &tiles.frames, "of a window (18); 0: the whole clip at once").Between(0, 1 << 20);
+  args.Option("--frame-overlap", &tiles.frame_overlap, "of two windows (2)").Between(0, 1 << 20);
+  args.Option("--tile", &tiles.tile, "pixels of the input, a multiple of the model's windows (224); 0: whole frames")
+      .Between(0, 1 << 20);
+  args.Option("--tile-overlap", &tiles.tile_overlap, "of two tiles (20)").Between(0, 1 << 20);
+  args.Option("--tile-batch", &tiles.batch, "tiles at once (1)").Between(1, 1 << 20);
+  args.Option("--spikes", &asked->spikes, "folder of the clip's spike files (.dat), one for each frame, by name")
+      .Named("DIR");
+  args.Option("--spike-form", &asked->spike_form, "how spikes become channels").OneOf(data::kSpikeKinds);
+  args.Option("--sensor-height", &asked->sensor_height, "of the spike camera (360)").Between(1, 1 << 20);
+  args.Option("--sensor-width", &asked->sensor_width, "of the spike camera (640)").Between(1, 1 << 20);
+  args.Flag("--no-flip", &asked->no_flip, "the spike file's first row is the picture's first");
+  args.Option("--noise", &asked->noise, "level of the noise, of 255, for models that ask for it").Between(0, 255);
+}
+
 // Flags by command: what a command does not know, it refuses.
 void Declare(Arguments& args, media::MediaOptions* options) {
   const bool encode = options->command == "encode";
   const bool decode = options->command == "decode";
-  args.Option(
-          "--weights", &options->weights,
-          "TAEHV weights: .safetensors, a torch.save file, a checkpoint folder, or a run (name, 'latest', directory)")
+  const bool restore = options->command == "restore";
+  args.Option("--weights", &options->weights,
+              fmt::format("{} weights: .safetensors, a torch.save file, a checkpoint folder, or a run (name, 'latest', "
+                          "directory)",
+                          restore ? "VRT" : "TAEHV"))
       .Named("RUN|PATH")
       .Required();
-  args.Option("--variant", &options->variant, "take the weights as this variant (taehv, taew2_1, taecvx, ...)")
+  args.Option("--variant", &options->variant,
+              restore ? "shape of a file that does not say its own: 001 to 008, as upstream names them"
+                      : "take the weights as this variant (taehv, taew2_1, taecvx, ...)")
       .Named("NAME");
   args.Option("--device", &options->device, "auto (a GPU where there is one), cpu or cuda")
       .OneOf({"auto", "cpu", "cuda"});
-  args.Option("--precision", &options->precision, "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
+  args.Option("--precision", &options->precision,
+              restore ? "auto (fp32 on the CPU, bf16 on a GPU), fp32, fp16 or bf16"
+                      : "auto (fp32 on the CPU, fp16 on a GPU), fp32, fp16 or bf16")
       .OneOf({"auto", "fp32", "fp16", "bf16"});
-  args.Option("--execution", &options->execution, "fast, or reference: upstream's operations one by one")
-      .OneOf({"fast", "reference"});
-  args.Option("--chunk", &options->chunk, "frames in memory at a time (default: by the size of the frames)")
-      .Between(1, int64_t{1} << 20);
+  if (restore) {
+    DeclareRestore(args, &options->restore);
+  } else {
+    args.Option("--execution", &options->execution, "fast, or reference: upstream's operations one by one")
+        .OneOf({"fast", "reference"});
+    args.Option("--chunk", &options->chunk, "frames in memory at a time (default: by the size of the frames)")
+        .Between(1, int64_t{1} << 20);
+  }
   args.Option("--max-frames", &options->max_frames, "stop after this many").Between(1, int64_t{1} << 40);
   args.Option("--fps", &options->fps,
               decode ? "frame rate of the output (default: what the latents remember, else 25)"

@@ -47,6 +47,7 @@ constexpr Command kCommands[] = {
     {"reconstruct", Plain<cli::ReconstructMain>, "--weights F INPUT OUTPUT: a video through an autoencoder and back"},
     {"encode", Plain<cli::EncodeMain>, "--weights F INPUT OUTPUT: a video to latents"},
     {"decode", Plain<cli::DecodeMain>, "--weights F INPUT OUTPUT: latents to a video"},
+    {"restore", Plain<cli::RestoreMain>, "--weights F INPUT OUTPUT: a video restored by VRT"},
     {"export", Plain<cli::ExportMain>, "--weights F OUTPUT: trained weights as one file with upstream's names"},
     {"data", cli::DataMain,
      "index|stat|bench|show|prepare PATH: what data hold, how fast they are read, how they look"},
