@@ -40,7 +40,7 @@ TEST(Vrt, ShippedConfigurationsHaveUpstreamsParameterCounts) {
       {"001", 30676435}, {"002", 32577991}, {"003", 32577991}, {"004", 32577991}, {"005", 18320007},
       {"006", 18320007}, {"007", 18320007}, {"008", 18320871}, {"009", 9943387},  {"006-spike", 18327783}};
   for (const VrtConfig& config : VrtVariants()) {
-    if (config.name == "small") continue;
+    if (!expected.contains(config.name)) continue;  // small and tiny are ours alone
     EXPECT_TRUE(config.Check().ok()) << config.name;
     if (config.name == "003" || config.name == "005" || config.name == "007") continue;  // as 004 and 006
     EXPECT_EQ(Count(Vrt(config)), expected.at(config.name)) << config.name;

@@ -15,10 +15,10 @@ using ::testing::HasSubstr;
 
 TEST(Registry, OwnRecipesComeFirstAndMayReplaceABuiltInOne) {
   const Registry own = *Registry::With({{"mine", MakeDenoise}, {"taehv", MakeDenoise}});
-  EXPECT_THAT(own.Names(), ElementsAre("mine", "taehv", "denoise", "lm"));
+  EXPECT_THAT(own.Names(), ElementsAre("mine", "taehv", "denoise", "lm", "vrt"));
   EXPECT_EQ((*own.Make("taehv"))->name(), "denoise");
   EXPECT_THAT(own.Make("min").status().ToString(), HasSubstr("did you mean 'mine'"));
-  EXPECT_THAT(Registry::With({})->Names(), ElementsAre("denoise", "lm", "taehv"));
+  EXPECT_THAT(Registry::With({})->Names(), ElementsAre("denoise", "lm", "taehv", "vrt"));
 }
 
 TEST(Registry, NamesAreRefusedThatACommandLineCannotSay) {
