@@ -370,7 +370,7 @@ def kill_leftovers():
         now = leftovers()
         if not now:
             break
-        ended.update(now)
+        ended.update({pid: line for pid, line in now.items() if line or pid not in ended})  # one that ends has none
         for pid in now:
             try:
                 os.kill(pid, signal.SIGKILL)
