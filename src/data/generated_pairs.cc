@@ -114,7 +114,7 @@ class GeneratedPairs final : public Source {
                   [](float v) { return v; });
       } else {
         TurnPlane(whole.data() + s * pixels, size_, 1, size_, size_, drawn, reinterpret_cast<uint8_t*>(out) + at,
-                  [](float v) { return static_cast<uint8_t>(std::nearbyint(v * 255.0F)); });
+                  SpikeByte);
       }
     }
     return Status::Ok();

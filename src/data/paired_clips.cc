@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "data/image.h"
@@ -127,8 +126,7 @@ class PairedSource final : public Source {
         TurnPlane(from, box.width, 1, box.height, box.width, drawn, reinterpret_cast<float*>(out) + at,
                   [](float v) { return v; });
       } else {
-        TurnPlane(from, box.width, 1, box.height, box.width, drawn, reinterpret_cast<uint8_t*>(out) + at,
-                  [](float v) { return static_cast<uint8_t>(std::nearbyint(v * 255.0F)); });
+        TurnPlane(from, box.width, 1, box.height, box.width, drawn, reinterpret_cast<uint8_t*>(out) + at, SpikeByte);
       }
     }
     return Status::Ok();

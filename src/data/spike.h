@@ -12,6 +12,7 @@
 //   voxel        S         spikes in each of S equal parts of the time / the most of any pixel in that part
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ Result<std::vector<float>> RenderSpikes(const SpikeFile& file, const SpikeForm& 
 // The same from a precomputed array [channels, height, width]; bytes are divided by 255, or not (raw_window).
 Result<std::vector<float>> ReadRendered(const NpyFile& file, const SpikeSensor& sensor, const SpikeForm& form,
                                         const SpikeBox& box);
+// A value as a byte, where a field of samples holds bytes.
+inline uint8_t SpikeByte(float value) { return static_cast<uint8_t>(std::nearbyint(value * 255.0F)); }
 // An array for the whole sensor, as ReadRendered reads it: bytes for tfp, tfi and raw_window, float32 for the others.
 Result<std::string> RenderToNpy(const SpikeFile& file, const SpikeForm& form);
 

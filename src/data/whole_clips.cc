@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 #include "base/text.h"
@@ -98,8 +97,7 @@ class WholeClips final : public Source {
     if (set_->config().spikes.floats) {
       std::ranges::copy(*planes, reinterpret_cast<float*>(out));
     } else {
-      std::ranges::transform(*planes, reinterpret_cast<uint8_t*>(out),
-                             [](float v) { return static_cast<uint8_t>(std::nearbyint(v * 255.0F)); });
+      std::ranges::transform(*planes, reinterpret_cast<uint8_t*>(out), SpikeByte);
     }
     return Status::Ok();
   }

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "data/spike.h"
-#include "engine/devices.h"
 #include "engine/precision.h"
 #include "media/load_vrt.h"
 #include "media/pipe.h"
@@ -118,9 +117,9 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
     }
     spikes = std::move(*folder);
   }
-  const bool gpu = engine::VisibleGpus() > 0;
-  if (options.device == "cuda" && !gpu) return engine::NoGpuFor("--device cuda");
-  const at::Device device = gpu && options.device != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const Result<at::Device> chosen = DeviceFor(options);
+  if (!chosen.ok()) return chosen.status();
+  const at::Device device = *chosen;
   const engine::Precision precision = options.precision == "auto"
                                           ? (device.is_cuda() ? engine::Precision::kBf16 : engine::Precision::kFp32)
                                           : *engine::PrecisionNamed(options.precision);

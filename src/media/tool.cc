@@ -38,16 +38,21 @@ Result<AskedFrames> OpenAsked(const MediaOptions& options) {
   return asked;
 }
 
+Result<at::Device> DeviceFor(const MediaOptions& options) {
+  const bool gpu = engine::VisibleGpus() > 0;
+  if (options.device == "cuda" && !gpu) return engine::NoGpuFor("--device cuda");
+  return gpu && options.device != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
 Result<MediaModel> MediaModel::Load(const MediaOptions& options) {
   MediaModel model;
   Result<LoadedTaehv> loaded = LoadTaehv(options.weights, options.variant);
   if (!loaded.ok()) return loaded.status().Context("--weights");
   model.loaded_ = std::move(*loaded);
-  const bool gpu = engine::VisibleGpus() > 0;
-  if (options.device == "cuda" && !gpu) return engine::NoGpuFor("--device cuda");
-  const bool cuda = options.device == "cuda" || (options.device == "auto" && gpu);
-  model.device_ = cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  if (options.precision == "fp16" || (options.precision == "auto" && cuda)) model.type_ = at::kHalf;
+  Result<at::Device> device = DeviceFor(options);
+  if (!device.ok()) return device.status();
+  model.device_ = *device;
+  if (options.precision == "fp16" || (options.precision == "auto" && device->is_cuda())) model.type_ = at::kHalf;
   if (options.precision == "bf16") model.type_ = at::kBFloat16;
   model.taehv().to(model.device_, model.type_);
   model.taehv().SetExecution(options.execution == "fast" ? models::Execution::kFast : models::Execution::kReference);

@@ -48,6 +48,9 @@ struct AskedFrames {
 };
 Result<AskedFrames> OpenAsked(const MediaOptions& options);
 
+// What --device asks for.
+Result<at::Device> DeviceFor(const MediaOptions& options);
+
 class MediaModel {
  public:
   // Loads the weights and brings them to the device.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "models/bilinear.h"
 
 namespace lockstep::models {
 namespace {
@@ -61,25 +62,6 @@ std::vector<std::vector<ChannelRun>> RunsOf(const DeformableShape& s) {
   return runs;
 }
 
-// Where a tap reads.
-template <typename T>
-struct TapPlace {
-  int64_t row[4];  // of pixels; -1: outside
-  T weight[4], wx, wy;
-  TapPlace(T y, T x, int64_t height, int64_t width) {
-    const bool near = y > T(-1) && y < T(height) && x > T(-1) && x < T(width);  // also false for NaN
-    const T left = near ? std::floor(x) : T(0), top = near ? std::floor(y) : T(0);
-    wx = near ? x - left : T(0);
-    wy = near ? y - top : T(0);
-    const auto x0 = static_cast<int64_t>(left), y0 = static_cast<int64_t>(top);
-    for (int k = 0; k < 4; ++k) {
-      const int64_t xk = x0 + k % 2, yk = y0 + k / 2;
-      row[k] = near && xk >= 0 && xk < width && yk >= 0 && yk < height ? yk * width + xk : -1;
-      weight[k] = (k % 2 ? wx : 1 - wx) * (k / 2 ? wy : 1 - wy);
-    }
-  }
-};
-
 // One frame and its offsets, and the pixels [first, first + count) of it that are in the columns.
 template <typename T>
 struct TapJob {
@@ -88,10 +70,10 @@ struct TapJob {
   int64_t first, count;
   const std::vector<std::vector<ChannelRun>>& runs;
 
-  TapPlace<T> Place(int64_t pixel, int64_t at, int64_t tap) const {
+  BilinearPlace<T> Place(int64_t pixel, int64_t at, int64_t tap) const {
     const int64_t half = s.kernel / 2, y = pixel / s.width + tap / s.kernel - half,
                   x = pixel % s.width + tap % s.kernel - half;
-    return TapPlace<T>(T(y) + offset[2 * at], T(x) + offset[2 * at + 1], s.height, s.width);
+    return BilinearPlace<T>(T(x) + offset[2 * at + 1], T(y) + offset[2 * at], s.height, s.width);
   }
   // Columns: [group][pixel][tap][channel of the group].
   int64_t ColumnOf(const ChannelRun& run, int64_t i, int64_t tap) const {
@@ -107,7 +89,7 @@ void FillColumns(const TapJob<T>& job, T* columns, int64_t begin, int64_t end) {
     for (int64_t g = 0; g < s.offset_groups; ++g) {
       for (int64_t tap = 0; tap < s.taps; ++tap) {
         const int64_t at = (pixel * s.offset_groups + g) * s.taps + tap;
-        const TapPlace<T> place = job.Place(pixel, at, tap);
+        const BilinearPlace<T> place = job.Place(pixel, at, tap);
         for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
           T* to = columns + job.ColumnOf(run, i, tap);
           for (int64_t c = 0; c < run.size; ++c) to[c] = 0;
@@ -134,7 +116,7 @@ void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* gra
     for (int64_t g = begin; g < end; ++g) {
       for (int64_t tap = 0; tap < s.taps; ++tap) {
         const int64_t at = (pixel * s.offset_groups + g) * s.taps + tap;
-        const TapPlace<T> place = job.Place(pixel, at, tap);
+        const BilinearPlace<T> place = job.Place(pixel, at, tap);
         T along[4] = {0, 0, 0, 0};  // product of the gradient with each pixel
         for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
           const T* gradient = columns + job.ColumnOf(run, i, tap);
@@ -189,10 +171,7 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
       const int64_t chunk = PixelsAtOnce(s, sizeof(scalar_t));
       Tensor memory = at::empty({s.groups * chunk * s.taps * s.PerGroup()}, frames.options());
       Each<scalar_t>(a, s, chunk, runs, [&](const TapJob<scalar_t>& job, int64_t n) {
-        Tensor columns = Columns(memory, s, job.count);
-        auto* to = columns.mutable_data_ptr<scalar_t>();
-        ParallelFor(at::get_num_threads(), 0, job.count, 16,
-                    [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+        Tensor columns = Columns(memory, s, job);
         for (int64_t g = 0; g < s.groups; ++g) {
           Tensor part = out[n].narrow(0, job.first, job.count).narrow(1, g * (s.out / s.groups), s.out / s.groups);
           at::addmm_out(part, bias.narrow(0, g * (s.out / s.groups), s.out / s.groups), columns[g], matrices[g]);
@@ -216,10 +195,7 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
       const int64_t chunk = PixelsAtOnce(s, sizeof(scalar_t));
       Tensor memory = at::empty({s.groups * chunk * s.taps * s.PerGroup()}, a.frames.options());
       Each<scalar_t>(a, s, chunk, runs, [&](const TapJob<scalar_t>& job, int64_t n) {
-        Tensor columns = Columns(memory, s, job.count);
-        auto* to = columns.mutable_data_ptr<scalar_t>();
-        ParallelFor(at::get_num_threads(), 0, job.count, 16,
-                    [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+        Tensor columns = Columns(memory, s, job);
         for (int64_t g = 0; g < s.groups; ++g) {
           const Tensor part =
               gradient[n].narrow(0, job.first, job.count).narrow(1, g * (s.out / s.groups), s.out / s.groups);
@@ -231,8 +207,9 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
         auto* frame = grad_frames.mutable_data_ptr<scalar_t>() + pixels * s.channels;
         auto* offset = grad_offset.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps * 2;
         auto* mask = grad_mask.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps;
-        ParallelFor(at::get_num_threads(), 0, s.offset_groups, 1,
-                    [&](int64_t begin, int64_t end) { SpreadColumns(job, to, frame, offset, mask, begin, end); });
+        ParallelFor(at::get_num_threads(), 0, s.offset_groups, 1, [&](int64_t begin, int64_t end) {
+          SpreadColumns(job, columns.const_data_ptr<scalar_t>(), frame, offset, mask, begin, end);
+        });
       });
     });
     const Tensor grad_weight = grad_matrices.view({s.groups, s.taps, s.PerGroup(), s.out / s.groups})
@@ -241,9 +218,14 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
     return {grad_frames, grad_offset, grad_mask, grad_weight, gradient.sum({0, 1})};
   }
 
-  static Tensor Columns(const Tensor& memory, const DeformableShape& s, int64_t pixels) {
-    return memory.narrow(0, 0, s.groups * pixels * s.taps * s.PerGroup())
-        .view({s.groups, pixels, s.taps * s.PerGroup()});
+  template <typename T>
+  static Tensor Columns(const Tensor& memory, const DeformableShape& s, const TapJob<T>& job) {
+    Tensor columns = memory.narrow(0, 0, s.groups * job.count * s.taps * s.PerGroup())
+                         .view({s.groups, job.count, s.taps * s.PerGroup()});
+    auto* to = columns.template mutable_data_ptr<T>();
+    ParallelFor(at::get_num_threads(), 0, job.count, 16,
+                [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+    return columns;
   }
 
   // Runs work(job, n) for pieces of all frames.

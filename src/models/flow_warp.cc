@@ -6,40 +6,31 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "models/bilinear.h"
 
 namespace lockstep::models {
 namespace {
 
 using at::Tensor;
 
-// A place in a frame: its four pixels, their weights, and how fast it moves with the flow (0 where it was held at the
-// border).
+// A place in a frame, and how fast it moves with the flow: 0 where it was held at the border.
 template <typename T>
-struct WarpPlace {
-  int64_t row[4];  // offsets of pixels in the frame; -1: outside
-  T weight[4], wx, wy, moves_x = 1, moves_y = 1;
-
-  WarpPlace(T x, T y, int64_t height, int64_t width, Outside outside) {
-    if (outside == Outside::kBorder) {
-      Hold(&x, width, &moves_x);
-      Hold(&y, height, &moves_y);
-    }
-    const bool near = x > T(-1) && x < T(width) && y > T(-1) && y < T(height);  // also false for NaN
-    const T left = near ? std::floor(x) : T(0), top = near ? std::floor(y) : T(0);
-    wx = near ? x - left : T(0);
-    wy = near ? y - top : T(0);
-    const auto x0 = static_cast<int64_t>(left), y0 = static_cast<int64_t>(top);
-    for (int k = 0; k < 4; ++k) {
-      const int64_t xk = x0 + k % 2, yk = y0 + k / 2;
-      row[k] = near && xk >= 0 && xk < width && yk >= 0 && yk < height ? yk * width + xk : -1;
-      weight[k] = (k % 2 ? wx : 1 - wx) * (k / 2 ? wy : 1 - wy);
-    }
-  }
+struct Held {
+  T v, moves = 1;
   // As grid_sample: what is held does not move.
-  static void Hold(T* v, int64_t size, T* moves) {
-    if (!(*v > 0) || !(*v < T(size - 1))) *moves = 0;
-    *v = *v > 0 ? (*v < T(size - 1) ? *v : T(size - 1)) : T(0);
+  Held(T value, int64_t size, Outside outside) : v(value) {
+    if (outside != Outside::kBorder) return;
+    if (!(v > 0) || !(v < T(size - 1))) moves = 0;
+    v = v > 0 ? (v < T(size - 1) ? v : T(size - 1)) : T(0);
   }
+};
+template <typename T>
+struct WarpPlace : BilinearPlace<T> {
+  T moves_x, moves_y;
+  WarpPlace(const Held<T>& x, const Held<T>& y, int64_t height, int64_t width)
+      : BilinearPlace<T>(x.v, y.v, height, width), moves_x(x.moves), moves_y(y.moves) {}
+  WarpPlace(T x, T y, int64_t height, int64_t width, Outside outside)
+      : WarpPlace(Held<T>(x, width, outside), Held<T>(y, height, outside), height, width) {}
 };
 
 struct WarpShape {

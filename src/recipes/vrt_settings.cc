@@ -183,7 +183,7 @@ Status VrtRecipe::Check(engine::Config* config) {
     return Status(Code::kUsage, "recipe.pa_frames is 0: a model for interpolation, whose data are not here",
                   "use 2, 4 or 6");
   }
-  if (shape_.nonblind_denoising != (settings_.task == "denoise" && shape_.nonblind_denoising)) {
+  if (shape_.nonblind_denoising && settings_.task != "denoise") {
     return Status(Code::kUsage, "recipe.nonblind_denoising needs recipe.task: denoise, which knows the noise level");
   }
   if (data_.train.scale != shape_.upscale) {
