@@ -215,7 +215,7 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
     const Tensor grad_weight = grad_matrices.view({s.groups, s.taps, s.PerGroup(), s.out / s.groups})
                                    .permute({0, 3, 2, 1})
                                    .reshape(a.weight.sizes());
-    return {grad_frames, grad_offset, grad_mask, grad_weight, gradient.sum({0, 1})};
+    return {grad_frames, grad_offset, grad_mask, grad_weight, gradient.sum(at::IntArrayRef{0, 1})};
   }
 
   template <typename T>
