@@ -208,7 +208,7 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
         auto* offset = grad_offset.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps * 2;
         auto* mask = grad_mask.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps;
         ParallelFor(at::get_num_threads(), 0, s.offset_groups, 1, [&](int64_t begin, int64_t end) {
-          SpreadColumns(job, columns.const_data_ptr<scalar_t>(), frame, offset, mask, begin, end);
+          SpreadColumns(job, columns.data_ptr<scalar_t>(), frame, offset, mask, begin, end);
         });
       });
     });
@@ -236,9 +236,9 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
       const int64_t pixels = n * s.pixels(), each = s.offset_groups * s.taps;
       for (int64_t first = 0; first < s.pixels(); first += chunk) {
         const TapJob<T> job{s,
-                            a.frames.const_data_ptr<T>() + pixels * s.channels,
-                            a.offset.const_data_ptr<T>() + pixels * each * 2,
-                            a.mask.const_data_ptr<T>() + pixels * each,
+                            a.frames.data_ptr<T>() + pixels * s.channels,
+                            a.offset.data_ptr<T>() + pixels * each * 2,
+                            a.mask.data_ptr<T>() + pixels * each,
                             first,
                             std::min(chunk, s.pixels() - first),
                             runs};

@@ -63,8 +63,8 @@ struct PositionBiasFunction : torch::autograd::Function<PositionBiasFunction> {
       sum.index_add_(1, index, gradient);
     } else {
       AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "PositionBias", [&] {
-        const auto* from = gradient.const_data_ptr<scalar_t>();
-        const auto* row = index.const_data_ptr<int64_t>();
+        const auto* from = gradient.data_ptr<scalar_t>();
+        const auto* row = index.data_ptr<int64_t>();
         auto* to = sum.mutable_data_ptr<scalar_t>();
         for (int64_t head = 0; head < heads; ++head) {
           for (int64_t i = 0; i < count; ++i) to[head * rows + row[i]] += from[head * count + i];
