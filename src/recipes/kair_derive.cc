@@ -27,6 +27,8 @@ class KairDerivation {
     made_.task = Text("task").value_or("");
     const std::string weights = Text("path.pretrained_netG").value_or("auto");
     if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true));
+    // What no option file says is as in upstream's constructor: the share of mutual attention, the rate of DropPath.
+    Set("recipe.model", KairScalar("006", true));
     Data();
     Spikes();
     Fusion();

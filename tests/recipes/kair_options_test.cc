@@ -99,7 +99,7 @@ TEST(KairOptions, DeblurringWithSpikes) {
       "spikes": {"use": true, "path": "a/spikes", "height": 250, "width": 400, "flip": true, "form": "tfp", "channels": 1},
       "validation": {"every": 5000}},
     "recipe": {
-      "in_channels": 4, "upscale": 1, "img_size": [6, 224, 224], "window": [6, 8, 8],
+      "model": "006", "in_channels": 4, "upscale": 1, "img_size": [6, 224, 224], "window": [6, 8, 8],
       "depths": [8,8,8,8,8,8,8,4,4,4,4], "indep_reconsts": [9,10], "embed_dims": [96,96,96,96,96,96,96,120,120,120,120],
       "heads": [6,6,6,6,6,6,6,6,6,6,6], "spynet": "zoo/spynet.pth", "pa_frames": 2, "deformable_groups": 16,
       "nonblind_denoising": false,
