@@ -9,6 +9,8 @@
 
 #include "base/parallel.h"
 #include "models/bilinear.h"
+#include "models/deformable_gpu.h"
+#include "models/deformable_shape.h"
 
 namespace lockstep::models {
 namespace {
@@ -17,30 +19,8 @@ using at::Tensor;
 
 constexpr int64_t kColumnBytes = 8 << 20;  // of the matrix of sampled values: stays in the last cache
 
-struct DeformableShape {
-  int64_t count, height, width, channels, out, taps, kernel, offset_groups, groups;
-  int64_t pixels() const { return height * width; }
-  int64_t PerOffsetGroup() const { return channels / offset_groups; }
-  int64_t PerGroup() const { return channels / groups; }
-};
-
 DeformableShape ShapeOf(const DeformableArgs& a) {
-  DeformableShape s{};
-  TORCH_CHECK(a.frames.dim() == 4 && a.weight.dim() == 4, "deformable convolution takes frames [n, h, w, c], found ",
-              a.frames.sizes(), " and a weight ", a.weight.sizes());
-  s.count = a.frames.size(0), s.height = a.frames.size(1), s.width = a.frames.size(2), s.channels = a.frames.size(3);
-  s.out = a.weight.size(0), s.kernel = a.weight.size(2), s.taps = s.kernel * a.weight.size(3);
-  s.groups = s.channels / a.weight.size(1), s.offset_groups = a.mask.size(3) / s.taps;
-  TORCH_CHECK(s.kernel == a.weight.size(3) && s.kernel % 2 == 1, "expected an odd square kernel, found ",
-              a.weight.sizes());
-  TORCH_CHECK(s.groups > 0 && s.groups * a.weight.size(1) == s.channels && s.out % s.groups == 0 &&
-                  s.offset_groups > 0 && s.channels % s.offset_groups == 0 &&
-                  a.mask.size(3) == s.offset_groups * s.taps && a.offset.size(3) == 2 * a.mask.size(3) &&
-                  a.offset.sizes().slice(0, 3) == a.frames.sizes().slice(0, 3) &&
-                  a.mask.sizes().slice(0, 3) == a.frames.sizes().slice(0, 3) && a.bias.numel() == s.out,
-              "deformable convolution: frames ", a.frames.sizes(), ", offsets ", a.offset.sizes(), ", mask ",
-              a.mask.sizes(), " and weight ", a.weight.sizes(), " do not fit together");
-  return s;
+  return DeformableShapeOf(a.frames, a.offset.sizes(), a.mask.sizes(), a.weight, a.bias);
 }
 
 // Channels [begin, begin + size) of one group of the weight and one of the offsets.
@@ -146,14 +126,6 @@ void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* gra
   }
 }
 
-// [out, c / groups, k, k] as one matrix for each group: [groups, k * k * c / groups, out / groups].
-Tensor AsMatrices(const Tensor& weight, const DeformableShape& s) {
-  return weight.reshape({s.groups, s.out / s.groups, s.PerGroup(), s.taps})
-      .permute({0, 3, 2, 1})
-      .reshape({s.groups, s.taps * s.PerGroup(), s.out / s.groups})
-      .contiguous();
-}
-
 int64_t PixelsAtOnce(const DeformableShape& s, int64_t element) {
   return std::clamp<int64_t>(kColumnBytes / (s.taps * s.channels * element), 64, s.pixels());
 }
@@ -212,10 +184,7 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
         });
       });
     });
-    const Tensor grad_weight = grad_matrices.view({s.groups, s.taps, s.PerGroup(), s.out / s.groups})
-                                   .permute({0, 3, 2, 1})
-                                   .reshape(a.weight.sizes());
-    return {grad_frames, grad_offset, grad_mask, grad_weight, gradient.sum(at::IntArrayRef{0, 1})};
+    return {grad_frames, grad_offset, grad_mask, FromMatrices(grad_matrices, s), gradient.sum(at::IntArrayRef{0, 1})};
   }
 
   template <typename T>
@@ -251,9 +220,20 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
 }  // namespace
 
 Tensor DeformableConv(const DeformableArgs& a) {
+  if (DeformableOnGpu(a.frames)) return DeformableConvGpu(a);
   const at::ScalarType type = a.frames.scalar_type();
   if (!a.frames.is_cpu() || (type != at::kFloat && type != at::kDouble)) return DeformableConvByGather(a);
   return DeformableFunction::apply(a.frames, a.offset.to(type), a.mask.to(type), a.weight.to(type), a.bias.to(type));
+}
+
+Tensor FlowGuidedDeformable(const FlowGuidedArgs& a) {
+  if (DeformableOnGpu(a.frames)) return FlowGuidedDeformableGpu(a);
+  const int64_t taps = a.raw.size(3) / 3, hops = static_cast<int64_t>(a.flows.size());
+  const std::vector<int64_t> shape{a.raw.size(0), a.raw.size(1), a.raw.size(2), hops, taps / hops, 2};
+  const Tensor flow = at::stack(a.flows, 3).flip(4).unsqueeze(4);  // y first
+  const Tensor offset = at::tanh(a.raw.narrow(3, 0, 2 * taps)).reshape(shape) * a.reach + flow;
+  const Tensor mask = at::sigmoid(a.raw.narrow(3, 2 * taps, taps));
+  return DeformableConv({a.frames, offset.flatten(3), mask, a.weight, a.bias});
 }
 
 Tensor DeformableConvByGather(const DeformableArgs& a) {

@@ -1,9 +1,12 @@
 // Modulated deformable convolution (DCNv2) with backward: each tap of the kernel reads, bilinearly, from where its
-// offset points to, times its mask. Stride 1, padded to keep the size. Frames lie channels last. Own code on the CPU,
-// differentiable tensor operations elsewhere. Pure functions; any thread; no collectives.
+// offset points to, times its mask. Stride 1, padded to keep the size. Frames lie channels last. Own code on the CPU
+// and on NVIDIA GPUs (deformable_gpu.h), differentiable tensor operations elsewhere. Pure functions; any thread; no
+// collectives.
 #pragma once
 
 #include <torch/types.h>
+
+#include <vector>
 
 namespace lockstep::models {
 
@@ -18,7 +21,19 @@ struct DeformableArgs {
 // [n, h, w, out].
 at::Tensor DeformableConv(const DeformableArgs& args);
 
-// The same from tensor operations (a gather for each of four corners): any device, any floating type, much memory.
+struct FlowGuidedArgs {
+  at::Tensor frames;              // [n, h, w, c]
+  at::Tensor raw;                 // [n, h, w, 3 * T], T = g * k * k: what a convolution gave for offsets, then masks
+  std::vector<at::Tensor> flows;  // [n, h, w, 2], x first, one for each equal part of the T taps
+  double reach;                   // how many pixels offsets may differ from the flow
+  at::Tensor weight, bias;        // as above
+};
+
+// DeformableConv with offset = reach * tanh(raw) + flow and mask = sigmoid(raw); on a GPU in one pass over `raw`.
+at::Tensor FlowGuidedDeformable(const FlowGuidedArgs& args);
+
+// The same as DeformableConv from tensor operations (a gather for each of four corners): any device, any floating type,
+// much memory.
 at::Tensor DeformableConvByGather(const DeformableArgs& args);
 
 }  // namespace lockstep::models

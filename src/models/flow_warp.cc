@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "models/bilinear.h"
+#include "models/warp_kernels.h"
 
 namespace lockstep::models {
 namespace {
@@ -125,6 +126,50 @@ struct WarpFunction : torch::autograd::Function<WarpFunction> {
   }
 };
 
+// The same by kernels; flows are float32.
+struct WarpGpuFunction : torch::autograd::Function<WarpGpuFunction> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& frames, const Tensor& flow,
+                        bool border) {
+    const Tensor x = frames.contiguous(), f = flow.contiguous();
+    context->save_for_backward({x, f});
+    context->saved_data["border"] = border;
+    return warp::Warp(x, f, border);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor g = gradients[0].contiguous();
+    warp::FrameSums d_frames;
+    if (context->needs_input_grad(0)) d_frames = warp::FrameSums(saved[0], [&] { return g.abs().amax(); });
+    const Tensor d_flow = context->needs_input_grad(1) ? at::empty_like(saved[1]) : Tensor();
+    warp::WarpBackward(saved[0], saved[1], context->saved_data["border"].toBool(), g, d_frames, d_flow);
+    return {d_frames.Result(saved[0].scalar_type()), d_flow, Tensor()};
+  }
+};
+
+struct Nearest4GpuFunction : torch::autograd::Function<Nearest4GpuFunction> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& frames, const Tensor& flow) {
+    const Tensor f = flow.contiguous();
+    context->save_for_backward({frames, f});
+    return warp::Nearest4(frames.contiguous(), f);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    if (!context->needs_input_grad(0)) return {Tensor(), Tensor()};
+    const auto saved = context->get_saved_variables();
+    const Tensor g = gradients[0].contiguous();
+    const warp::FrameSums d_frames(saved[0], [&] { return g.abs().amax(); });
+    warp::Nearest4Backward(saved[1], g, d_frames);
+    return {d_frames.Result(saved[0].scalar_type()), Tensor()};
+  }
+};
+
+bool WarpsOnGpu(const Tensor& frames) {
+  return frames.is_cuda() && frames.numel() < int64_t{1} << 31 && warp::Usable(frames.device(), frames.scalar_type());
+}
+
 // x and y of every pixel, [h, w, 2].
 Tensor PixelGrid(int64_t height, int64_t width, const at::TensorOptions& options) {
   const auto grid = at::meshgrid({at::arange(height, options), at::arange(width, options)}, "ij");
@@ -139,6 +184,7 @@ Tensor FlowWarp(const Tensor& frames, const Tensor& flow, Outside outside) {
               "frames are [n, h, w, c] and flows [n, h, w, 2], found ", frames.sizes(), " and ", flow.sizes());
   const bool own = frames.is_cpu() && (frames.scalar_type() == at::kFloat || frames.scalar_type() == at::kDouble);
   if (own) return WarpFunction::apply(frames, flow.to(frames.scalar_type()), static_cast<int64_t>(outside));
+  if (WarpsOnGpu(frames)) return WarpGpuFunction::apply(frames, flow.to(at::kFloat), outside == Outside::kBorder);
   const at::ScalarType type = frames.scalar_type();
   const int64_t height = frames.size(1), width = frames.size(2);
   const Tensor scale =
@@ -152,6 +198,7 @@ Tensor FlowWarp(const Tensor& frames, const Tensor& flow, Outside outside) {
 }
 
 Tensor FlowWarpNearest4(const Tensor& frames, const Tensor& flow) {
+  if (WarpsOnGpu(frames)) return Nearest4GpuFunction::apply(frames, flow.detach().to(at::kFloat));
   const int64_t count = frames.size(0), height = frames.size(1), width = frames.size(2), channels = frames.size(3);
   Tensor begin, x[2], y[2];
   {

@@ -8,7 +8,8 @@ namespace lockstep::models {
 
 enum class Outside { kZeros, kBorder };  // what lies outside of a frame: zeros, or its border repeated
 
-// Bilinear, with gradients of frames and flow. Own code on the CPU, PyTorch's grid_sample elsewhere.
+// Bilinear, with gradients of frames and flow. Own code on the CPU and on NVIDIA GPUs, PyTorch's grid_sample
+// elsewhere.
 at::Tensor FlowWarp(const at::Tensor& frames, const at::Tensor& flow, Outside outside = Outside::kZeros);
 
 // The four pixels around each place, [n, h, w, 4c], zeros outside: (floor x, floor y), (floor x, ceil y), (ceil x,

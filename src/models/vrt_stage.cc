@@ -64,13 +64,8 @@ Tensor FlowGuidedConv::Forward(const std::vector<Tensor>& sources, const Tensor&
     x = offsets[i]->Forward(x);
     if (i + 1 < offsets.size()) x = at::leaky_relu(x, kOffsetSlope);
   }
-  const int64_t taps = x.size(3) / 3, hops = static_cast<int64_t>(flows.size());
-  const std::vector<int64_t> shape{x.size(0), x.size(1), x.size(2), hops, taps / hops, 2};
-  const Tensor flow = at::stack(flows, 3).flip(4).unsqueeze(4);  // y first
-  const Tensor offset = at::tanh(x.narrow(3, 0, 2 * taps)).reshape(shape) * reach + flow;
-  const Tensor mask = at::sigmoid(x.narrow(3, 2 * taps, taps));
   const Tensor frames = sources.size() == 1 ? sources[0] : at::cat(sources, 3);
-  return DeformableConv({frames, offset.flatten(3), mask, weight, bias});
+  return FlowGuidedDeformable({frames, x, flows, reach, weight, bias});
 }
 
 Stage::Stage(Builder& builder, const Options& o) : reshape_(o.reshape) {
