@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "models/flow_warp.h"
+#include "models/resize.h"
 
 namespace lockstep::models {
 namespace {
@@ -12,6 +13,7 @@ using at::Tensor;
 
 constexpr int64_t kLevels = 6, kReturned = 4;
 constexpr int64_t kWidths[] = {8, 32, 64, 32, 16, 2};
+constexpr double kMean[] = {0.485, 0.456, 0.406}, kDeviation[] = {0.229, 0.224, 0.225};  // of ImageNet
 constexpr int64_t kMultiple = 32;  // of height and width, for six levels
 
 // Off until the end of the scope.
@@ -29,18 +31,13 @@ class NoAutocast {
   bool before_;
 };
 
-Tensor Resized(const Tensor& x, int64_t height, int64_t width) {
-  if (x.size(2) == height && x.size(3) == width) return x;
-  return at::upsample_bilinear2d(x, {height, width}, /*align_corners=*/false);
-}
-
 Tensor ChannelsLast(const Tensor& x) { return x.permute({0, 2, 3, 1}); }
 Tensor ChannelsFirst(const Tensor& x) { return x.permute({0, 3, 1, 2}); }
 
 }  // namespace
 
-Tensor SpyNetMean() { return at::tensor({0.485F, 0.456F, 0.406F}).view({1, 3, 1, 1}); }
-Tensor SpyNetDeviation() { return at::tensor({0.229F, 0.224F, 0.225F}).view({1, 3, 1, 1}); }
+Tensor SpyNetMean() { return OnDevice(kMean, at::kFloat).view({1, 3, 1, 1}); }
+Tensor SpyNetDeviation() { return OnDevice(kDeviation, at::kFloat).view({1, 3, 1, 1}); }
 
 SpyNet::SpyNet() : torch::nn::Module("SpyNet") {
   const auto list = register_module("basic_module", std::make_shared<vrt::Numbered>());
@@ -60,23 +57,25 @@ std::vector<Tensor> SpyNet::Forward(const Tensor& from, const Tensor& to) const 
   const int64_t full_height = (height + kMultiple - 1) / kMultiple * kMultiple;
   const int64_t full_width = (width + kMultiple - 1) / kMultiple * kMultiple;
   const at::ScalarType type = from.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto pyramid = [&](const Tensor& frames) {  // smallest first
-    const Tensor resized = Resized(ChannelsFirst(frames.to(type)), full_height, full_width);
-    const auto options = resized.options();
-    std::vector<Tensor> levels{(resized - SpyNetMean().to(options)) / SpyNetDeviation().to(options)};
-    while (levels.size() < kLevels) levels.insert(levels.begin(), at::avg_pool2d(levels.front(), {2, 2}));
-    return levels;
-  };
-  const std::vector<Tensor> first = pyramid(from), second = pyramid(to);
+  // Both sides at once, smallest level first. The constants have float32's values, as upstream's buffers.
+  const int64_t count = from.size(0);
+  const Tensor frames = ChannelsFirst(at::cat({from, to}).to(type));
+  const at::TensorOptions options = frames.options();
+  const Tensor mean = OnDevice(kMean, options.dtype(at::kFloat)).to(type).view({1, 3, 1, 1});
+  const Tensor deviation = OnDevice(kDeviation, options.dtype(at::kFloat)).to(type).view({1, 3, 1, 1});
+  std::vector<Tensor> levels{(ResizeBilinear(frames, full_height, full_width, /*align_corners=*/false) - mean) /
+                             deviation};
+  while (levels.size() < kLevels) levels.insert(levels.begin(), at::avg_pool2d(levels.front(), {2, 2}));
   std::vector<Tensor> flows;
   Tensor flow;  // [n, 2, h, w]
   for (size_t level = 0; level < kLevels; ++level) {
-    const int64_t h = first[level].size(2), w = first[level].size(3);
-    const Tensor up = flow.defined() ? at::upsample_bilinear2d(flow, {h, w}, /*align_corners=*/true) * 2
-                                     : at::zeros({from.size(0), 2, h, w}, first[level].options());
-    const Tensor warped =
-        FlowWarp(ChannelsLast(second[level]).contiguous(), ChannelsLast(up).contiguous(), Outside::kBorder);
-    Tensor x = at::cat({ChannelsLast(first[level]), warped, ChannelsLast(up)}, 3);
+    const Tensor both = ChannelsLast(levels[level]);
+    const Tensor first = both.narrow(0, 0, count), second = both.narrow(0, count, count).contiguous();
+    const int64_t h = both.size(1), w = both.size(2);
+    const Tensor up =
+        flow.defined() ? ResizeBilinear(flow, h, w, /*align_corners=*/true) * 2 : at::zeros({count, 2, h, w}, options);
+    const Tensor along = ChannelsLast(up).contiguous();
+    Tensor x = at::cat({first, FlowWarp(second, along, Outside::kBorder), along}, 3);
     for (size_t i = 0; i < 5; ++i) {
       x = levels_[level][i]->Forward(x);
       if (i < 4) x = at::relu(x);
@@ -88,8 +87,8 @@ std::vector<Tensor> SpyNet::Forward(const Tensor& from, const Tensor& to) const 
     const int64_t own_height = full_height / scale, own_width = full_width / scale;
     const double along_x = static_cast<double>(out_width) / static_cast<double>(own_width);
     const double along_y = static_cast<double>(out_height) / static_cast<double>(own_height);
-    Tensor out = ChannelsLast(Resized(flow, out_height, out_width));
-    if (along_x != 1 || along_y != 1) out = out * at::tensor({along_x, along_y}).to(out.options());
+    Tensor out = ChannelsLast(ResizeBilinear(flow, out_height, out_width, /*align_corners=*/false));
+    if (along_x != 1 || along_y != 1) out = out * OnDevice({along_x, along_y}, out.options());
     flows.insert(flows.begin(), out.contiguous());
   }
   return flows;

@@ -10,6 +10,7 @@
 
 #include "models/flow_warp.h"
 #include "models/normal.h"
+#include "models/resize.h"
 
 namespace lockstep::models {
 namespace {
@@ -181,7 +182,7 @@ Tensor Vrt::Restore(const Tensor& clips, const vrt::Pass& pass) const {
     }
     y = upsample_.back()->Forward(y);
     const Tensor frames = FirstChannels(base).flatten(0, 1);
-    base = at::upsample_bilinear2d(frames, {y.size(2), y.size(3)}, /*align_corners=*/false)
+    base = ResizeBilinear(frames, y.size(2), y.size(3), /*align_corners=*/false)
                .permute({0, 2, 3, 1})
                .unflatten(0, {x.size(0), n});
   }
@@ -192,7 +193,7 @@ Tensor Vrt::Interpolate(const Tensor& clips, const vrt::Pass& pass) const {
   const Tensor mean = clips.mean({1, 2, 3}, /*keepdim=*/true);
   const Tensor y = Features(conv_first_->Forward(clips - mean), std::vector<vrt::Flows>(kScales), pass);
   const Tensor fused = at::leaky_relu(linear_fuse_->Forward(y.movedim(1, 3).flatten(3)), 0.2);  // [b, h, w, 64]
-  const Tensor padded = at::reflection_pad2d(fused.permute({0, 3, 1, 2}), {3, 3, 3, 3}).permute({0, 2, 3, 1});
+  const Tensor padded = PadByReflection(fused.permute({0, 3, 1, 2}), 3).permute({0, 2, 3, 1});
   const Tensor frames = conv_last_->Forward(padded).unflatten(3, {-1, 3});  // [b, h, w, frames, 3]
   return frames.permute({0, 3, 4, 1, 2}).contiguous() + FirstChannels(mean);
 }

@@ -261,10 +261,15 @@ TEST(VrtWarpOnAGpu, AModelLearnsAsOnTheCpu) {
 TEST(VrtWarpOnAGpu, NothingWaitsForTheDevice) {
   Tensors inputs = GuidedInputs(kGuidedShapes[1]);
   for (at::Tensor& input : inputs) input = input.to(kWarpDevice).requires_grad_(true);
+  SpyNet spynet;
+  spynet.to(kWarpDevice);
+  const at::Tensor pictures = at::rand({2, 40, 56, 3}).to(kWarpDevice);
   const auto step = [&] {
     const at::Tensor warped = FlowWarp(inputs[0], inputs[4]) + FlowWarpNearest4(inputs[0], inputs[4]).narrow(3, 0, 192);
     const at::Tensor out = Guided({warped, inputs[1], inputs[2], inputs[3], inputs[4], inputs[5]});
     out.backward(at::ones_like(out));
+    // Neither a multiple of 32 nor a power of two: the flows are resized and scaled.
+    for (const at::Tensor& flow : spynet.Forward(pictures, pictures.flip(0))) flow.sum().backward({}, true);
   };
   auto& sync = c10::cuda::warning_state();
   for (const bool deterministic : {false, true}) {
