@@ -6,6 +6,7 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,22 @@ constexpr size_t kMaxBytes = 4u << 20;
 constexpr size_t kMaxNodes = 100000;
 
 using Source = std::shared_ptr<const std::string>;
+
+void MergeInto(const ConfigNode& over, ConfigNode* at) {
+  if (over.kind != ConfigNode::Kind::kMap || at->kind != ConfigNode::Kind::kMap) {
+    *at = over;
+    return;
+  }
+  for (const ConfigEntry& entry : over.entries) {
+    const auto it = std::find_if(at->entries.begin(), at->entries.end(),
+                                 [&](const ConfigEntry& one) { return one.key == entry.key; });
+    if (it == at->entries.end()) {
+      at->entries.push_back(entry);
+    } else {
+      MergeInto(entry.value, &it->value);
+    }
+  }
+}
 
 size_t CountNodes(const ConfigNode& node) {
   size_t count = 1;
@@ -402,5 +419,16 @@ Status ConfigTree::Override(std::string_view assignment) {
   *at = std::move(node);
   return Status::Ok();
 }
+
+ConfigNode ConfigTree::Take(std::string_view key) {
+  const auto it = std::find_if(root_.entries.begin(), root_.entries.end(),
+                               [&](const ConfigEntry& entry) { return entry.key == key; });
+  if (it == root_.entries.end()) return {};
+  ConfigNode taken = std::move(it->value);
+  root_.entries.erase(it);
+  return taken;
+}
+
+void ConfigTree::Merge(const ConfigNode& over) { MergeInto(over, &root_); }
 
 }  // namespace lockstep

@@ -65,6 +65,10 @@ class ConfigTree {
 
   // "train.lr=1e-4". The value is as on a --set flag.
   Status Override(std::string_view assignment);
+  // Takes a key of the outermost level out of the document; null where it is not there.
+  ConfigNode Take(std::string_view key);
+  // Lays the keys of `over` over those that are there, section by section; a list takes the place of a list.
+  void Merge(const ConfigNode& over);
 
   const ConfigNode& root() const { return root_; }
   const std::vector<ConfigError>& errors() const { return errors_; }

@@ -65,6 +65,8 @@ void DeclareSchedule(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader:
   const auto only = [&](std::string_view key, bool used, const char* why, auto* value, const ConfigRule& rule) {
     r.When(used, why, [&] { r.Field(key, value, rule); });
   };
+  only("length", s->kind != Kind::kConstant && s->kind != Kind::kMultistep, "this schedule has no end", &s->length,
+       {.help = "steps from the start of the schedule to its end; 0: train.steps"});
   only("floor", s->kind != Kind::kConstant && s->kind != Kind::kMultistep, "this schedule has no end value", &s->floor,
        {.min = 0, .max = 1, .help = "factor at the end"});
   only("cycles", s->kind == Kind::kCosineRestarts, "only cosine_restarts has cycles", &s->cycles, {.min = 1});
@@ -141,7 +143,7 @@ void DeclareTrain(ConfigReader& r, TrainConfig* t) {
       {.min = 0, .help = "CPU threads of a rank; 0: OMP_NUM_THREADS, else its part of the cores; 1 with reproducible"});
   r.Section("optimizer", [&](ConfigReader& s) { DeclareOptimizer(s, &t->optimizer); });
   r.Section("schedule", [&](ConfigReader& s) { DeclareSchedule(s, &t->schedule, t->steps, r.OriginOf("steps")); });
-  t->schedule.steps = t->steps;
+  t->schedule.steps = t->schedule.length > 0 ? t->schedule.length : t->steps;
   r.Field("clip_norm", &t->clip_norm, {.min = 0, .help = "largest gradient norm; 0: no clipping", .was = "clip"});
   r.List<GroupRule>("groups", &t->groups, [](ConfigReader& g, GroupRule* rule) {
     g.Field("match", &rule->match, {.required = true, .help = "glob over parameter names; the first match wins"});

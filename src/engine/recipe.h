@@ -58,6 +58,7 @@ struct Pass {
   uint64_t step = 0;   // optimizer steps done before this one
   uint64_t index = 0;  // of this rank's passes in the step
   uint64_t count = 1;  // passes of the step
+  uint64_t since = 0;  // steps done since the schedule began: in a run of several phases less than `step`
 };
 
 // A second model that learns in the same step, before the main one: a discriminator. The engine flattens its

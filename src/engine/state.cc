@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -144,14 +145,18 @@ std::string Differences(const nlohmann::json& here, const nlohmann::json& there)
   return Join(parts, "; ");
 }
 
-Status CheckIdentity(const SharedCheckpoint& checkpoint, Recipe& recipe) {
+Status CheckRecipe(const SharedCheckpoint& checkpoint, Recipe& recipe) {
   const record::CheckpointManifest& manifest = checkpoint.manifest();
-  if (manifest.recipe != recipe.name()) {
-    return Status(Code::kUsage,
-                  fmt::format("{}: a checkpoint of the recipe '{}', expected '{}'", checkpoint.path(), manifest.recipe,
-                              recipe.name()),
-                  "use another run name, or --resume none to start anew beside it");
-  }
+  if (manifest.recipe == recipe.name()) return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("{}: a checkpoint of the recipe '{}', expected '{}'", checkpoint.path(), manifest.recipe,
+                            recipe.name()),
+                "use another run name, or --resume none to start anew beside it");
+}
+
+Status CheckIdentity(const SharedCheckpoint& checkpoint, Recipe& recipe) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRecipe(checkpoint, recipe));
+  const record::CheckpointManifest& manifest = checkpoint.manifest();
   const nlohmann::json found = manifest.state.value("identity", nlohmann::json::object());
   if (found != recipe.Identity()) {
     return Status(
@@ -185,6 +190,57 @@ Status Restore(const std::string& path, TrainingState* state, Ranks* ranks) {
   RestoreLearner(json, state->learner);
   if (state->discriminator != nullptr) {
     RestoreLearner(DiscriminatorState(json), state->discriminator);
+  }
+  for (Learner* one : {state->learner, state->discriminator}) {
+    if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().PublishParameters());
+  }
+  recipe.values = json.value("recipe", nlohmann::json::object());
+  return state->recipe->Restore(recipe);
+}
+
+Status TakeOver(const std::string& path, bool optimizer, TrainingState* state, Ranks* ranks) {
+  const Result<SharedCheckpoint> checkpoint = SharedCheckpoint::Open(path, ranks);
+  if (!checkpoint.ok()) return checkpoint.status();
+  LOCKSTEP_RETURN_IF_ERROR(ranks->Agree(CheckRecipe(*checkpoint, *state->recipe)));
+  RecipeState recipe = state->recipe->Save();
+  const std::vector<StateTensor> all = Tensors(*state, recipe, ranks->size());
+  std::set<std::string> stored, known;
+  for (const record::StoredTensor& tensor : checkpoint->manifest().tensors) stored.insert(tensor.name);
+  for (const StateTensor& tensor : all) known.insert(tensor.name);
+  Status fits;
+  for (const std::string& name : stored) {
+    if (!name.starts_with("model/") || known.contains(name)) continue;
+    fits = Status(Code::kUsage,
+                  fmt::format("{}: the phase before has the parameter {}, which this phase's model lacks", path,
+                              name.substr(name.find('/') + 1)),
+                  "a phase may add LoRA, not take it away");
+    break;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ranks->Agree(fits));
+  std::vector<StateTensor> taken;
+  for (const StateTensor& tensor : all) {
+    const bool moment = tensor.name.find("optimizer/") != std::string::npos;
+    if (stored.contains(tensor.name) && (optimizer || !moment)) taken.push_back(tensor);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Read(taken, ranks));
+  {
+    const at::NoGradGuard no_grad;
+    for (const StateTensor& average : all) {
+      if (!average.name.starts_with("ema/") || stored.contains(average.name)) continue;
+      const auto weights = std::find_if(all.begin(), all.end(), [&](const StateTensor& one) {
+        return one.name == "model/" + average.name.substr(4);
+      });
+      if (weights != all.end()) at::Tensor(average.data).copy_(weights->data);
+    }
+  }
+  const nlohmann::json& json = checkpoint->manifest().state;
+  state->position = ReadPosition(json.value("position", nlohmann::json::object()));
+  if (optimizer) {
+    RestoreLearner(json, state->learner);
+    if (state->discriminator != nullptr) RestoreLearner(DiscriminatorState(json), state->discriminator);
+  } else {
+    state->learner->ema().set_updates(static_cast<uint64_t>(GetInt(json, "ema_updates")));
+    state->learner->Sync();
   }
   for (Learner* one : {state->learner, state->discriminator}) {
     if (one != nullptr) LOCKSTEP_RETURN_IF_ERROR(one->strategy().PublishParameters());

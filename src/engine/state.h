@@ -52,6 +52,12 @@ StateImage Describe(const TrainingState& state, const Ranks& ranks);
 // Reads a checkpoint into the state. Ranks that do not see `path` get it from those that do; rank 0 must.
 Status Restore(const std::string& path, TrainingState* state, Ranks* ranks);
 
+// The same for the first step of a new phase: the weights and averages of the phase before, and, where `optimizer` says
+// so, the optimizer's state. What the phase trains or averages for the first time begins where the weights are;
+// parameters that the phase before did not have (LoRA) keep their initial values. One that it had and this one has not
+// is an error.
+Status TakeOver(const std::string& path, bool optimizer, TrainingState* state, Ranks* ranks);
+
 // What the run of a checkpoint was trained in. Checkpoints from before version 0.2 do not say it: then the run's
 // train.yaml does, and without one it was fp32.
 Result<Precision> RecordedPrecision(const std::string& path);

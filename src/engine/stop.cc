@@ -23,8 +23,9 @@ void StopRequests::Listen() {
   g_listening = true;
 }
 
-StopRequests::StopRequests(std::optional<std::chrono::milliseconds> max_time) {
-  if (max_time) deadline_ = Now() + *max_time;
+StopRequests::StopRequests(std::optional<std::chrono::milliseconds> max_time, std::optional<TimePoint> deadline)
+    : deadline_(deadline) {
+  if (max_time && !deadline_) deadline_ = Now() + *max_time;
   if (g_listening) return;
   g_signal = 0;
   Listen();

@@ -12,7 +12,9 @@ namespace lockstep::engine {
 
 class StopRequests {
  public:
-  explicit StopRequests(std::optional<std::chrono::milliseconds> max_time);
+  // `deadline`: where the time began to count earlier.
+  explicit StopRequests(std::optional<std::chrono::milliseconds> max_time,
+                        std::optional<TimePoint> deadline = std::nullopt);
   ~StopRequests();
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;

@@ -11,6 +11,7 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "data/auto_threads.h"
 #include "engine/captured_steps.h"
@@ -26,6 +28,7 @@
 #include "engine/feed.h"
 #include "engine/learner.h"
 #include "engine/memory_need.h"
+#include "engine/phase.h"
 #include "engine/ranks.h"
 #include "engine/readback.h"
 #include "engine/recipe.h"
@@ -37,6 +40,12 @@
 
 namespace lockstep::engine {
 
+// Where a run would start: its checkpoint and the steps done there; no path and 0 from the beginning.
+struct StartPoint {
+  std::string path;
+  uint64_t step = 0;
+};
+
 struct TrainerOptions {
   std::string run_dir;          // empty: nothing is written
   std::string metrics_path;     // of this rank
@@ -46,6 +55,8 @@ struct TrainerOptions {
   std::optional<uint64_t> stop_at;  // ends as if asked to, after this step
   std::string effective_config;     // for the record
   bool quiet = false;
+  RunPhase phase;
+  std::optional<TimePoint> deadline;  // of run.max_time; none: it counts from the making of the trainer
   // For tests: updates as on a GPU, on the CPU too; a single rank exchanges gradients with itself.
   bool queued = false, alone = false;
 };
@@ -63,6 +74,9 @@ class Trainer {
 
   Status Setup();
   Result<RunEnd> Run();
+
+  // Collective: what `options.resume` means in this run directory. Rank 0 looks, the others need not see the folder.
+  static Result<StartPoint> FindStart(const TrainerOptions& options, Ranks* ranks);
 
   const Position& position() const { return state_.position; }
   const FlatParameters& flat() const { return learner_->flat(); }
@@ -94,13 +108,10 @@ class Trainer {
   TrainConfig InForce() const;
   void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
-  Status FindCheckpoint(std::string* path);
+  Status StartFrom(const std::string& checkpoint);
   Status ChoosePrecision(const std::string& checkpoint);
   Status SetCheckpointsAside() const;
   Status OpenSaving();
-  // --resume none, and not the restart of such a run.
-  bool from_start() const { return options_.resume == "none" && !options_.restarted; }
-  Status FindAsked(std::string* path) const;
   void StartFeed();
   void StartCapturing();
   void Banner();
@@ -137,6 +148,8 @@ class Trainer {
   bool ReplayPass(Learner& learner, const Pass& pass, const FeedItem& item, double* weight, Status* exchange);
   bool ReplayUpdate(Learner& learner, bool ema, Status* outcome);
   void NotCaptured(const std::string& why);
+  // Steps since schedule, freezing and intervals began to count.
+  uint64_t counted(uint64_t step) const { return step - std::min(step, options_.phase.origin); }
   bool offloads_parameters() const { return config_.train.offload.parameters && queued_; }
   bool IsDiscriminator(const Learner& learner) const { return &learner == discriminator_.get(); }
 

@@ -72,7 +72,7 @@ Trainer::Trainer(const Config& config, Recipe* recipe, Ranks* ranks, at::Device 
       ranks_(ranks),
       device_(device),
       options_(std::move(options)),
-      stop_(config.run.max_time) {}
+      stop_(config.run.max_time, options_.deadline) {}
 
 Trainer::~Trainer() = default;
 
@@ -89,22 +89,14 @@ Status Trainer::Setup() {
                                        : plan_.accumulation;
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckScores()));
   LOCKSTEP_RETURN_IF_ERROR(OpenData());
-  std::string path;
-  LOCKSTEP_RETURN_IF_ERROR(FindCheckpoint(&path));
+  const Result<StartPoint> start = FindStart(options_, ranks_);
+  if (!start.ok()) return start.status();
+  const std::string& path = start->path;
   LOCKSTEP_RETURN_IF_ERROR(ChoosePrecision(path));
   LOCKSTEP_RETURN_IF_ERROR(BuildModel());
   state_.position.seed = config_.run.seed;
   state_.position.sampler.seed = config_.run.seed;
-  if (!path.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(Restore(path, &state_, ranks_));
-    if (state_.position.seed != config_.run.seed) {
-      return ranks_->Agree(Status(
-          Code::kUsage,
-          fmt::format("{}: written with run.seed {}, this run has {}", path, state_.position.seed, config_.run.seed),
-          fmt::format("use run.seed={}: the order of the data depends on it", state_.position.seed)));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(CheckData(path)));
-  }
+  if (!path.empty()) LOCKSTEP_RETURN_IF_ERROR(StartFrom(path));
   state_.position.data = DataIdentity();
   Result<data::Sampler> sampler = MakeSampler();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(sampler.status()));
@@ -115,7 +107,7 @@ Status Trainer::Setup() {
   report.metrics_path = options_.metrics_path;
   report.rank = ranks_->rank();
   report.attempt = options_.attempt;
-  report.steps = config_.train.steps;
+  report.steps = std::max(config_.train.steps, options_.phase.total);
   report.first_step = state_.position.step;
   report.device = device_;
   report.track = config_.track;
@@ -131,7 +123,8 @@ Status Trainer::Setup() {
       profile, fmt::format("{}/profile/rank-{}.json", options_.run_dir, ranks_->rank()), device_.is_cuda());
   LOCKSTEP_RETURN_IF_ERROR(OpenSaving());
   if (!path.empty() && !options_.quiet) {
-    report_->Say(fmt::format("resuming from {} at step {}", path, state_.position.step));
+    report_->Say(fmt::format("{} {} at step {}", options_.phase.takes_over ? "going on from" : "resuming from", path,
+                             state_.position.step));
   }
   Banner();
   StartFeed();
@@ -176,20 +169,6 @@ std::string Trainer::DataIdentity() const {
   const std::string digest = sources_.train->Digest();
   if (sources_.mixture || data::BucketSizes(*sources_.train).size() <= 1) return digest;
   return fmt::format("{} in batches of {}", digest, config_.train.batch);
-}
-
-// A position in one set of samples means nothing in another.
-Status Trainer::CheckData(const std::string& checkpoint) {
-  Position& at = state_.position;
-  if (at.data.empty() || at.data == DataIdentity()) return Status::Ok();
-  if (config_.data.on_change == "new_epoch") {
-    at.sampler = {config_.run.seed, at.sampler.epoch + 1, 0};
-    return Status::Ok();
-  }
-  return Status(Code::kUsage,
-                fmt::format("{}: written with other training data ({}) than this run's ({}: {})", checkpoint, at.data,
-                            DataIdentity(), sources_.train->Describe()),
-                "use the data it was written with, or data.on_change: new_epoch to begin a new epoch of these");
 }
 
 Status Trainer::OpenData() {
@@ -394,61 +373,6 @@ Result<std::unique_ptr<Learner>> Trainer::MakeLearner(const torch::nn::Module& m
   return Learner::Create(module, settings, ranks_, device_);
 }
 
-Status Trainer::FindAsked(std::string* path) const {
-  Result<std::string> found = record::FindCheckpoint(options_.resume);
-  if (!found.ok()) return found.status().Context("--resume");
-  *path = *found;
-  if (!path->empty()) return Status::Ok();
-  return Status(Code::kUsage, fmt::format("--resume {}: there is no such checkpoint", options_.resume),
-                "name a run, a folder checkpoints/step-<n>, or use --resume auto");
-}
-
-// With --resume none: checkpoints of before would be taken for this run's after a restart. Called when nothing is
-// left to refuse.
-Status Trainer::SetCheckpointsAside() const {
-  const std::string folder = options_.run_dir + "/checkpoints";
-  std::error_code error;
-  if (!from_start() || !std::filesystem::exists(folder, error)) return Status::Ok();
-  const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
-  std::filesystem::rename(folder, aside, error);
-  if (error) {
-    return Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
-  }
-  LogWarn("--resume none: the checkpoints of before are now in {}", aside);
-  return Status::Ok();
-}
-
-// Rank 0 decides; the others need not see the folder, and verify with it what they see.
-Status Trainer::FindCheckpoint(std::string* path) {
-  Status status;
-  std::string found;
-  LOCKSTEP_RETURN_IF_ERROR(WithVerification(ranks_, [&](const VerifyCheckpoint& verify) {
-    if (from_start()) return;
-    const bool named = options_.resume != "auto" && options_.resume != "none";
-    if (named && !options_.restarted) {
-      status = FindAsked(&found);
-    } else if (!options_.run_dir.empty()) {
-      std::vector<record::Candidate> rejected;
-      Result<std::optional<std::string>> newest =
-          record::NewestGood(options_.run_dir + "/checkpoints", &rejected, verify);
-      for (const record::Candidate& candidate : rejected) {
-        LogWarn("checkpoint {} is passed over: {}", candidate.path, candidate.status.message());
-      }
-      status = newest.status();
-      if (newest.ok() && *newest) {
-        found = **newest;
-      } else if (newest.ok() && named) {
-        status = FindAsked(&found);  // restarted before its first own checkpoint
-      }
-    }
-  }));
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(status));
-  Result<std::vector<std::string>> told = ranks_->host().Gather(found);
-  if (!told.ok()) return told.status();
-  *path = told->front();
-  return Status::Ok();
-}
-
 // `auto`: what the checkpoint was trained in, so that other hardware changes nothing in the middle of a run; else what
 // every rank's device computes in.
 Status Trainer::ChoosePrecision(const std::string& checkpoint) {
@@ -542,6 +466,14 @@ void Trainer::Banner() {
   report_->Say(fmt::format("data        {}", sources_.train->Describe()));
   if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));
   report_->Say(fmt::format("batch       {}", plan_.text));
+  const RunPhase& phase = options_.phase;
+  if (phase.count > 1) {
+    report_->Say(fmt::format("phase       {} of {}: steps {} to {} of {}, {}", phase.index + 1, phase.count,
+                             phase.begin + 1, t.steps, phase.total,
+                             phase.index == 0        ? "from the beginning"
+                             : phase.keeps_optimizer ? "optimizer and schedule go on"
+                                                     : "with a fresh optimizer and schedule"));
+  }
   report_->Say(fmt::format("steps       {} ({} {}), from {}", t.steps, sampler_->batches_per_epoch(),
                            sources_.mixture ? "until every sample was used" : "per epoch", state_.position.step));
   if (ranks_->size() > 1 && !options_.run_dir.empty()) {

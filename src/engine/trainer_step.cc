@@ -60,7 +60,7 @@ Status Trainer::Step() {
   if (profile_->Due(steps_here_)) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
   const TimePoint start = Now();
   Position& at = state_.position;
-  if (learner_->ApplyFreeze(at.step)) {
+  if (learner_->ApplyFreeze(counted(at.step))) {
     LOCKSTEP_RETURN_IF_ERROR(SettleAll());
     if (captured_) captured_->Discard();
   }
@@ -81,7 +81,7 @@ Status Trainer::Step() {
 
   totals.stop = stop_.signal() != 0 ? 1 : 0;
   totals.time_up = ranks_->is_main() && stop_.time_up() ? 1 : 0;
-  totals.save_due = saving_.Due(at.step + 1) ? 1 : 0;
+  totals.save_due = saving_.Due(counted(at.step + 1)) ? 1 : 0;
   totals.failed = failure.ok() ? 0 : 1;
   totals.bad_samples = static_cast<double>(bad_.size());
   const std::optional<std::vector<double>> known = OldestNumbers();
@@ -99,7 +99,7 @@ Status Trainer::Step() {
   const Result<double> waited = saving_.BeforeUpdate();
   if (!waited.ok()) return waited.status();
   facts.save_seconds = *waited;
-  facts.lr = config_.train.optimizer.lr * Factor(config_.train.schedule, at.step);
+  facts.lr = config_.train.optimizer.lr * Factor(config_.train.schedule, counted(at.step));
   pending.out_of_memory = totals.out_of_memory > 0;
   pending.updated = totals.weight > 0 && !pending.out_of_memory;
   pending.ema = learner_->ema().Due(at.step + 1);
@@ -251,7 +251,7 @@ Status Trainer::Discriminator(Totals* totals, Status* failure) {
 void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
   const bool again = discriminator_ && !IsDiscriminator(learner);  // the discriminator has fetched the batches
   for (uint64_t index = 0; index < passes_; ++index) {
-    const Pass pass = {state_.position.step, index, passes_};
+    const Pass pass = {state_.position.step, index, passes_, counted(state_.position.step)};
     Result<FeedItem> item = again && index < kept_.size() ? Result<FeedItem>(kept_[index]) : Fetch(index, totals);
     if (!item.ok() && failure->ok()) *failure = item.status();
     const bool last = index + 1 == passes_;
@@ -284,7 +284,7 @@ Result<FeedItem> Trainer::Fetch(uint64_t index, Totals* totals) {
   bad_.insert(bad_.end(), item->bad.begin(), item->bad.end());
   used_.insert(used_.end(), item->batch.ids.begin(), item->batch.ids.end());
   DescribeFirstBatch(item->batch);
-  const Pass pass = {state_.position.step, index, passes_};
+  const Pass pass = {state_.position.step, index, passes_, counted(state_.position.step)};
   Status prepared;
   try {
     torch::manual_seed(item->Seed(config_.run.seed, state_.position.step));
@@ -437,7 +437,7 @@ Status Trainer::Update(Learner& learner, double weight, bool ema) {
     learner.Sync();
     if (captured_) captured_->Discard();
   }
-  learner.Arm(IsDiscriminator(learner) ? 1 : Factor(config_.train.schedule, state_.position.step), weight);
+  learner.Arm(IsDiscriminator(learner) ? 1 : Factor(config_.train.schedule, counted(state_.position.step)), weight);
   Status outcome;
   if (!ReplayUpdate(learner, ema, &outcome)) outcome = learner.Apply(ema);
   return outcome;

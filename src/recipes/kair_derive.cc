@@ -21,7 +21,8 @@ ConfigNode KairNumber(int64_t value) { return KairScalar(std::to_string(value));
 
 class KairDerivation {
  public:
-  KairDerivation(const ConfigNode& options, KairTranslation* made) : options_(options), made_(*made) {}
+  KairDerivation(const ConfigNode& options, const KairPhase& phase, KairTranslation* made)
+      : options_(options), phase_(phase), made_(*made) {}
 
   void Run() {
     made_.task = Text("task").value_or("");
@@ -36,7 +37,8 @@ class KairDerivation {
     Schedule();
     Precision();
     Lora();
-    Phases();
+    AdapterLosses();
+    Phase();
     Sizes();
   }
 
@@ -214,6 +216,7 @@ class KairDerivation {
       return;
     }
     if (on) {
+      fuses_ = true;
       Set("recipe.fusion.operator", KairScalar(Text("netG.fusion.operator").value_or("gated")));
       const int64_t out = Whole("netG.fusion.out_chans").value_or(3);
       Set("recipe.in_channels", KairNumber(out));
@@ -242,21 +245,44 @@ class KairDerivation {
       Set("train.ema.decay", KairScalar(*Text("train.E_decay")));
       Set("train.ema.warmup", KairScalar("none"));
     }
+    Groups();
+    if (const auto pretrained = Find("netG.optical_flow.checkpoint")) Set("recipe.spynet", *pretrained);
+  }
+
+  static ConfigNode Group(const std::string& match) {
+    ConfigNode group{.kind = ConfigNode::Kind::kMap};
+    group.entries.push_back({"match", {}, KairScalar(match, true)});
+    return group;
+  }
+
+  // Which parameters train, and how fast. S-VRT's phase 1 trains the adapter alone; so does a phase 2 whose backbone
+  // stays frozen without LoRA.
+  void Groups() {
+    ConfigNode groups{.kind = ConfigNode::Kind::kList};
+    const bool alone =
+        fuses_ && (phase_.number == 1 || (phase_.two_run && True("train.freeze_backbone") && !True("train.use_lora")));
     const ConfigNode* keys = Find("train.fix_keys");
     const int64_t until = std::max<int64_t>(Whole("train.fix_iter").value_or(0), 0);
-    if (keys == nullptr || keys->items.empty() || until == 0) return;
-    ConfigNode groups{.kind = ConfigNode::Kind::kList};
-    for (const ConfigNode& key : keys->items) {
-      ConfigNode group{.kind = ConfigNode::Kind::kMap};
-      group.entries.push_back({"match", {}, KairScalar("*" + key.text + "*", true)});
-      if (const auto factor = Text("train.fix_lr_mul")) group.entries.push_back({"lr_scale", {}, KairScalar(*factor)});
-      group.entries.push_back({"freeze_until", {}, KairNumber(until)});
-      groups.items.push_back(std::move(group));
-    }
-    Set("train.groups", std::move(groups));
-    Derived("freeze", fmt::format("steps 0 to {}", until - 1),
+    if (alone) {
+      groups.items.push_back(Group("fusion_adapter.*"));
+      ConfigNode rest = Group("*");
+      rest.entries.push_back({"freeze", {}, KairScalar("true")});
+      groups.items.push_back(std::move(rest));
+    } else if (keys != nullptr && !keys->items.empty() && (until > 0 || phase_.number > 0)) {
+      for (const ConfigNode& key : keys->items) {
+        ConfigNode group = Group("*" + key.text + "*");
+        if (const auto factor = Text("train.fix_lr_mul"))
+          group.entries.push_back({"lr_scale", {}, KairScalar(*factor)});
+        if (until > 0) group.entries.push_back({"freeze_until", {}, KairNumber(until)});
+        groups.items.push_back(std::move(group));
+      }
+      if (until > 0) {
+        Derived(
+            "freeze", fmt::format("steps 0 to {}", until - 1),
             fmt::format("parameters with {} in their names; then all are trained, without a restart", KairText(*keys)));
-    if (const auto pretrained = Find("netG.optical_flow.checkpoint")) Set("recipe.spynet", *pretrained);
+      }
+    }
+    if (!groups.items.empty() || phase_.number > 0) Set("train.groups", std::move(groups));
   }
 
   void Schedule() {
@@ -271,15 +297,11 @@ class KairDerivation {
                  least = Number("train.G_scheduler_eta_min").value_or(0);
     Set("train.schedule.warmup", KairScalar("0"));
     if (lr > 0) Set("train.schedule.floor", KairScalar(fmt::format("{:.6g}", least / lr)));
-    if (period == steps) {
-      Set("train.schedule.kind", KairScalar("cosine"));
-    } else if (period < steps && steps % period == 0) {
-      Set("train.schedule.kind", KairScalar("cosine_restarts"));
-      Set("train.schedule.cycles", KairNumber(steps / period));
-    } else if (!True("train.two_run.enable")) {
-      Refuse("train.G_scheduler_periods",
-             fmt::format("total_iter {} is no multiple of it: the last cosine would be cut", steps));
-    }
+    // A cosine that is longer than the training is cut, as there.
+    const int64_t cycles = (steps + period - 1) / period;
+    Set("train.schedule.kind", KairScalar(cycles == 1 ? "cosine" : "cosine_restarts"));
+    if (cycles > 1) Set("train.schedule.cycles", KairNumber(cycles));
+    if (cycles * period != steps) Set("train.schedule.length", KairNumber(cycles * period));
     Derived("learning rate", fmt::format("{} to {}", lr, least),
             fmt::format("cosine over {} steps, a closed form of the step", period));
   }
@@ -298,7 +320,8 @@ class KairDerivation {
   }
 
   void Lora() {
-    if (True("train.use_lora")) {
+    const bool later = phase_.number == 1 && (fuses_ || True("train.phase2_lora_mode"));
+    if (True("train.use_lora") && !later) {
       Set("recipe.lora.rank", KairNumber(Whole("train.lora_rank").value_or(8)));
       Set("recipe.lora.alpha", KairScalar(Text("train.lora_alpha").value_or("16")));
       ConfigNode targets{.kind = ConfigNode::Kind::kList};
@@ -307,6 +330,12 @@ class KairDerivation {
         targets.items.push_back(KairScalar("*" + name + "*", true));
       }
       Set("recipe.lora.targets", std::move(targets));
+      const ConfigNode* keys = Find("train.fix_keys");
+      if (phase_.number == 2 && keys != nullptr && !keys->items.empty()) {
+        ConfigNode also{.kind = ConfigNode::Kind::kList};
+        for (const std::string& name : Names(*keys)) also.items.push_back(KairScalar("*" + name + "*", true));
+        Set("recipe.lora.also", std::move(also));
+      }
     }
     if (True("train.partial_load") || Text("train.G_param_strict") == "false")
       Set("recipe.partial", KairScalar("true"));
@@ -318,40 +347,45 @@ class KairDerivation {
     return names;
   }
 
-  // Two runs, or two sizes before and after fix_iter.
-  void Phases() {
-    const std::vector<int64_t> crops = Each("datasets.train.gt_size"),
-                               batches = Each("datasets.train.dataloader_batch_size");
-    const bool two_run = True("train.two_run.enable");
-    if (!two_run && crops.size() < 2 && batches.size() < 2) return;
-    const int64_t total = Whole("train.total_iter").value_or(0), fix = Whole("train.fix_iter").value_or(0);
-    std::vector<int64_t> steps = {fix, total - fix};
-    if (two_run) {
-      steps = {Whole("train.two_run.phase1.total_iter").value_or(fix),
-               Whole("train.two_run.phase2.total_iter").value_or(total - fix)};
+  // Of what the adapter gives: in S-VRT's phase 1 they are the whole loss.
+  void AdapterLosses() {
+    if (!fuses_) return;
+    const auto set = [&](const char* key, const std::optional<std::string>& value) {
+      if (value && std::stod(*value) != 0) Set(fmt::format("recipe.fusion.loss.{}", key), KairScalar(*value));
+    };
+    if (phase_.number != 1) return set("fused", Text("train.phase2_fusion_aux_loss_weight"));
+    Set("recipe.fusion.loss.restored", KairScalar("false"));
+    const std::string weight = Text("train.phase1_fusion_aux_loss_weight").value_or("1");
+    set("fused", weight);
+    if (std::stod(weight) <= 0) {
+      Refuse("train.phase1_fusion_aux_loss_weight",
+             "phase 1 trains the adapter alone, by this loss: expected a weight above 0");
     }
-    if (steps[0] < 1 || steps[1] < 1) {
-      Refuse("train.fix_iter", fmt::format("two phases need their steps: found {} and {}", steps[0], steps[1]));
-      return;
+    const auto plain = Text("train.fusion_passthrough_loss_weight");
+    const auto start = Text("train.fusion_warmup.passthrough_weight_start");
+    const auto end = Text("train.fusion_warmup.passthrough_weight_end");
+    set("passthrough", start ? start : plain);
+    set("passthrough_end", end ? end : plain);
+    if (start || end || plain) Set("recipe.fusion.loss.passthrough_steps", KairNumber(phase_.steps));
+    set("update", Text("train.fusion_warmup.update_penalty_weight"));
+    if (const auto head = Whole("train.fusion_warmup.head_only_iters"); head && *head > 0)
+      Set("recipe.fusion.warmup", KairNumber(*head));
+  }
+
+  void Phase() {
+    if (phase_.number == 0) return;
+    if (phase_.steps < 1) {
+      Refuse(phase_.steps_key, fmt::format("phase {} needs its steps: found {}", phase_.number, phase_.steps));
     }
-    ConfigNode phases{.kind = ConfigNode::Kind::kList};
-    for (size_t i = 0; i < 2; ++i) {
-      ConfigNode phase{.kind = ConfigNode::Kind::kMap};
-      const auto add = [&](const char* key, ConfigNode value) { phase.entries.push_back({key, {}, std::move(value)}); };
-      add("steps", KairNumber(steps[i]));
-      if (!crops.empty()) add("crop", KairNumber(crops[std::min(i, crops.size() - 1)]));
-      if (!batches.empty()) add("batch", KairNumber(batches[std::min(i, batches.size() - 1)]));
-      const std::string at = fmt::format("train.two_run.phase{}.", i + 1);
-      const auto own = Text(at + "use_lora");
-      add("lora", KairScalar(i == 1 && (own ? *own == "true" : True("train.use_lora")) ? "true" : "false"));
-      if (const auto until = Whole(at + "fix_iter")) add("freeze_until", KairNumber(*until));
-      phases.items.push_back(std::move(phase));
-    }
-    Set("recipe.phases", std::move(phases));
-    Set("train.steps", KairNumber(steps[0] + steps[1]));
-    Derived(
-        "phases", fmt::format("{} + {} steps", steps[0], steps[1]),
-        two_run ? "two_run: each with a fresh optimizer, one resumable run" : "two sizes: before and after fix_iter");
+    const bool alone = fuses_ && phase_.number == 1;
+    Derived(fmt::format("phase {}", phase_.number), fmt::format("{} steps", phase_.steps),
+            fmt::format("{}{}",
+                        phase_.number == 1 ? "from the weights of the file"
+                        : phase_.two_run   ? "two_run: from the weights of phase 1, with a fresh optimizer and schedule"
+                                           : "optimizer and schedule of phase 1 go on",
+                        alone                    ? "; trains the adapter alone, by its own losses"
+                        : True("train.use_lora") ? "; trains LoRA, fix_keys and the adapter where there is one"
+                                                 : ""));
   }
 
   void Sizes() {
@@ -365,12 +399,16 @@ class KairDerivation {
   }
 
   const ConfigNode& options_;
+  const KairPhase& phase_;
   KairTranslation& made_;
   int64_t channels_ = 0;  // of spikes
+  bool fuses_ = false;    // an adapter makes RGB of RGB and spikes
 };
 
 }  // namespace
 
-void DeriveKair(const ConfigNode& options, KairTranslation* made) { KairDerivation(options, made).Run(); }
+void DeriveKair(const ConfigNode& options, const KairPhase& phase, KairTranslation* made) {
+  KairDerivation(options, phase, made).Run();
+}
 
 }  // namespace lockstep::recipes

@@ -7,6 +7,7 @@
 
 #include "base/config_tree.h"
 #include "recipes/kair_options.h"
+#include "recipes/kair_phases.h"
 
 namespace lockstep::recipes {
 
@@ -16,6 +17,7 @@ std::string KairText(const ConfigNode& node);
 void SetKair(ConfigNode* root, std::string_view key, ConfigNode value);
 
 // Adds settings, derived values and, where keys contradict each other, refusals.
-void DeriveKair(const ConfigNode& options, KairTranslation* made);
+// `phase`: which of two the options are of.
+void DeriveKair(const ConfigNode& options, const KairPhase& phase, KairTranslation* made);
 
 }  // namespace lockstep::recipes

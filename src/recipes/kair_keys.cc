@@ -240,7 +240,7 @@ train.fix_lr_mul|n|M|train.groups||factor of their learning rate
 train.fix_keys|l|M|train.groups||parts of parameter names
 train.total_iter|i|H+|train.steps||optimizer steps
 train.G_scheduler_type|s|M|train.schedule.kind|CosineAnnealingWarmRestarts,MultiStepLR|a closed form of the step, the same after a resume and on any number of ranks
-train.G_scheduler_periods|g|M|train.schedule.cycles||steps of a cosine; the whole run: one
+train.G_scheduler_periods|g|M|train.schedule.cycles||steps of a cosine; the whole run: one; a longer one is cut (train.schedule.length)
 train.G_scheduler_eta_min|n|M|train.schedule.floor||lowest learning rate; here a factor of the highest
 train.G_scheduler_restart_weights|n|H||1|every cosine starts from the same learning rate
 train.G_scheduler_milestones|l|H+|train.schedule.milestones||
@@ -256,27 +256,27 @@ train.manual_seed|i|H+|run.seed||the same on all ranks; samples do not depend on
 train.timing|x|I|||every metric line has the times of a step
 train.profiler|x|I|||track.profile traces steps
 train.compile|x|I|||steps are captured as CUDA graphs (train.graph)
-train.freeze_backbone|b|M|recipe.phases||phase 1 trains the adapter alone
+train.freeze_backbone|b|M|phases||phase 1 trains the adapter alone
 train.partial_load|b|M|recipe.partial||weights may lack parameters, which keep their initial values
 train.use_lora|b|M|recipe.lora.rank||false: rank 0
 train.lora_rank|i|M|recipe.lora.rank||
 train.lora_alpha|n|M|recipe.lora.alpha||
 train.lora_target_modules|l|M|recipe.lora.targets||
-train.phase2_lora_mode|b|M|recipe.phases||phase 2 trains LoRA instead of all weights
-train.phase1_fusion_aux_loss_weight|n|H+|recipe.fusion.loss.phase1||
-train.phase2_fusion_aux_loss_weight|n|H+|recipe.fusion.loss.phase2||
+train.phase2_lora_mode|b|M|phases||phase 2 trains LoRA instead of all weights
+train.phase1_fusion_aux_loss_weight|n|M|recipe.fusion.loss.fused||of phase 1, which trains the adapter alone
+train.phase2_fusion_aux_loss_weight|n|M|recipe.fusion.loss.fused||of phase 2
 train.fusion_passthrough_loss_weight|n|M|recipe.fusion.loss.passthrough||fusion_warmup.passthrough_weight_start wins
 train.fusion_warmup|o|I|||
-train.fusion_warmup.head_only_iters|i|H+|recipe.fusion.warmup||
-train.fusion_warmup.passthrough_weight_start|n|H+|recipe.fusion.loss.passthrough||
-train.fusion_warmup.passthrough_weight_end|n|H+|recipe.fusion.loss.passthrough_end||
-train.fusion_warmup.update_penalty_weight|n|H+|recipe.fusion.loss.update||
+train.fusion_warmup.head_only_iters|i|M|recipe.fusion.warmup||of phase 1
+train.fusion_warmup.passthrough_weight_start|n|M|recipe.fusion.loss.passthrough||of phase 1
+train.fusion_warmup.passthrough_weight_end|n|M|recipe.fusion.loss.passthrough_end||of phase 1
+train.fusion_warmup.update_penalty_weight|n|M|recipe.fusion.loss.update||of phase 1
 train.two_run|o|I|||
-train.two_run.enable|b|M|recipe.phases||two optimisation runs as one resumable plan
-train.two_run.phase1|o|M|recipe.phases||
-train.two_run.phase2|o|M|recipe.phases||
-train.two_run.phase1.*|x|M|recipe.phases||of phase 1
-train.two_run.phase2.*|x|M|recipe.phases||of phase 2
+train.two_run.enable|b|M|phases||two optimisation runs as one resumable plan
+train.two_run.phase1|o|M|phases||
+train.two_run.phase2|o|M|phases||
+train.two_run.phase1.*|x|M|phases||of phase 1
+train.two_run.phase2.*|x|M|phases||of phase 2
 )";
 
 constexpr std::string_view kRest = R"(

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "recipes/kair_derive.h"
+#include "recipes/kair_phases.h"
 
 namespace lockstep::recipes {
 namespace {
@@ -42,9 +43,11 @@ const KairKey* RowOf(const std::string& path) {
     return it == rows.end() ? nullptr : it->second;
   };
   if (const KairKey* row = find(Generic(path))) return row;
-  // A phase of two_run may replace any key of train.
+  // A phase of two_run may replace any key of train, and the paths of weights.
   for (const char* phase : {"train.two_run.phase1.", "train.two_run.phase2."}) {
-    if (path.starts_with(phase) && find("train." + path.substr(std::string_view(phase).size())) != nullptr) {
+    if (!path.starts_with(phase)) continue;
+    const std::string own = path.substr(std::string_view(phase).size());
+    if (find("train." + own) != nullptr || own == "path" || (own.starts_with("path.") && find(own) != nullptr)) {
       return find(std::string(phase) + "*");
     }
   }
@@ -97,9 +100,10 @@ class Walker {
  public:
   explicit Walker(const std::string& file) { made_.file = file; }
 
-  Result<KairTranslation> Run(const ConfigTree& tree) {
-    for (const ConfigError& error : tree.errors()) errors_.push_back(error.ToString());
-    Walk(tree.root(), "");
+  Result<KairTranslation> Run(const ConfigNode& options, const std::vector<ConfigError>& errors,
+                              const KairPhase& phase = {}) {
+    for (const ConfigError& error : errors) errors_.push_back(error.ToString());
+    Walk(options, "");
     if (!errors_.empty()) {
       return Status(
           Code::kUsage, Join(errors_, "\n"),
@@ -107,7 +111,7 @@ class Walker {
     }
     made_.settings.kind = ConfigNode::Kind::kMap;
     for (const auto& [key, value] : copies_) SetKair(&made_.settings, key, value);
-    DeriveKair(tree.root(), &made_);
+    DeriveKair(options, phase, &made_);
     return std::move(made_);
   }
 
@@ -255,14 +259,31 @@ void SetKair(ConfigNode* root, std::string_view key, ConfigNode value) {
 Result<KairTranslation> TranslateKair(std::string_view text, const std::string& file) {
   Result<ConfigTree> tree = ConfigTree::Parse(text, file, ConfigTree::Format::kJson);
   if (!tree.ok()) return tree.status();
-  return Walker(file).Run(*tree);
+  const std::vector<KairPhase> phases = SplitKair(tree->root());
+  Result<KairTranslation> whole = Walker(file).Run(tree->root(), tree->errors());
+  if (!whole.ok() || phases.empty()) return whole;
+  std::vector<ConfigNode> settings;
+  for (const KairPhase& phase : phases) {
+    Result<KairTranslation> one = Walker(file).Run(phase.options, {}, phase);
+    if (!one.ok()) return one;
+    settings.push_back(std::move(one->settings));
+    for (KairNote& note : one->refused) {
+      const auto same = [&](const KairNote& known) { return known.key == note.key && known.value == note.value; };
+      if (std::ranges::none_of(whole->refused, same)) whole->refused.push_back(std::move(note));
+    }
+    for (KairDerived& derived : one->derived) {
+      if (derived.name.starts_with("phase ")) whole->derived.push_back(std::move(derived));
+    }
+  }
+  whole->settings = JoinKair(phases, settings);
+  return whole;
 }
 
 Status KairTranslation::Check() const {
   if (refused.empty()) return Status::Ok();
   std::vector<std::string> lines;
   for (const KairNote& note : refused) {
-    lines.push_back(fmt::format("{}:{}: {}{}: {}", file, note.line, note.key,
+    lines.push_back(fmt::format("{}:{} {}{}: {}", file, note.line > 0 ? fmt::format("{}:", note.line) : "", note.key,
                                 note.value.empty() ? "" : fmt::format(" = {}", note.value), note.reason));
   }
   return Status(Code::kUsage,

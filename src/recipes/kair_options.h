@@ -24,11 +24,13 @@
 //   recipe.fusion.operator        concat | gated | pase | pase_residual | attention; concat is early concatenation
 //   recipe.fusion.mode, .out_channels, .frames (expanded | collapsed | operator_default), .reducer_index, .hidden,
 //                .features, .kernel, .normalize_kernel, .alpha, .gate_bias, .token_dim, .token_stride, .layers
-//   recipe.fusion.loss.phase1, .phase2, .passthrough, .passthrough_end, .update;  recipe.fusion.warmup     losses,
-//   steps recipe.lora.rank, .alpha, .targets            rank 0: none recipe.loss, recipe.loss_weight, recipe.epsilon
+//   recipe.fusion.loss.restored, .fused, .passthrough, .passthrough_end, .passthrough_steps, .update
+//   recipe.fusion.warmup                          steps of the adapter's last layers alone
+//   recipe.lora.rank, .alpha, .targets, .also     rank 0: none
+//   recipe.loss, recipe.loss_weight, recipe.epsilon
 //   recipe.noise.min, .max, .test                 of denoising, in levels of 255
 //   recipe.partial                                weights may lack parameters
-//   recipe.phases        list of {steps, crop, batch, lora, freeze_until}: one run after another with a fresh optimizer
+//   phases               list of {steps, optimizer: keep | fresh, and what differs}: one after another in one run
 //   recipe.test.frames, .frame_overlap, .tile, .tile_overlap, .tile_batch     tiles of validation and restoration
 #pragma once
 

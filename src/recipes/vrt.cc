@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/glob.h"
 #include "data/paired_clips.h"
 #include "data/random.h"
 #include "data/whole_clips.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr const char* kPathDraws = "path_draws";
 constexpr const char* kNoise = "noise";
 constexpr const char* kLevel = "noise_level";
+constexpr const char* kPassthrough = "passthrough";
 enum : uint64_t { kForPaths = 1, kForNoise };  // purposes of random numbers
 
 data::Random Drawn(uint64_t seed, uint64_t step, uint64_t lane, uint64_t purpose) {
@@ -63,7 +65,13 @@ Status VrtRecipe::Build(const engine::Config& config, uint64_t seed) {
     if (!file.ok()) return file.status().Context("recipe.spynet");
     LOCKSTEP_RETURN_IF_ERROR(model_->spynet().Load(*file).Context("recipe.spynet"));
   }
-  if (settings_.lora.on()) LOCKSTEP_RETURN_IF_ERROR(model_->AddLora(settings_.lora).Context("recipe.lora.targets"));
+  if (settings_.lora.on()) {
+    LOCKSTEP_RETURN_IF_ERROR(model_->AddLora(settings_.lora).Context("recipe.lora.targets"));
+    for (auto& item : model_->named_parameters()) {
+      if (std::ranges::any_of(settings_.lora_also, [&](const auto& glob) { return GlobMatches(glob, item.key()); }))
+        item.value().requires_grad_(true);
+    }
+  }
   if (settings_.fuses()) {
     adapter_ = std::make_shared<models::FusionAdapter>(settings_.fusion, seed);
     // It enlarges smaller spikes; the data's are as large as the frames.
@@ -132,6 +140,13 @@ Status VrtRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) 
     for (int64_t i = 0; i < model_->Draws(); ++i) *out++ = static_cast<float>(random.Next() >> 40) * 0x1p-24F;
   }
   batch->fields[kPathDraws] = draws.to(target.device(), /*non_blocking=*/true);
+  if (settings_.fuses() && settings_.fading()) {
+    const auto last = static_cast<double>(std::max<uint64_t>(settings_.passthrough_steps, 2) - 1);
+    const double done = std::min(1.0, static_cast<double>(pass.since) / last);
+    const double weight = settings_.passthrough + (settings_.passthrough_end - settings_.passthrough) * done;
+    batch->fields[kPassthrough] =
+        at::full({batch->count()}, weight, options).to(target.device(), /*non_blocking=*/true);
+  }
   if (settings_.task != "denoise") return Status::Ok();
   std::vector<at::Tensor> noise;
   at::Tensor levels = at::empty({batch->count()}, options);
@@ -196,16 +211,30 @@ at::Tensor VrtRecipe::Distance(const at::Tensor& a, const at::Tensor& b) const {
   return difference.square().add(settings_.epsilon).sqrt().mean();
 }
 
+// S-VRT's losses of the adapter: near the target, near the input while that has a weight, and little change.
+at::Tensor VrtRecipe::AdapterLoss(const engine::TensorBatch& batch, const Clips& clips, const at::Tensor& fused) const {
+  const at::Tensor mine = adapter_->Reduce(fused);
+  at::Tensor loss = at::zeros({}, mine.options().dtype(at::kFloat));
+  if (settings_.fused_loss > 0) loss = loss + settings_.fused_loss * Distance(mine, clips.target);
+  if (batch.fields.contains(kPassthrough)) loss = loss + batch[kPassthrough].mean() * Distance(mine, clips.rgb);
+  if (settings_.update_penalty > 0) {
+    loss = loss + settings_.update_penalty * (mine.to(at::kFloat) - clips.rgb).abs().mean();
+  }
+  return loss;
+}
+
 engine::Loss VrtRecipe::ComputeLoss(const engine::TensorBatch& batch) {
   const Clips clips = Training(batch);
+  const auto weight = static_cast<double>(batch.count());
+  if (adapter_ && !settings_.restored_loss) {
+    return {AdapterLoss(batch, clips, adapter_->Forward(clips.rgb, clips.spikes)), weight, {}};
+  }
   at::Tensor fused;
   const at::Tensor restored =
       Forward(clips, batch.fields.contains(kPathDraws) ? batch[kPathDraws] : at::Tensor(), &fused);
-  at::Tensor loss = Distance(restored, clips.target);
-  if (settings_.fusion_aux > 0 && fused.defined() && fused.sizes() == clips.target.sizes()) {
-    loss = loss + settings_.fusion_aux * Distance(fused, clips.target);
-  }
-  return {loss * settings_.loss_weight, static_cast<double>(batch.count()), {}};
+  at::Tensor loss = Distance(restored, clips.target) * settings_.loss_weight;
+  if (fused.defined()) loss = loss + AdapterLoss(batch, clips, fused);
+  return {loss, weight, {}};
 }
 
 // Whole clips in windows and tiles; clips as long and large as those of the training in one piece.

@@ -19,13 +19,6 @@ namespace lockstep::recipes {
 
 inline const std::string kAdapter = "fusion_adapter.";  // before the names of its parameters, as S-VRT has them
 
-// One training after another in one run, as option files with two sizes or `two_run` ask for.
-struct VrtPhase {
-  uint64_t steps = 0, batch = 0, freeze_until = 0;
-  int crop = 0;
-  bool lora = false;
-};
-
 // The section `recipe`.
 struct VrtSettings {
   std::string model = "small";  // a shape of models::VrtVariants
@@ -42,19 +35,24 @@ struct VrtSettings {
   int64_t fusion_out_channels = 3;
   models::FusionConfig fusion;
   uint64_t fusion_warmup = 0;
-  double fusion_aux = 0, fusion_aux_first = 0, fusion_passthrough = 0, fusion_passthrough_end = 0, fusion_update = 0;
+  // Losses of what the adapter gives, beside that of what VRT makes of it (`restored_loss`); without the latter, VRT is
+  // not computed in training.
+  bool restored_loss = true;
+  double fused_loss = 0, passthrough = 0, passthrough_end = 0, update_penalty = 0;
+  uint64_t passthrough_steps = 0;
   models::LoraConfig lora;
+  std::vector<std::string> lora_also;  // globs of parameters that train beside LoRA
   std::string loss = "charbonnier";
   double loss_weight = 1, epsilon = 1e-9;
   double noise_min = 0, noise_max = 50, noise_test = 30;  // of 255
   bool partial = false;
-  std::vector<VrtPhase> phases;
   media::RestoreTiles test;
 
   void Declare(ConfigReader& reader);
   // The named shape with what the keys change. Input channels are those of `spikes` and RGB unless a key says them.
   Result<models::VrtConfig> Shape(const data::SpikeInput& spikes) const;
   bool fuses() const { return fusion_operator != "concat"; }
+  bool fading() const { return passthrough > 0 || passthrough_end > 0; }
 };
 
 class VrtRecipe : public engine::Recipe {
@@ -99,6 +97,7 @@ class VrtRecipe : public engine::Recipe {
   // `fused`: what the adapter made of RGB and spikes, where there is one.
   at::Tensor Forward(const Clips& clips, const at::Tensor& draws, at::Tensor* fused = nullptr);
   at::Tensor Restored(const engine::TensorBatch& batch, Clips* clips);
+  at::Tensor AdapterLoss(const engine::TensorBatch& batch, const Clips& clips, const at::Tensor& fused) const;
   at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) const;
 
   VrtSettings settings_;

@@ -49,13 +49,16 @@ void DeclareFusion(ConfigReader& f, VrtSettings* s) {
     f.Field("layers", &c.num_layers, {.min = 1});
     f.Field("warmup", &s->fusion_warmup, {.help = "steps in which the adapter trains its last layers alone"});
     f.Section("loss", [&](ConfigReader& l) {
-      l.Field("phase2", &s->fusion_aux, {.min = 0, .help = "weight of the loss of what the adapter gives (collapsed)"});
-      l.When(!s->phases.empty(), "only the first of several phases has it", [&] {
-        l.Field("phase1", &s->fusion_aux_first, {.min = 0});
-        l.Field("passthrough", &s->fusion_passthrough, {.min = 0});
-        l.Field("passthrough_end", &s->fusion_passthrough_end, {.min = 0});
-        l.Field("update", &s->fusion_update, {.min = 0});
-      });
+      l.Field("restored", &s->restored_loss,
+              {.help = "of what VRT gives; false: the adapter alone is computed and trained"});
+      l.Field("fused", &s->fused_loss, {.min = 0, .help = "weight of the distance of what the adapter gives"});
+      l.Field("passthrough", &s->passthrough,
+              {.min = 0, .help = "weight of the adapter's distance from its RGB input, at first"});
+      l.Field("passthrough_end", &s->passthrough_end, {.min = 0, .help = "the same after passthrough_steps"});
+      l.Field("passthrough_steps", &s->passthrough_steps, {.help = "steps from one to the other"});
+      l.Field("update", &s->update_penalty, {.min = 0, .help = "weight of how much the adapter changes"});
+      if (!s->restored_loss && s->fused_loss == 0)
+        l.Fail("fused", "without the loss of what VRT gives it must be above 0");
     });
   });
 }
@@ -73,21 +76,13 @@ void VrtSettings::Declare(ConfigReader& r) {
     c.Field("keep_attention", &keep_attention, {.min = 0, .help = "stages (0 to 10) whose activations stay"});
     c.Field("keep_ffn", &keep_ffn, {.min = 0});
   });
-  r.List<VrtPhase>("phases", &phases,
-                   [](ConfigReader& p, VrtPhase* phase) {
-                     p.Field("steps", &phase->steps, {.required = true, .min = 1});
-                     p.Field("crop", &phase->crop, {.min = 0});
-                     p.Field("batch", &phase->batch, {.min = 0});
-                     p.Field("lora", &phase->lora);
-                     p.Field("freeze_until", &phase->freeze_until, {.min = 0});
-                   },
-                   {.help = "not here yet; empty: one"});
   r.Section("fusion", [this](ConfigReader& f) { DeclareFusion(f, this); });
   r.Section("lora", [this](ConfigReader& l) {
     l.Field("rank", &lora.rank, {.min = 0, .max = 65536, .help = "of A and B beside each chosen matrix; 0: no LoRA"});
     l.When(lora.on(), "recipe.lora.rank is 0: there is no LoRA", [&] {
       l.Field("alpha", &lora.alpha, {.above = 0, .help = "B A counts alpha / rank"});
       l.Field("targets", &lora.targets, {.min_items = 1, .help = "globs over the blocks' matrices: *qkv*, *proj*"});
+      l.Field("also", &lora_also, {.help = "globs of other parameters that train beside LoRA: *spynet*"});
     });
   });
   r.Choice("loss", &loss, {"charbonnier", "l1", "l2"}, {.help = "computed in float32"});
@@ -172,10 +167,6 @@ void VrtRecipe::Defaults(engine::Config* config) {
 void VrtRecipe::DeclareData(ConfigReader& reader, engine::DataConfig* data) { DeclarePairedData(reader, &data_, data); }
 
 Status VrtRecipe::Check(engine::Config* config) {
-  if (!settings_.phases.empty()) {
-    return Status(Code::kUsage, "recipe.phases: a run of several phases is not here yet",
-                  "train the first phase, then the second with --set checkpoint.weights=<its checkpoint>");
-  }
   Result<models::VrtConfig> shape = settings_.Shape(data_.train.spikes);
   if (!shape.ok()) return shape.status();
   shape_ = *shape;
@@ -205,11 +196,14 @@ Status VrtRecipe::Check(engine::Config* config) {
     LOCKSTEP_RETURN_IF_ERROR(settings_.fusion.Check().Context("recipe.fusion"));
     if (settings_.fusion_warmup > 0) {
       const models::FusionAdapter adapter(settings_.fusion);
+      // Before the groups of the configuration, the first that matches counts.
+      std::vector<engine::GroupRule> groups;
       for (const auto& item : adapter.named_parameters()) {
         if (models::TrainsInWarmup(settings_.fusion, models::FusionWarmup::kWritebackOnly, kAdapter + item.key()))
           continue;
-        config->train.groups.push_back({.match = kAdapter + item.key(), .freeze_until = settings_.fusion_warmup});
+        groups.push_back({.match = kAdapter + item.key(), .freeze_until = settings_.fusion_warmup});
       }
+      config->train.groups.insert(config->train.groups.begin(), groups.begin(), groups.end());
     }
   }
   // Windows of 8 pixels at an eighth of the size.

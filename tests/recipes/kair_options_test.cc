@@ -203,8 +203,11 @@ TEST(KairOptions, AdditionsOfSVrt) {
   const std::string train = Train(R"(, "amp": {"enable": true, "dtype": "bfloat16"}, "use_lora": true, "lora_rank": 8
       , "lora_alpha": 16, "lora_target_modules": ["qkv", "proj"], "partial_load": true, "manual_seed": 7
       , "compile": {"enable": false, "scope": "fusion_only"}
-      , "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 4000}
-                    , "phase2": {"total_iter": 6000, "use_lora": true}})");
+      , "phase1_fusion_aux_loss_weight": 1.0, "phase2_fusion_aux_loss_weight": 0.2, "phase2_lora_mode": true
+      , "fusion_warmup": {"head_only_iters": 800, "passthrough_weight_start": 0.2, "passthrough_weight_end": 0.0
+                         , "update_penalty_weight": 0.01}
+      , "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 4000, "path": {"pretrained_netG": "a.pth"}}
+                    , "phase2": {"total_iter": 6000, "fix_iter": 0, "G_optimizer_lr": 1e-4, "checkpoint_test": [2000, 4000]}})");
   const json all =
       ConfigOf(OptionFile(data, net, train, R"(, "runtime": {"cpu": {"torch_num_threads": 8}})"))["config"];
   EXPECT_EQ(all["data"]["spikes"]["form"], "raw_window");
@@ -215,16 +218,27 @@ TEST(KairOptions, AdditionsOfSVrt) {
   EXPECT_EQ(all["recipe"]["fusion"]["features"], 48);
   EXPECT_EQ(all["recipe"]["fusion"]["frames"], "collapsed");
   EXPECT_EQ(all["recipe"]["spynet"], "flow.pth");
-  EXPECT_EQ(all["recipe"]["lora"]["rank"], 8);
-  EXPECT_EQ(all["recipe"]["lora"]["targets"], json::parse(R"(["*qkv*", "*proj*"])"));
+  EXPECT_FALSE(all["recipe"].contains("lora"));
   EXPECT_EQ(all["recipe"]["partial"], true);
   EXPECT_EQ(all["train"]["precision"], "bf16");
-  EXPECT_EQ(all["train"]["steps"], 10000);
+  EXPECT_FALSE(all["train"].contains("steps"));
   EXPECT_EQ(all["train"]["threads"], 8);
   EXPECT_EQ(all["run"]["seed"], 7);
-  EXPECT_EQ(all["recipe"]["phases"],
-            json::parse(R"([{"steps": 4000, "crop": 192, "batch": 8, "lora": false, "freeze_until": 4000},
-                                                     {"steps": 6000, "crop": 192, "batch": 8, "lora": true}])"));
+  // Phase 1 trains the adapter alone, phase 2 with LoRA and fix_keys; a cosine longer than a phase is cut.
+  EXPECT_EQ(all["train"]["schedule"]["length"], 300000);
+  EXPECT_EQ(all["phases"], json::parse(R"([
+    {"steps": 4000, "checkpoint": {"weights": "a.pth"},
+     "recipe": {"fusion": {"loss": {"restored": false, "passthrough": 0.2, "passthrough_steps": 4000, "update": 0.01},
+                           "warmup": 800}}},
+    {"steps": 6000,
+     "data": {"validation": {"every": 2000}},
+     "train": {"optimizer": {"lr": 1e-4}, "groups": [{"match": "*spynet*", "lr_scale": 0.125}, {"match": "*deform*", "lr_scale": 0.125}],
+               "schedule": {"floor": 0.001}},
+     "recipe": {"fusion": {"loss": {"fused": 0.2}},
+                "lora": {"rank": 8, "alpha": 16, "targets": ["*qkv*", "*proj*"], "also": ["*spynet*", "*deform*"]}}}])"))
+      << all["phases"].dump(1);
+  EXPECT_EQ(all["train"]["groups"], json::parse(R"([{"match": "fusion_adapter.*"}, {"match": "*", "freeze": true}])"));
+  EXPECT_EQ(all["recipe"]["fusion"]["loss"]["fused"], 1.0);
 }
 
 TEST(KairOptions, TwoPhasesBySizes) {
@@ -234,7 +248,11 @@ TEST(KairOptions, TwoPhasesBySizes) {
   const json all = ConfigOf(OptionFile(data, Net(6, 96, 2), Train()))["config"];
   EXPECT_EQ(all["data"]["crop"], 160);
   EXPECT_EQ(all["train"]["batch"], 32);
-  EXPECT_EQ(all["recipe"]["phases"][1], json::parse(R"({"steps": 280000, "crop": 96, "batch": 16, "lora": false})"));
+  // One optimizer and one schedule: fix_iter counts from the beginning.
+  EXPECT_EQ(all["train"]["groups"][0]["freeze_until"], 20000);
+  EXPECT_EQ(all["phases"],
+            json::parse(R"([{"steps": 20000}, {"steps": 280000, "optimizer": "keep", "data": {"crop": 96},
+                                            "train": {"batch": 16}}])"));
 }
 
 struct Refusal {
@@ -250,6 +268,10 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
        "unknown key 'datasets.train.total_iter' (did you mean 'train.total_iter'?)"},
       {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"totl_iter": 1}})"), "",
        "unknown key 'train.two_run.phase1.totl_iter'"},
+      {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5}, "phase2": {}})"), "",
+       "train.two_run.phase2.total_iter: phase 2 needs its steps: found 0"},
+      {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5, "G_optimizer_lr": "x"}})"), "",
+       "train.G_optimizer_lr: expected a number"},
       {plain, net, Train(R"(, "manual_seed": "7")"), "",
        "train.manual_seed: expected a whole number, found the string '7'"},
       {plain, Net(6, 192, 2, R"(, "dcn_type": "DCNv4")"), train, "", "netG.dcn_type = DCNv4: DCNv4 is not here"},

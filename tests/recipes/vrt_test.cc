@@ -57,7 +57,7 @@ TEST(VrtRecipe, EveryTaskAndFusionTrainsAllParametersAndIsScored) {
        [](VrtRecipe& r) {
          UseSpikes(r, "attention");
          r.settings().fusion.frame_contract = "collapsed";
-         r.settings().fusion_aux = 0.2;
+         r.settings().fused_loss = 0.2;
        }},
       {"denoise", [](VrtRecipe& r) { r.settings().task = "denoise", r.settings().nonblind_denoising = true; }},
       {"LoRA", [](VrtRecipe& r) { r.settings().lora = {.rank = 2, .alpha = 4, .targets = {"*qkv*", "*proj*"}}; }},
@@ -118,7 +118,6 @@ TEST(VrtRecipe, WhatCannotBeTrainedIsRefused) {
       {"recipe.in_channels is 3, and the data have 5 channels",
        [](VrtRecipe& r) { UseSpikes(r, "concat"), r.settings().in_channels = 3; }},
       {"data.spikes.use is false", [](VrtRecipe& r) { r.settings().fusion_operator = "gated"; }},
-      {"a run of several phases is not here yet", [](VrtRecipe& r) { r.settings().phases = {{.steps = 3}}; }},
       {"recipe.pa_frames is 0", [](VrtRecipe& r) { r.settings().pa_frames = 0; }},
       {"needs recipe.task: denoise", [](VrtRecipe& r) { r.settings().nonblind_denoising = true; }},
       {"data.scale is 1 and recipe.upscale 4", [](VrtRecipe& r) { r.settings().upscale = 4; }},
@@ -132,6 +131,33 @@ TEST(VrtRecipe, WhatCannotBeTrainedIsRefused) {
     const Status checked = Configure(recipe, &config, one.change);
     EXPECT_FALSE(checked.ok()) << one.expected;
     EXPECT_THAT(checked.message(), HasSubstr(one.expected));
+  }
+}
+
+// S-VRT's first phase: VRT is not computed, and the weight of the distance from the input fades with the steps.
+TEST(VrtRecipe, TheAdapterAloneIsTrainedByItsOwnLosses) {
+  VrtRecipe recipe;
+  engine::Config config;
+  ASSERT_TRUE(Configure(recipe, &config, [](VrtRecipe& r) {
+                UseSpikes(r, "pase_residual");
+                VrtSettings& s = r.settings();
+                s.restored_loss = false, s.fused_loss = 1, s.passthrough = 0.4, s.passthrough_steps = 5;
+                s.update_penalty = 0.01, s.loss = "l1";
+              }).ok());
+  ASSERT_TRUE(recipe.Build(config, 3).ok());
+  const auto loss_at = [&](uint64_t since) {
+    engine::TensorBatch batch = BatchFor(recipe, 2);
+    EXPECT_TRUE(recipe.Prepare({.step = 100 + since, .since = since}, &batch).ok());
+    return recipe.ComputeLoss(batch).mean;
+  };
+  const at::Tensor first = loss_at(0), middle = loss_at(2), last = loss_at(4), after = loss_at(9);
+  EXPECT_NEAR((first - last).item<double>(), 2 * (first - middle).item<double>(), 1e-6);
+  EXPECT_GT((first - last).item<double>(), 0);
+  EXPECT_EQ(last.item<double>(), after.item<double>());
+  first.backward();
+  for (const auto& item : recipe.model().named_parameters()) {
+    if (item.key().find("spike_upsample") != std::string::npos) continue;
+    EXPECT_EQ(item.value().grad().defined(), item.key().starts_with(kAdapter)) << item.key();
   }
 }
 

@@ -58,9 +58,38 @@ Result<ConfigTree> LoadTree(const std::string& recipe, const ConfigFiles& files,
   return ConfigTree::Parse((*options)->Yaml(), files.options + " (translated)", ConfigTree::Format::kYaml);
 }
 
-// Without the rules between sections.
+// What is read of a configuration with phases: all of it but for them, or one of them over it.
+struct PhasePart {
+  std::vector<engine::PhaseSpec> phases;
+  ConfigNode section;  // as it is written
+};
+
+// The steps follow from the phases, so that they are said once.
+Status LayOver(const PhasePart& part, const std::optional<size_t>& index, ConfigTree* tree) {
+  const ConfigNode* train = tree->root().Find("train");
+  const ConfigNode* said = train == nullptr ? nullptr : train->Find("steps");
+  const std::string total = std::to_string(engine::TotalSteps(part.phases));
+  if (said != nullptr && said->text != total) {
+    return Status(Code::kUsage,
+                  fmt::format("{}: train.steps is {}, and the phases have {} steps together", said->where.ToString(),
+                              said->text, total),
+                  "leave train.steps out");
+  }
+  ConfigNode steps{.kind = ConfigNode::Kind::kScalar,
+                   .text = index ? std::to_string(engine::ScheduleSteps(part.phases, *index)) : total};
+  ConfigNode in_train{.kind = ConfigNode::Kind::kMap}, over{.kind = ConfigNode::Kind::kMap};
+  in_train.entries.push_back({"steps", {}, std::move(steps)});
+  over.entries.push_back({"train", {}, std::move(in_train)});
+  tree->Merge(over);
+  if (index) tree->Merge(part.phases[*index].over);
+  return Status::Ok();
+}
+
+// Without the rules between sections. `part` gets the phases of the configuration; with `index` they are given, and
+// that one is read.
 Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
-                          const std::vector<std::string>& assignments) {
+                          const std::vector<std::string>& assignments, PhasePart* part,
+                          std::optional<size_t> index = std::nullopt) {
   Settings settings, of_file;
   for (Settings* one : {&settings, &of_file}) {
     Result<std::unique_ptr<engine::Recipe>> recipe = recipes.Make(name);
@@ -69,6 +98,19 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
   }
   Result<ConfigTree> tree = LoadTree(name, files, &settings.options);
   if (!tree.ok()) return tree.status();
+  if (ConfigNode section = tree->Take("phases"); !index) {
+    Result<std::vector<engine::PhaseSpec>> phases = engine::ReadPhases(section);
+    if (!phases.ok()) return phases.status();
+    *part = {std::move(*phases), std::move(section)};
+  }
+  if (!part->phases.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(LayOver(*part, index, &*tree));
+    for (const std::string& assignment : assignments) {
+      if (!assignment.starts_with("train.steps=")) continue;
+      return Status(Code::kUsage, fmt::format("--set {}: the run has phases, and each says its steps", assignment),
+                    "change `steps` of a phase in the file");
+    }
+  }
   // The file is read alone first: what it sets and the command line makes meaningless is no mistake.
   const ConfigTree file = *tree;
   ConfigReader alone(file);
@@ -87,14 +129,27 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
   settings.effective = reader.Dump();
   settings.effective_help = reader.DumpWithHelp();
   settings.digest = reader.Digest();
+  if (!part->phases.empty()) {
+    ConfigNode more{.kind = ConfigNode::Kind::kMap};
+    more.entries.push_back({"phases", {}, part->section});
+    const std::string text = WriteYaml(more);
+    settings.effective += text;
+    settings.effective_help += "\n# One after the other, each with what it changes in the sections above.\n" + text;
+  }
   return settings;
 }
 
 // What the command line gives stays; the rest follows from it.
 Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                              const std::vector<std::string>& overrides, const PresetRequest& request) {
-  Result<Settings> base = ReadOnce(recipes, name, files, overrides);
+  PhasePart part;
+  Result<Settings> base = ReadOnce(recipes, name, files, overrides, &part);
   if (!base.ok()) return base;
+  if (!part.phases.empty()) {
+    return Status(Code::kUsage,
+                  "a configuration with phases has a batch for each of them, not one for a number of GPUs",
+                  "set train.batch of each phase");
+  }
   recipes::PresetOptions options;
   options.gpus = request.gpus;
   options.gpus_per_node = request.gpus_per_node;
@@ -107,7 +162,7 @@ Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string
   if (!preset.ok()) return preset.status();
   std::vector<std::string> all = preset->Assignments();
   all.insert(all.end(), overrides.begin(), overrides.end());
-  Result<Settings> settings = ReadOnce(recipes, name, files, all);
+  Result<Settings> settings = ReadOnce(recipes, name, files, all, &part);
   if (settings.ok()) settings->preset = std::move(*preset);
   return settings;
 }
@@ -127,11 +182,24 @@ Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const st
 Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset) {
-  Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, files, overrides)
+  PhasePart part;
+  Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, files, overrides, &part)
                                                : ReadDerived(recipes, name, files, overrides, preset);
   if (!settings.ok()) return settings;
   if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
   LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));
+  if (smoke) engine::ShortenTo(smoke_steps, &part.phases);
+  for (size_t i = 0; i < part.phases.size(); ++i) {
+    const std::string which = fmt::format("phases[{}]", i);
+    Result<Settings> phase = ReadOnce(recipes, name, files, overrides, &part, i);
+    if (!phase.ok()) return phase.status().Context(which);
+    engine::Config& config = phase->config;
+    if (smoke) Shrink(&config, phase->recipe.get(), engine::ScheduleSteps(part.phases, i));
+    LOCKSTEP_RETURN_IF_ERROR(phase->recipe->Check(&config).Context(which));
+    phase->phase = engine::PlacePhase(part.phases, i);
+    config.train.steps = phase->phase.begin + part.phases[i].steps;
+    settings->phases.push_back(std::move(*phase));
+  }
   return settings;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "engine/config.h"
+#include "engine/phase.h"
 #include "engine/recipe.h"
 #include "recipes/kair_options.h"
 #include "recipes/preset.h"
@@ -25,6 +26,10 @@ struct Settings {
   std::vector<std::string> renamed;  // keys given by an old name, one line each
   std::optional<recipes::Preset> preset;
   std::optional<recipes::KairTranslation> options;  // what became of an option file
+  // Of a run of several phases (the section `phases`): the settings of each, and which part of the run it is. Empty:
+  // there is one, and it is these settings.
+  std::vector<Settings> phases;
+  engine::RunPhase phase;
 };
 
 // Where a configuration is written: one of ours, or an option file of another program (--opt); both may be empty.

@@ -134,6 +134,40 @@ Result<engine::RunEnd> TrainOnce(const Settings& settings, engine::Ranks& ranks,
   return end;
 }
 
+// What a later phase needs, before the first one has run for days.
+Status CheckPhase(const Settings& phase, engine::Ranks& ranks) {
+  Status ready = engine::PlanBatch(phase.config.train, ranks.size()).status();
+  if (ready.ok() && ranks.is_main()) {
+    Result<std::string> index = phase.recipe->IndexData();
+    ready = index.status();
+    if (ready.ok() && !index->empty()) phase.recipe->UseIndex(std::make_shared<const std::string>(std::move(*index)));
+    if (ready.ok()) ready = phase.recipe->Open(phase.config).status();
+  }
+  return ranks.Agree(ready.Context(fmt::format("phase {}", phase.phase.index + 1)));
+}
+
+// One phase after the other. Which one a run is in follows from the steps of its checkpoint.
+Result<engine::RunEnd> TrainAll(const Settings& settings, engine::Ranks& ranks, at::Device device,
+                                engine::TrainerOptions options, bool* begun, double* loss) {
+  if (settings.phases.empty()) return TrainOnce(settings, ranks, device, options, begun, loss);
+  for (const Settings& phase : settings.phases) LOCKSTEP_RETURN_IF_ERROR(CheckPhase(phase, ranks));
+  if (settings.config.run.max_time) options.deadline = Now() + *settings.config.run.max_time;
+  const Result<engine::StartPoint> start = engine::Trainer::FindStart(options, &ranks);
+  if (!start.ok()) return start.status();
+  uint64_t done = start->step;
+  for (const Settings& phase : settings.phases) {
+    const uint64_t end = phase.config.train.steps;
+    if (done >= end && &phase != &settings.phases.back()) continue;
+    options.phase = phase.phase;
+    options.phase.takes_over = phase.phase.index > 0 && done == phase.phase.begin;
+    Result<engine::RunEnd> outcome = TrainOnce(phase, ranks, device, options, begun, loss);
+    if (!outcome.ok() || *outcome != engine::RunEnd::kFinished || &phase == &settings.phases.back()) return outcome;
+    done = end;
+    options.resume = "auto";  // what it has just saved
+  }
+  return engine::RunEnd::kFinished;
+}
+
 void SayWhere(const RunPlace& place, engine::RunEnd end) {
   fmt::print("{}: {}\n", kHow[static_cast<int>(end)], place.run_dir);
   std::error_code ignored;
@@ -169,14 +203,14 @@ Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& s
                              engine::TrainerOptions options, bool* begun, double* loss) {
   options.resume = "none";
   options.stop_at = *asked.smoke / 2;
-  Result<engine::RunEnd> half = TrainOnce(settings, ranks, device, options, begun, loss);
+  Result<engine::RunEnd> half = TrainAll(settings, ranks, device, options, begun, loss);
   if (!half.ok()) return half;
   auto again = ReadSettings(recipes, asked.recipe, {asked.config, asked.options}, asked.overrides, true, *asked.smoke,
                             asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
-  return TrainOnce(*again, ranks, device, options, begun, loss);
+  return TrainAll(*again, ranks, device, options, begun, loss);
 }
 
 // --smoke asks a question, and this is its answer.
@@ -235,7 +269,7 @@ int Train(const Program& program, const TrainFlags& asked) {
   bool begun = false;
   Result<engine::RunEnd> end =
       asked.smoke ? Smoke(program.recipes, *settings, asked, *who, ranks, *device, trainer, &begun, &loss)
-                  : TrainOnce(*settings, ranks, *device, trainer, &begun, &loss);
+                  : TrainAll(*settings, ranks, *device, trainer, &begun, &loss);
   if (!end.ok()) {
     const int code = Fail(Verdict(asked, end.status()), first || !ranks.agreed_to_fail(), /*refused=*/!begun);
     if (!begun && asked.smoke && first) (void)RemoveAll(place.run_dir);
