@@ -85,6 +85,7 @@ struct Libraries {
   int (*cuModuleGetFunction)(void**, void*, const char*) = nullptr;
   int (*cuLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                         void**) = nullptr;
+  int (*cuFuncSetAttribute)(void*, int, int) = nullptr;
   bool ready = false;
 
   Libraries() {
@@ -106,7 +107,7 @@ struct Libraries {
             Find(nvrtc, "nvrtcDestroyProgram", &nvrtcDestroyProgram) &&
             Find(driver, "cuModuleLoadData", &cuModuleLoadData) &&
             Find(driver, "cuModuleGetFunction", &cuModuleGetFunction) &&
-            Find(driver, "cuLaunchKernel", &cuLaunchKernel);
+            Find(driver, "cuLaunchKernel", &cuLaunchKernel) && Find(driver, "cuFuncSetAttribute", &cuFuncSetAttribute);
   }
   template <typename F>
   static bool Find(void* library, const char* name, F* function) {
@@ -190,9 +191,18 @@ void KernelSource::Launch(const at::Tensor& like, int kernel, const Grid& grid, 
   c10::cuda::CUDAGuard guard(like.device());
   MakeCurrent(like.device());
   void* stream = at::cuda::getCurrentCUDAStream().stream();
-  const int error = Libraries::Get().cuLaunchKernel(
-      ModuleFor(like.device(), like.scalar_type()).functions[static_cast<size_t>(kernel)], grid.blocks, grid.rows, 1,
-      grid.threads, grid.thread_rows, 1, 0, stream, arguments.data(), nullptr);
+  const Libraries& lib = Libraries::Get();
+  void* function = ModuleFor(like.device(), like.scalar_type()).functions[static_cast<size_t>(kernel)];
+  constexpr unsigned kGranted = 48 << 10;   // of shared memory: more must be asked for
+  constexpr int kMaxDynamicSharedSize = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+  int error = 0;
+  if (grid.shared > kGranted) {
+    error = lib.cuFuncSetAttribute(function, kMaxDynamicSharedSize, static_cast<int>(grid.shared));
+  }
+  if (error == 0) {
+    error = lib.cuLaunchKernel(function, grid.blocks, grid.rows, 1, grid.threads, grid.thread_rows, 1, grid.shared,
+                               stream, arguments.data(), nullptr);
+  }
   TORCH_CHECK(error == 0, who_, "'s kernel ", names_[static_cast<size_t>(kernel)], " was not started: CUDA error ",
               error);
 }

@@ -15,6 +15,7 @@ namespace lockstep::cuda {
 
 struct Grid {
   unsigned blocks = 1, rows = 1, threads = 1, thread_rows = 1;
+  unsigned shared = 0;  // bytes of shared memory beside what the kernel declares
 };
 
 // One source and the kernels in it. Its text sees KIND: 0 for float, 1 for bfloat16, 2 for half, the type of `like`

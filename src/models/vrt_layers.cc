@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "models/vrt_fused.h"
+
 namespace lockstep::models::vrt {
 namespace {
 
@@ -31,7 +33,9 @@ Norm::Norm(int64_t width) {
   bias = register_parameter("bias", at::zeros({width}));
 }
 
-Tensor Norm::Forward(const Tensor& x) const { return at::layer_norm(x, weight.sizes(), weight, bias); }
+Tensor Norm::Forward(const Tensor& x) const {
+  return Fuses(*this, x) ? FusedNorm(*this, x) : at::layer_norm(x, weight.sizes(), weight, bias);
+}
 
 Conv::Conv(int64_t in, int64_t out, int64_t kernel, bool conv3d, bool padded) : padding(padded ? kernel / 2 : 0) {
   std::vector<int64_t> shape{out, in, kernel, kernel};
@@ -41,9 +45,18 @@ Conv::Conv(int64_t in, int64_t out, int64_t kernel, bool conv3d, bool padded) : 
 }
 
 Tensor Conv::Forward(const Tensor& x) const {
-  const Tensor frames = x.flatten(0, -4).permute({0, 3, 1, 2});
-  const Tensor kernel = weight.dim() == 5 ? weight.squeeze(2) : weight;
-  const Tensor y = at::conv2d(frames, kernel, bias, 1, padding).permute({0, 2, 3, 1});
+  Tensor frames = x.flatten(0, -4), kernel = weight.dim() == 5 ? weight.squeeze(2) : weight, shift = bias;
+  const int64_t in = kernel.size(1), out = kernel.size(0);
+  if (x.is_cuda() && decoder::ComputeType(x) != at::kFloat && decoder::ComputeType(x) != at::kDouble) {
+    // Tensor cores take channels by eights: other numbers go through conversions that take longer than the product.
+    const int64_t more_in = (8 - in % 8) % 8, more_out = (8 - out % 8) % 8;
+    if (more_in > 0) frames = at::constant_pad_nd(frames, {0, more_in});
+    if (more_in + more_out > 0) kernel = at::constant_pad_nd(kernel, {0, 0, 0, 0, 0, more_in, 0, more_out});
+    if (more_out > 0) shift = at::constant_pad_nd(shift, {0, more_out});
+    kernel = kernel.contiguous(at::MemoryFormat::ChannelsLast);
+  }
+  const Tensor y =
+      at::conv2d(frames.permute({0, 3, 1, 2}), kernel, shift, 1, padding).permute({0, 2, 3, 1}).narrow(3, 0, out);
   std::vector<int64_t> shape = x.sizes().vec();
   std::copy(y.sizes().begin() + 1, y.sizes().end(), shape.end() - 3);
   return y.contiguous().view(shape);
@@ -55,7 +68,10 @@ Geglu::Geglu(int64_t in, int64_t hidden, int64_t out) {
   fc2 = register_module("fc2", MakeLinear(hidden, out));
 }
 
-Tensor Geglu::Forward(const Tensor& x) const { return fc2->Forward(at::gelu(fc11->Forward(x)).mul(fc12->Forward(x))); }
+Tensor Geglu::Forward(const Tensor& x) const {
+  if (Fuses(*this, x)) return FusedGeglu(*this, x);
+  return fc2->Forward(at::gelu(fc11->Forward(x)).mul(fc12->Forward(x)));
+}
 
 WindowAttention::WindowAttention(Builder& builder, int64_t width, const Size3& size, int64_t head_count,
                                  bool has_mutual)
@@ -121,11 +137,24 @@ Tensor Tmsa::Attention(const Tensor& x) const {
   return FromWindows(y, *plan, x.sizes());
 }
 
-// DropPath: of each sample all of y, or nothing; what stays is scaled up.
+// DropPath: of each sample all, or nothing; what stays is scaled up.
+Tensor Tmsa::Factor(const Tensor& draw, at::ScalarType type) const {
+  return draw.defined() ? draw.ge(drop_).to(type).div_(1 - drop_) : Tensor();
+}
+
+Tensor Tmsa::AddAttention(const Tensor& x, const Tensor& draw) const {
+  if (Fuses(*norm1, *attn, x)) return FusedAttention(*norm1, *attn, shift_, x, Factor(draw, at::kFloat));
+  return AddDropped(x, Attention(x), draw);
+}
+
+Tensor Tmsa::AddMlp(const Tensor& x, const Tensor& draw) const {
+  if (Fuses(*norm2, x) && Fuses(*mlp, x)) return FusedMlp(*norm2, *mlp, x, Factor(draw, at::kFloat));
+  return AddDropped(x, mlp->Forward(norm2->Forward(x)), draw);
+}
+
 Tensor Tmsa::AddDropped(const Tensor& x, const Tensor& y, const Tensor& draw) const {
   if (!draw.defined()) return x + y;
-  const Tensor factor = draw.ge(drop_).to(y.scalar_type()).div_(1 - drop_);
-  return x + y * factor.view({-1, 1, 1, 1, 1});
+  return x + y * Factor(draw, y.scalar_type()).view({-1, 1, 1, 1, 1});
 }
 
 Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {
@@ -134,15 +163,9 @@ Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {
   };
   // The closures own what they use: a unit may run again in backward.
   const auto self = std::static_pointer_cast<const Tmsa>(shared_from_this());
-  const Tensor y = pass.Run(
-      first_unit_, [self, own = draw(0)](const Tensor& in) { return self->AddDropped(in, self->Attention(in), own); },
-      x);
-  return pass.Run(
-      first_unit_ + 1,
-      [self, own = draw(1)](const Tensor& in) {
-        return self->AddDropped(in, self->mlp->Forward(self->norm2->Forward(in)), own);
-      },
-      y);
+  const Tensor y =
+      pass.Run(first_unit_, [self, own = draw(0)](const Tensor& in) { return self->AddAttention(in, own); }, x);
+  return pass.Run(first_unit_ + 1, [self, own = draw(1)](const Tensor& in) { return self->AddMlp(in, own); }, y);
 }
 
 Tmsag::Tmsag(Builder& builder, const Options& options) {

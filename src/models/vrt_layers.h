@@ -97,6 +97,9 @@ struct Tmsa : torch::nn::Module {
   std::shared_ptr<Geglu> mlp;
 
  private:
+  at::Tensor AddAttention(const at::Tensor& x, const at::Tensor& draw) const;
+  at::Tensor AddMlp(const at::Tensor& x, const at::Tensor& draw) const;
+  at::Tensor Factor(const at::Tensor& draw, at::ScalarType type) const;
   at::Tensor Attention(const at::Tensor& x) const;
   at::Tensor AddDropped(const at::Tensor& x, const at::Tensor& y, const at::Tensor& draw) const;
   Size3 shift_;

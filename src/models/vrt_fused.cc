@@ -1,0 +1,363 @@
+#include "models/vrt_fused.h"
+
+#include <torch/autograd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "models/decoder_ops.h"
+#include "models/vrt_kernels.h"
+
+namespace lockstep::models::vrt {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext, torch::autograd::variable_list;
+
+constexpr double kEpsilon = 1e-5;  // of LayerNorm
+constexpr int64_t kSide = 8;       // of windows
+
+at::ScalarType TypeOf(const Tensor& x) { return decoder::ComputeType(x); }
+Tensor Cast(const Tensor& x, at::ScalarType type) { return x.detach().to(type); }
+Tensor Floats(const Tensor& x) { return Cast(x, at::kFloat).contiguous(); }
+
+// Rows of several matrices (or elements of vectors), one after the other, in `type`.
+Tensor CatCast(const std::vector<Tensor>& list, at::ScalarType type) {
+  if (list.size() == 1) return Cast(list[0], type).contiguous();
+  int64_t rows = 0;
+  for (const Tensor& x : list) rows += x.size(0);
+  std::vector<int64_t> shape = list[0].sizes().vec();
+  shape[0] = rows;
+  const Tensor all = at::empty(shape, list[0].options().dtype(type).requires_grad(false));
+  std::vector<Tensor> from, to;
+  int64_t row = 0;
+  for (const Tensor& x : list) {
+    from.push_back(x.detach());
+    to.push_back(all.narrow(0, row, x.size(0)));
+    row += x.size(0);
+  }
+  at::_foreach_copy_(to, from);
+  return all;
+}
+
+// a' b in float32. The rows are so many that one product would leave most of the device idle: in parts, added up.
+Tensor WeightGradient(const Tensor& a, const Tensor& b) {
+  const int64_t rows = a.size(0);
+  int64_t parts = 64;
+  while (parts > 1 && (rows % parts != 0 || rows / parts < 512)) --parts;
+  if (parts == 1) return at::mm(a.t(), b, at::kFloat);
+  const auto split = [&](const Tensor& x) { return x.view({parts, rows / parts, x.size(1)}); };
+  return at::bmm(split(a).transpose(1, 2), split(b), at::kFloat).sum(0);
+}
+
+// What forward keeps, taken out by backward: each tensor is released when it was last used.
+Tensor Take(AutogradContext* context, const char* name) {
+  const auto found = context->saved_data.find(name);
+  TORCH_CHECK(found != context->saved_data.end(), "backward of a fused block runs once");
+  Tensor tensor = found->second.toTensor();
+  context->saved_data.erase(found);
+  return tensor;
+}
+
+template <typename T>
+struct HeldShape : torch::CustomClassHolder {
+  explicit HeldShape(T value) : shape(std::move(value)) {}
+  T shape;
+};
+
+void GiveTypes(variable_list* out, const std::vector<Tensor>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Tensor& gradient = (*out)[1 + i];
+    if (gradient.defined()) gradient = gradient.to(parameters[i].scalar_type());
+  }
+}
+
+struct AttentionShape {
+  at::ScalarType type = at::kBFloat16;
+  kernels::Windows windows{};
+  std::array<int64_t, 3> padding{};  // rows of zeros that windows need behind the clip
+  int64_t table_first = 0;           // row of the table where those of this depth begin
+  bool has_bias = true;
+  Tensor code;    // [64, width], float32
+  Tensor factor;  // of DropPath
+
+  bool padded() const { return padding[0] + padding[1] + padding[2] > 0; }
+  // [tokens of clips, c] -> [tokens of padded clips, c], and back.
+  Tensor Pad(const Tensor& x) const {
+    if (!padded()) return x;
+    return at::constant_pad_nd(x.view({windows.clips, windows.frames - padding[0], windows.rows - padding[1],
+                                       windows.columns - padding[2], x.size(1)}),
+                               {0, 0, 0, padding[2], 0, padding[1], 0, padding[0]})
+        .flatten(0, 3);
+  }
+  Tensor Crop(const Tensor& x) const {
+    if (!padded()) return x;
+    return x.view({windows.clips, windows.frames, windows.rows, windows.columns, x.size(1)})
+        .narrow(1, 0, windows.frames - padding[0])
+        .narrow(2, 0, windows.rows - padding[1])
+        .narrow(3, 0, windows.columns - padding[2])
+        .reshape({-1, x.size(1)});
+  }
+};
+
+// Parameters in the order of the function's arguments.
+enum AttentionSlot : size_t { kNormWeight, kNormBias, kTable, kProj, kProjBias, kSelf, kMutual };
+
+struct AttentionWeights {
+  Tensor qkv, qkv_bias, code, table, proj;
+  AttentionWeights(const std::vector<Tensor>& p, const AttentionShape& s) {
+    const size_t mutual = s.has_bias ? kMutual + 1 : kMutual;
+    std::vector<Tensor> matrices{p[kSelf]}, vectors;
+    if (s.windows.mutual) matrices.push_back(p[mutual]);
+    if (s.has_bias) vectors.push_back(p[kSelf + 1]);
+    if (s.has_bias && s.windows.mutual) vectors.push_back(p[mutual + 1]);
+    qkv = CatCast(matrices, s.type);
+    if (s.has_bias) qkv_bias = CatCast(vectors, s.type);
+    if (s.windows.mutual) code = at::mm(s.code.to(s.type), qkv.narrow(0, 3 * s.windows.width, 3 * s.windows.width).t());
+    const int64_t positions = (2 * s.windows.depth - 1) * (2 * kSide - 1) * (2 * kSide - 1);
+    table = p[kTable].detach().narrow(0, s.table_first, positions).t().to(at::kFloat).contiguous();
+    proj = Cast(p[kProj], s.type);
+  }
+};
+
+Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  using Held = HeldShape<std::shared_ptr<const AttentionShape>>;
+
+  static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
+                        const std::shared_ptr<const AttentionShape>& s) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const std::vector<Tensor> p = list.vec();
+    const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
+    const AttentionWeights w(p, *s);
+    kernels::Normed normed = kernels::Norm(x, Floats(p[kNormWeight]), Floats(p[kNormBias]), kEpsilon);
+    const Tensor qkv = Product(s->Pad(normed.normed), w.qkv, w.qkv_bias);
+    normed.normed.reset();
+    kernels::Attended attended = kernels::Attend(qkv, w.code, w.table, s->windows);
+    const Tensor y = at::addmm(Cast(p[kProjBias], s->type), s->Crop(attended.out), w.proj.t());
+    std::vector<Tensor> saved{input};
+    saved.insert(saved.end(), p.begin(), p.end());
+    context->save_for_backward(saved);
+    context->saved_data["stats"] = normed.stats;
+    context->saved_data["qkv"] = qkv;
+    context->saved_data["out"] = attended.out;
+    context->saved_data["lse"] = attended.lse;
+    context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
+    return kernels::Residual(x, y, s->factor).view(input.sizes());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const std::shared_ptr<const AttentionShape> s =
+        c10::static_intrusive_pointer_cast<Held>(context->saved_data["shape"].toCapsule())->shape;
+    const std::vector<Tensor> p(saved.begin() + 1, saved.end());
+    variable_list out(1 + p.size() + 1);
+    const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
+    const int64_t width = s->windows.width;
+    const Tensor x = saved[0].detach().contiguous().view({-1, width});
+    const AttentionWeights w(p, *s);
+
+    const Tensor d_result = gradients[0].to(s->type).contiguous().view({-1, width});
+    const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
+    const kernels::Attended attended{Take(context, "out"), Take(context, "lse")};
+    gradient(kProj) = WeightGradient(dy, s->Crop(attended.out));
+    gradient(kProjBias) = kernels::ColumnSums(dy);
+    Tensor qkv = Take(context, "qkv");
+    kernels::AttendGradients d =
+        kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, w.table, attended, s->windows);
+    qkv.reset();
+    const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
+    kernels::NormGradients norm = kernels::NormBackward(d_normed, x, Take(context, "stats"), Floats(p[kNormWeight]),
+                                                        Floats(p[kNormBias]), d_result);
+    const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed)), d_bias = d.places.sum(0);
+    gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias;
+    gradient(kTable) = d.table;
+    if (const int64_t all = p[kTable].size(0); all != d.table.size(0)) {
+      gradient(kTable) = at::constant_pad_nd(d.table, {0, 0, s->table_first, all - s->table_first - d.table.size(0)});
+    }
+    gradient(kSelf) = d_weight.narrow(0, 0, 3 * width);
+    if (s->has_bias) gradient(kSelf + 1) = d_bias.narrow(0, 0, 3 * width);
+    if (s->windows.mutual) {
+      const size_t mutual = s->has_bias ? kMutual + 1 : kMutual;
+      gradient(mutual) =
+          at::addmm(d_weight.narrow(0, 3 * width, 3 * width), d.places.narrow(1, 3 * width, 3 * width).t(), s->code);
+      if (s->has_bias) gradient(mutual + 1) = d_bias.narrow(0, 3 * width, 3 * width);
+    }
+    out[0] = norm.dx.view(saved[0].sizes());
+    GiveTypes(&out, p);
+    return out;
+  }
+};
+
+struct MlpShape {
+  at::ScalarType type = at::kBFloat16;
+  bool normed = true;  // x + factor * mlp(norm(x)), else mlp(x)
+  Tensor factor;
+};
+
+enum MlpSlot : size_t { kGate, kGateBias, kValue, kValueBias, kDown, kDownBias, kMlpNorm, kMlpNormBias };
+
+struct MlpFunction : torch::autograd::Function<MlpFunction> {
+  using Held = HeldShape<std::shared_ptr<const MlpShape>>;
+
+  static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
+                        const std::shared_ptr<const MlpShape>& s) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const std::vector<Tensor> p = list.vec();
+    const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
+    Tensor seen = x;
+    if (s->normed) {
+      kernels::Normed normed = kernels::Norm(x, Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), kEpsilon);
+      seen = normed.normed;
+      context->saved_data["stats"] = normed.stats;
+    }
+    const Tensor both =
+        at::addmm(CatCast({p[kGateBias], p[kValueBias]}, s->type), seen, CatCast({p[kGate], p[kValue]}, s->type).t());
+    seen.reset();
+    const Tensor y = at::addmm(Cast(p[kDownBias], s->type), kernels::Geglu(both), Cast(p[kDown], s->type).t());
+    std::vector<Tensor> saved{input};
+    saved.insert(saved.end(), p.begin(), p.end());
+    context->save_for_backward(saved);
+    context->saved_data["both"] = both;
+    context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
+    std::vector<int64_t> sizes = input.sizes().vec();
+    sizes.back() = y.size(1);
+    return (s->normed ? kernels::Residual(x, y, s->factor) : y).view(sizes);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const std::shared_ptr<const MlpShape> s =
+        c10::static_intrusive_pointer_cast<Held>(context->saved_data["shape"].toCapsule())->shape;
+    const std::vector<Tensor> p(saved.begin() + 1, saved.end());
+    variable_list out(1 + p.size() + 1);
+    const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
+    const Tensor x = saved[0].detach().contiguous().view({-1, saved[0].size(-1)});
+    const Tensor d_result = gradients[0].to(s->type).contiguous().view({x.size(0), -1});
+    const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
+    const Tensor both = Take(context, "both");
+    {
+      const Tensor hidden = at::mm(dy, Cast(p[kDown], s->type));
+      kernels::GegluBackward(both, hidden);  // now the gradient of both, and what GEGLU gave in forward
+      gradient(kDown) = WeightGradient(dy, hidden);
+    }
+    gradient(kDownBias) = kernels::ColumnSums(dy);
+    Tensor dx = at::mm(both, CatCast({p[kGate], p[kValue]}, s->type)), seen = x;
+    if (s->normed) {
+      kernels::NormGradients norm =
+          kernels::NormBackward(dx, x, Take(context, "stats"), Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), d_result);
+      gradient(kMlpNorm) = norm.weight, gradient(kMlpNormBias) = norm.bias;
+      dx = norm.dx, seen = norm.normed;
+    }
+    const Tensor d_weight = WeightGradient(both, seen), d_bias = kernels::ColumnSums(both);
+    const int64_t half = p[kGate].size(0);
+    gradient(kGate) = d_weight.narrow(0, 0, half), gradient(kValue) = d_weight.narrow(0, half, half);
+    gradient(kGateBias) = d_bias.narrow(0, 0, half), gradient(kValueBias) = d_bias.narrow(0, half, half);
+    out[0] = dx.view(saved[0].sizes());
+    GiveTypes(&out, p);
+    return out;
+  }
+};
+
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight, const Tensor& bias) {
+    const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
+    const kernels::Normed normed = kernels::Norm(x, Floats(weight), Floats(bias), kEpsilon);
+    context->save_for_backward({input, weight, bias, normed.stats});
+    return normed.normed.view(input.sizes());
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor x = saved[0].detach().contiguous().view({-1, saved[0].size(-1)});
+    const kernels::NormGradients norm =
+        kernels::NormBackward(gradients[0].to(x.scalar_type()).contiguous().view(x.sizes()), x, saved[3],
+                              Floats(saved[1]), Floats(saved[2]), {}, /*with_normed=*/false);
+    return {norm.dx.view(saved[0].sizes()), norm.weight.to(saved[1].scalar_type()),
+            norm.bias.to(saved[2].scalar_type())};
+  }
+};
+
+bool IsPlain(const Linear& linear) { return !linear.lora_a.defined(); }
+
+std::vector<Tensor> ParametersOf(const Geglu& mlp) {
+  return {mlp.fc11->weight, mlp.fc11->bias, mlp.fc12->weight, mlp.fc12->bias, mlp.fc2->weight, mlp.fc2->bias};
+}
+
+}  // namespace
+
+bool Fuses(const Norm& norm, const Tensor& x) {
+  return x.is_cuda() && kernels::FitsRows(norm.weight.size(0)) && kernels::Usable(x.device(), TypeOf(x));
+}
+
+bool Fuses(const Norm& norm, const WindowAttention& a, const Tensor& x) {
+  if (!x.is_cuda() || a.window[1] != kSide || a.window[2] != kSide || x.size(2) < kSide || x.size(3) < kSide) {
+    return false;
+  }
+  const int64_t width = norm.weight.size(0);
+  return Fuses(norm, x) && kernels::FitsWindows(a.window[0], width / a.heads) && IsPlain(*a.qkv_self) &&
+         IsPlain(*a.proj) && (!a.mutual || (IsPlain(*a.qkv_mut) && x.size(1) >= 2));
+}
+
+bool Fuses(const Geglu& mlp, const Tensor& x) {
+  // A thread for two columns sums them.
+  return x.is_cuda() && mlp.fc11->weight.size(0) % 2 == 0 && 2 * mlp.fc11->weight.size(0) <= 2048 &&
+         kernels::Usable(x.device(), TypeOf(x));
+}
+
+Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& shift, const Tensor& x,
+                      const Tensor& factor) {
+  auto s = std::make_shared<AttentionShape>();
+  const int64_t width = x.size(4), depth = std::min(x.size(1), a.window[0]);
+  const Size3 window{depth, kSide, kSide};
+  Size3 whole{};
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t size = x.size(static_cast<int64_t>(i) + 1);
+    whole[i] = (size + window[i] - 1) / window[i] * window[i];
+    s->padding[i] = whole[i] - size;
+    s->windows.shift[i] = size <= a.window[i] ? 0 : shift[i];
+  }
+  s->type = TypeOf(x);
+  s->windows.clips = x.size(0), s->windows.frames = whole[0], s->windows.rows = whole[1], s->windows.columns = whole[2];
+  s->windows.depth = depth, s->windows.heads = a.heads, s->windows.width = width;
+  s->windows.scale = a.scale, s->windows.mutual = a.mutual;
+  s->table_first = (a.window[0] - depth) * (2 * kSide - 1) * (2 * kSide - 1);
+  s->has_bias = a.qkv_self->bias.defined();
+  s->factor = factor;
+  if (a.mutual) s->code = a.tables->SineCode(a.window, width, x.device())[0].narrow(0, 0, kSide * kSide);
+  std::vector<Tensor> parameters{norm.weight,    norm.bias,    a.relative_position_bias_table,
+                                 a.proj->weight, a.proj->bias, a.qkv_self->weight};
+  if (s->has_bias) parameters.push_back(a.qkv_self->bias);
+  if (a.mutual) parameters.push_back(a.qkv_mut->weight);
+  if (a.mutual && s->has_bias) parameters.push_back(a.qkv_mut->bias);
+  const at::ScalarType type = s->type;
+  return AttentionFunction::apply(x.to(type), at::TensorList(parameters),
+                                  std::shared_ptr<const AttentionShape>(std::move(s)));
+}
+
+Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tensor& factor) {
+  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/true, factor});
+  std::vector<Tensor> parameters = ParametersOf(mlp);
+  parameters.push_back(norm.weight);
+  parameters.push_back(norm.bias);
+  const at::ScalarType type = s->type;
+  return MlpFunction::apply(x.to(type), at::TensorList(parameters), std::shared_ptr<const MlpShape>(std::move(s)));
+}
+
+Tensor FusedNorm(const Norm& norm, const Tensor& x) {
+  return NormFunction::apply(x.to(TypeOf(x)), norm.weight, norm.bias);
+}
+
+Tensor FusedGeglu(const Geglu& mlp, const Tensor& x) {
+  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/false, {}});
+  const std::vector<Tensor> parameters = ParametersOf(mlp);
+  const at::ScalarType type = s->type;
+  return MlpFunction::apply(x.to(type), at::TensorList(parameters), std::shared_ptr<const MlpShape>(std::move(s)));
+}
+
+}  // namespace lockstep::models::vrt

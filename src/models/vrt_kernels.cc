@@ -1,0 +1,242 @@
+#include "models/vrt_kernels.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "cuda/kernel_source.h"
+#include "models/vrt_row_source.h"
+#include "models/vrt_source.h"
+
+namespace lockstep::models::vrt::kernels {
+namespace {
+
+// Those of attention come three times: for heads of up to 16, 24 and 32 elements.
+enum AttentionKernel { kForward, kForwardMutual, kBackward, kBackwardMutual, kBias, kBiasDeep, kPerSize };
+#define LOCKSTEP_NAMES(P) \
+  "forward_" P, "forward_mutual_" P, "backward_" P, "backward_mutual_" P, "bias_" P, "bias_deep_" P
+constexpr const char* kAttentionNames[] = {LOCKSTEP_NAMES("16"), LOCKSTEP_NAMES("24"), LOCKSTEP_NAMES("32"), "delta",
+                                           "bias_table",         "place_sums"};
+#undef LOCKSTEP_NAMES
+enum { kDelta = 3 * kPerSize, kBiasTable, kPlaceSums, kAttentionKernels };
+static_assert(std::size(kAttentionNames) == kAttentionKernels);
+
+// Norms come three times: for rows of up to 128, 256 and 512 elements.
+enum RowKernel { kNorm, kNormBackward, kGeglu = 6, kGegluBackward, kResidual, kColumnSums, kRowKernels };
+constexpr const char* kRowNames[] = {"layer_norm_128", "layer_norm_backward_128",
+                                     "layer_norm_256", "layer_norm_backward_256",
+                                     "layer_norm_512", "layer_norm_backward_512",
+                                     "geglu",          "geglu_backward",
+                                     "residual",       "column_sums"};
+static_assert(std::size(kRowNames) == kRowKernels);
+
+int OfWidth(RowKernel norm, int64_t width) { return norm + (width <= 128 ? 0 : width <= 256 ? 2 : 4); }
+
+cuda::KernelSource& AttentionKernels() {
+  static cuda::KernelSource source("VRT's attention", kAttentionSource,
+                                   {std::begin(kAttentionNames), std::end(kAttentionNames)});
+  return source;
+}
+
+cuda::KernelSource& RowKernels() {
+  static cuda::KernelSource source("VRT", kRowSource, {std::begin(kRowNames), std::end(kRowNames)});
+  return source;
+}
+
+constexpr int64_t kPlaces = 64, kPairPlaces = 225;  // of a frame of a window, and differences between two
+constexpr unsigned kFlatBlocks = 132 * 16;          // sixteen for each multiprocessor
+constexpr unsigned kNormBlocks = 132 * 4;
+constexpr unsigned kSumBlocks = 132 * 4;
+constexpr int64_t kSumThreads = 512;
+constexpr int64_t kBiasBlocks = 132;  // of 384 threads that the gradient of the bias is divided into; more smaller ones
+constexpr int kMostDepth = 8;
+constexpr unsigned kPlaceSplits = 16;
+
+// As the struct of the source.
+struct AttentionArgs {
+  const void *qkv, *code, *bias;
+  void *out, *lse;
+  const void *d_out, *delta;
+  void *d_qkv, *d_bias;
+  int stride, first, width, heads, size, out_stride, out_first, lse_stride, lse_first;
+  int frames, rows, columns, depth, shift_d, shift_h, shift_w, windows;
+  float scale;
+};
+
+int Int(int64_t x) { return static_cast<int>(x); }
+
+AttentionArgs ArgsOf(const at::Tensor& qkv, const Windows& w) {
+  AttentionArgs a{};
+  a.qkv = cuda::Address(qkv);
+  a.stride = Int(qkv.size(1)), a.width = Int(w.width), a.heads = Int(w.heads), a.size = Int(w.width / w.heads);
+  a.out_stride = Int(w.mutual ? 2 * w.width : w.width), a.lse_stride = Int(w.mutual ? 2 * w.heads : w.heads);
+  a.frames = Int(w.frames), a.rows = Int(w.rows), a.columns = Int(w.columns), a.depth = Int(w.depth);
+  a.shift_d = Int(w.shift[0]), a.shift_h = Int(w.shift[1]), a.shift_w = Int(w.shift[2]);
+  a.windows = Int(w.clips * w.frames / w.depth * (w.rows / 8) * (w.columns / 8));
+  a.scale = static_cast<float>(w.scale);
+  return a;
+}
+
+// The same for one of the two parts.
+AttentionArgs PartOf(AttentionArgs a, const Windows& w, bool mutual, const at::Tensor& code, const at::Tensor& bias) {
+  a.first = mutual ? 3 * a.width : 0;
+  a.out_first = w.mutual && !mutual ? a.width : 0;
+  a.lse_first = w.mutual && !mutual ? a.heads : 0;
+  a.code = mutual ? cuda::Address(code) : nullptr;
+  a.bias = mutual ? nullptr : cuda::Address(bias);
+  return a;
+}
+
+// Bytes of shared memory of a block with `tensors` windows in it, as the source lays them out.
+unsigned SharedBytes(const AttentionArgs& a, int tensors) {
+  const int tokens = Int(kPlaces) * a.depth, stride = a.size <= 24 ? 24 : 40;
+  return static_cast<unsigned>(tensors * tokens * stride * 2 + ((2 * a.depth - 1) * Int(kPairPlaces) + 1) * 4 +
+                               3 * tokens * 4);
+}
+
+void LaunchAttention(const at::Tensor& like, AttentionKernel kernel, AttentionArgs a, cuda::Grid grid, int tensors) {
+  const int of_size = a.size <= 16 ? 0 : a.size <= 24 ? 1 : 2;
+  grid.shared = SharedBytes(a, tensors);
+  AttentionKernels().Launch(like, kernel + of_size * kPerSize, grid, {&a});
+}
+
+// A block for each window and head; its warps share tiles of 16 tokens evenly.
+cuda::Grid WindowGrid(const AttentionArgs& a) {
+  int warps = 8;
+  while (4 * a.depth % warps != 0) --warps;
+  return {static_cast<unsigned>(a.windows), static_cast<unsigned>(a.heads), static_cast<unsigned>(32 * warps)};
+}
+
+}  // namespace
+
+bool Usable(const at::Device& device, at::ScalarType type) {
+  if (!device.is_cuda() || (type != at::kBFloat16 && type != at::kHalf)) return false;
+  return AttentionKernels().Usable(device, type) && RowKernels().Usable(device, type);
+}
+
+bool FitsRows(int64_t width) { return width % 2 == 0 && width <= 512; }
+bool FitsWindows(int64_t depth, int64_t head_size) {
+  return depth <= kMostDepth && head_size % 2 == 0 && head_size <= 32;
+}
+
+Normed Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  int64_t rows = x.size(0);
+  int width = Int(x.size(1));
+  auto eps = static_cast<float>(epsilon);
+  Normed out{at::empty_like(x), at::empty({rows, 2}, x.options().dtype(at::kFloat))};
+  void *from = cuda::Address(x), *w = cuda::Address(weight), *b = cuda::Address(bias), *to = cuda::Address(out.normed),
+       *stats = cuda::Address(out.stats);
+  RowKernels().Launch(x, OfWidth(kNorm, width), {kFlatBlocks, 1, 256},
+                      {&from, &w, &b, &to, &stats, &rows, &width, &eps});
+  return out;
+}
+
+NormGradients NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats, const at::Tensor& weight,
+                           const at::Tensor& bias, const at::Tensor& along, bool with_normed) {
+  int64_t rows = x.size(0);
+  int width = Int(x.size(1));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(kNormBlocks, (rows + 7) / 8));
+  const at::Tensor partial = at::empty({blocks, 2, width}, x.options().dtype(at::kFloat));
+  NormGradients out{at::empty_like(x), with_normed ? at::empty_like(x) : at::Tensor(), {}, {}};
+  void *d = cuda::Address(dy), *from = cuda::Address(x), *s = cuda::Address(stats), *w = cuda::Address(weight),
+       *b = cuda::Address(bias), *more = cuda::Address(along), *dx = cuda::Address(out.dx),
+       *normed = cuda::Address(out.normed), *parts = cuda::Address(partial);
+  RowKernels().Launch(x, OfWidth(kNormBackward, width), {blocks, 1, 256},
+                      {&d, &from, &s, &w, &b, &more, &dx, &normed, &parts, &rows, &width});
+  const at::Tensor sums = partial.sum(0);
+  out.weight = sums[0], out.bias = sums[1];
+  return out;
+}
+
+at::Tensor Geglu(const at::Tensor& both) {
+  int64_t rows = both.size(0);
+  int width = Int(both.size(1) / 2);
+  const at::Tensor out = at::empty({rows, width}, both.options());
+  void *from = cuda::Address(both), *to = cuda::Address(out);
+  RowKernels().Launch(both, kGeglu, {kFlatBlocks, 1, 256}, {&from, &to, &rows, &width});
+  return out;
+}
+
+void GegluBackward(const at::Tensor& both, const at::Tensor& d_out) {
+  int64_t rows = both.size(0);
+  int width = Int(both.size(1) / 2);
+  void *from = cuda::Address(both), *d = cuda::Address(d_out);
+  RowKernels().Launch(both, kGegluBackward, {kFlatBlocks, 1, 256}, {&from, &d, &rows, &width});
+}
+
+at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor) {
+  const at::Tensor out = at::empty_like(y);
+  int64_t pairs = y.numel() / 2, of_clip = factor.defined() ? pairs / factor.numel() : pairs;
+  void *from = cuda::Address(x), *more = cuda::Address(y), *f = cuda::Address(factor), *to = cuda::Address(out);
+  RowKernels().Launch(y, kResidual, {kFlatBlocks, 1, 256}, {&from, &more, &f, &to, &pairs, &of_clip});
+  return out;
+}
+
+at::Tensor ColumnSums(const at::Tensor& x) {
+  int64_t rows = x.size(0);
+  int columns = Int(x.size(1));
+  const int64_t pairs = columns / 2, rows_of_block = std::max<int64_t>(1, kSumThreads / pairs);
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(kSumBlocks, (rows + rows_of_block - 1) / rows_of_block));
+  const at::Tensor partial = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
+  void *from = cuda::Address(x), *to = cuda::Address(partial);
+  RowKernels().Launch(x, kColumnSums, {blocks, 1, static_cast<unsigned>(pairs * rows_of_block)},
+                      {&from, &to, &rows, &columns});
+  return partial.sum(0);
+}
+
+Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor& bias, const Windows& w) {
+  AttentionArgs a = ArgsOf(qkv, w);
+  Attended out{at::empty({qkv.size(0), a.out_stride}, qkv.options()),
+               at::empty({qkv.size(0), a.lse_stride}, qkv.options().dtype(at::kFloat))};
+  a.out = cuda::Address(out.out), a.lse = cuda::Address(out.lse);
+  LaunchAttention(qkv, kForward, PartOf(a, w, false, code, bias), WindowGrid(a), 3);
+  if (w.mutual) LaunchAttention(qkv, kForwardMutual, PartOf(a, w, true, code, bias), WindowGrid(a), 3);
+  return out;
+}
+
+AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,
+                               const at::Tensor& bias, const Attended& attended, const Windows& w) {
+  const auto floats = qkv.options().dtype(at::kFloat);
+  const at::Tensor delta = at::empty_like(attended.lse);
+  AttentionArgs a = ArgsOf(qkv, w);
+  {
+    void *d = cuda::Address(d_out), *out = cuda::Address(attended.out), *to = cuda::Address(delta);
+    int64_t count = delta.numel();
+    int size = a.size;
+    AttentionKernels().Launch(qkv, kDelta, {kFlatBlocks, 1, 256}, {&d, &out, &to, &count, &size});
+  }
+  AttendGradients result{at::empty_like(qkv), at::empty({(2 * w.depth - 1) * kPairPlaces, w.heads}, floats), {}};
+  a.lse = cuda::Address(attended.lse), a.d_out = cuda::Address(d_out), a.delta = cuda::Address(delta);
+  a.d_qkv = cuda::Address(result.qkv);
+  const AttentionArgs self = PartOf(a, w, false, code, bias);
+  LaunchAttention(qkv, kBackward, self, WindowGrid(a), 4);
+  if (w.mutual) LaunchAttention(qkv, kBackwardMutual, PartOf(a, w, true, code, bias), WindowGrid(a), 4);
+  // A warp has four differences between frames (deep windows: five) and one of four tiles.
+  const int64_t apart = 2 * w.depth - 1, slots = apart > 12 ? 5 : 4, groups = (apart + slots - 1) / slots;
+  int splits = Int(std::clamp<int64_t>(kBiasBlocks * (groups == 1 ? 3 : 1) / w.heads, 1, a.windows));
+  const at::Tensor parts = at::empty({splits, w.heads, apart * kPairPlaces}, floats);
+  AttentionArgs for_bias = self;
+  for_bias.d_bias = cuda::Address(parts);
+  LaunchAttention(qkv, slots == 5 ? kBiasDeep : kBias, for_bias,
+                  {static_cast<unsigned>(splits), static_cast<unsigned>(w.heads), static_cast<unsigned>(128 * groups)},
+                  4);
+  {
+    void *from = cuda::Address(parts), *to = cuda::Address(result.table);
+    int count = a.heads, positions = Int(apart * kPairPlaces);
+    AttentionKernels().Launch(qkv, kBiasTable, {static_cast<unsigned>((result.table.numel() + 127) / 128), 1, 128},
+                              {&from, &to, &splits, &count, &positions});
+  }
+  const at::Tensor places = at::empty({kPlaceSplits, kPlaces, qkv.size(1)}, floats);
+  {
+    void *from = cuda::Address(result.qkv), *to = cuda::Address(places);
+    int clips = Int(w.clips), columns = Int(qkv.size(1));
+    AttentionKernels().Launch(qkv, kPlaceSums,
+                              {static_cast<unsigned>(kPlaces), kPlaceSplits, static_cast<unsigned>(columns / 2)},
+                              {&from, &to, &a, &clips, &columns});
+  }
+  result.places = places.sum(0);
+  return result;
+}
+
+}  // namespace lockstep::models::vrt::kernels

@@ -1,0 +1,71 @@
+// What a block of VRT does between its matrix products, as CUDA kernels: attention inside windows that reads and writes
+// tokens where they lie in the clip (no roll, no gather, no attention matrix), norms, GEGLU, residuals. Only where
+// Usable says so; half precision, sums in float32 and in a fixed order. Safe while a CUDA graph records; no
+// synchronisation.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep::models::vrt::kernels {
+
+bool Usable(const at::Device& device, at::ScalarType type);
+// Whether rows of this width, or windows of this many frames with heads of this size, are within what the kernels are
+// written for.
+bool FitsRows(int64_t width);
+bool FitsWindows(int64_t depth, int64_t head_size);
+
+struct Normed {
+  at::Tensor normed, stats;  // stats: [rows, 2], mean and inverse deviation
+};
+// LayerNorm of rows [N, width]; weight and bias in float32.
+Normed Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+struct NormGradients {
+  at::Tensor dx;            // `along` + the norm's
+  at::Tensor normed;        // what it gave in forward, where wanted
+  at::Tensor weight, bias;  // float32
+};
+// `along` may be undefined.
+NormGradients NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats, const at::Tensor& weight,
+                           const at::Tensor& bias, const at::Tensor& along, bool with_normed = true);
+
+// gelu(gate) * value: [N, 2 * width] -> [N, width].
+at::Tensor Geglu(const at::Tensor& both);
+// `both` becomes its own gradient, and the gradient of the output becomes the output.
+void GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
+
+// x + factor[clip] * y, rows [clips * N, width]; x and factor (float32, [clips]) may be undefined.
+at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor);
+
+at::Tensor ColumnSums(const at::Tensor& x);  // [N, width] -> [width], float32
+
+// Windows of `depth` x 8 x 8 tokens in clips whose sizes they divide.
+struct Windows {
+  int64_t clips, frames, rows, columns;
+  int64_t depth;
+  std::array<int64_t, 3> shift;
+  int64_t heads, width;
+  double scale;
+  bool mutual;  // columns of qkv: self, then mutual; of the output: mutual, then self
+};
+
+struct Attended {
+  at::Tensor out;  // [tokens, width], twice that where mutual
+  at::Tensor lse;  // [tokens, heads of all], in units of log2
+};
+// qkv [tokens, 3 * width] (mutual: 6 *), code [64, 3 * width] of places in a frame, added to the mutual part; bias
+// [heads, 2 * depth - 1, 225] of the self part, float32.
+Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor& bias, const Windows& windows);
+
+struct AttendGradients {
+  at::Tensor qkv;
+  at::Tensor table;   // [(2 * depth - 1) * 225, heads], float32
+  at::Tensor places;  // [64, columns of qkv], float32: sums over windows and frames
+};
+AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,
+                               const at::Tensor& bias, const Attended& attended, const Windows& windows);
+
+}  // namespace lockstep::models::vrt::kernels
