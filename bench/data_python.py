@@ -3,6 +3,8 @@
     python3 -m venv DIR && DIR/bin/pip install torch==2.13.0 numpy pillow lmdb h5py spdl av opencv-python-headless
     DIR/bin/pip install --no-deps mosaicml-streaming && DIR/bin/pip install brotli python-snappy zstd xxhash catalogue
 
+spdl also wants the shared libraries of FFmpeg 4 to 9, libavdevice included (apt-get install libavdevice59).
+
 A bench that is started with another Python goes on with that one; a peer that is missing is said, and its rows with it.
 """
 

@@ -55,10 +55,10 @@ Resize ResizeByName(const std::string& name) {
   return static_cast<Resize>(std::ranges::find(kResizeNames, name) - kResizeNames.begin());
 }
 
-Colour DrawColour(const Draw& draw) {
+Colour DrawColour(const Draw& draw, bool wanted) {
   Colour colour;
   Random random(draw.seed, draw.epoch, draw.index, Purpose::kColour);
-  if (!draw.augment || !random.Chance(0.7)) return colour;
+  if (!draw.augment || !wanted || !random.Chance(0.7)) return colour;
   colour.brightness = random.Uniform(0.9, 1.1);
   colour.contrast = random.Uniform(0.9, 1.1);
   colour.saturation = random.Uniform(0.9, 1.1);
@@ -66,8 +66,8 @@ Colour DrawColour(const Draw& draw) {
   return colour;
 }
 
-bool DrawFlip(const Draw& draw) {
-  return draw.augment && Random(draw.seed, draw.epoch, draw.index, Purpose::kFlip).Chance(0.5);
+bool DrawFlip(const Draw& draw, bool wanted) {
+  return draw.augment && wanted && Random(draw.seed, draw.epoch, draw.index, Purpose::kFlip).Chance(0.5);
 }
 
 void ApplyColour(const Colour& colour, uint8_t* planes, size_t pixels) {
@@ -175,18 +175,25 @@ void ClipTransform::ResizeAsPillow(const uint8_t* rgb, size_t stride, uint8_t* p
 
 // The box is resized as a picture of its own: weights beyond its border are left out, and the rest made to sum to one.
 void ClipTransform::ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* planes) {
-  const size_t row_size = static_cast<size_t>(width_) * 3;
-  rows_.resize(row_size * crop_.height);
-  line_.resize(static_cast<size_t>(crop_.width) * 4);
+  const size_t row_size = static_cast<size_t>(width_) * 4, crop_bytes = static_cast<size_t>(crop_.width) * 3;
+  rows_.resize(row_size * (crop_.height + 1));
+  line_.resize(static_cast<size_t>(crop_.width) * 8);
+  continued_.resize(crop_bytes * 2);
   const bool inside = crop_.x >= 0 && crop_.x + crop_.width <= frame_width_;
-  for (int y = 0; y < crop_.height; ++y) {
+  const auto row_at = [&](int y, uint8_t* room) {
     const uint8_t* from = rgb + static_cast<size_t>(Reflect(crop_.y + y, frame_height_)) * stride;
-    float* to = line_.data();
-    for (int x = crop_.x; x < crop_.x + crop_.width; ++x, to += 4) {
-      const uint8_t* pixel = from + static_cast<size_t>(inside ? x : Reflect(x, frame_width_)) * 3;
-      for (int c = 0; c < 3; ++c) to[c] = static_cast<float>(pixel[c]);
+    if (inside) return from + static_cast<size_t>(crop_.x) * 3;
+    for (int x = 0; x < crop_.width; ++x) {
+      std::copy_n(from + static_cast<size_t>(Reflect(crop_.x + x, frame_width_)) * 3, 3,
+                  room + static_cast<size_t>(x) * 3);
     }
-    float_resample_->AcrossPixels(line_.data(), rows_.data() + row_size * y);
+    return static_cast<const uint8_t*>(room);
+  };
+  for (int y = 0; y < crop_.height; y += 2) {
+    const uint8_t* a = row_at(y, continued_.data());
+    const uint8_t* b = y + 1 < crop_.height ? row_at(y + 1, continued_.data() + crop_bytes) : a;
+    float* to = rows_.data() + row_size * y;
+    float_resample_->AcrossPixels(a, b, line_.data(), to, to + row_size);
   }
   const size_t pixels = static_cast<size_t>(width_) * height_;
   sums_.resize(row_size);
@@ -194,7 +201,7 @@ void ClipTransform::ResizeAsTorch(const uint8_t* rgb, size_t stride, uint8_t* pl
     float_resample_->Down(rows_.data(), row_size, y, sums_.data());
     for (int c = 0; c < 3; ++c) {
       uint8_t* to = planes + c * pixels + static_cast<size_t>(y) * width_;
-      for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sums_[static_cast<size_t>(c) * width_ + x]);
+      for (int x = 0; x < width_; ++x) to[x] = RoundToByte(sums_[static_cast<size_t>(x) * 4 + c]);
     }
   }
 }

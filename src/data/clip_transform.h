@@ -22,9 +22,10 @@ struct Colour {
   bool none() const { return brightness == 1 && contrast == 1 && saturation == 1 && hue == 0; }
 };
 
-// Factors in [.9, 1.1] and hue in [-.05, .05] with probability .7, else none.
-Colour DrawColour(const Draw& draw);
-bool DrawFlip(const Draw& draw);
+// Factors in [.9, 1.1] and hue in [-.05, .05] with probability .7, else none. Neither, where the configuration has
+// switched them off.
+Colour DrawColour(const Draw& draw, bool wanted = true);
+bool DrawFlip(const Draw& draw, bool wanted = true);
 
 // Brightness, contrast (about the frame's mean grey), saturation, hue, in that order, on planes [3, pixels].
 void ApplyColour(const Colour& colour, uint8_t* planes, size_t pixels);
@@ -74,9 +75,9 @@ class ClipTransform {
   int frame_height_;
   std::optional<Resample> resample_;
   std::optional<FloatResample> float_resample_;
-  std::vector<uint8_t> continued_;  // a crop that reaches beyond its frame
-  std::vector<float> line_, sums_;  // a row of the crop: [width, 4]; a row of the result: [3, width]
-  std::vector<float> rows_;         // the crop's rows, already as narrow as the target: [rows, 3, width]
+  std::vector<uint8_t> continued_;  // a crop, or two rows of it, that reaches beyond its frame
+  std::vector<float> line_, sums_;  // two rows of the crop: [crop's width, 2, 4]; a row of the result: [width, 4]
+  std::vector<float> rows_;         // the crop's rows, already as narrow as the target: [rows, width, 4]
 };
 
 }  // namespace lockstep::data

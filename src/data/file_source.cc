@@ -106,8 +106,14 @@ ClipTransform FileSource::TransformFor(const Draw& draw, const Image& image) con
   if (r > 1) crop = {crop.x / r, crop.y / r, crop.width / r, crop.height / r};
   crop.x -= image.x;
   crop.y -= image.y;
-  return {crop,         DrawFlip(draw), DrawColour(draw), image.width,
-          image.height, config_.width,  config_.height,   ResizeByName(config_.resize)};
+  return {crop,
+          DrawFlip(draw, config_.flip),
+          DrawColour(draw, config_.colour),
+          image.width,
+          image.height,
+          config_.width,
+          config_.height,
+          ResizeByName(config_.resize)};
 }
 
 Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace& pace, uint8_t* out) const {

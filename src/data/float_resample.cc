@@ -4,6 +4,10 @@
 #include <cmath>
 #include <span>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 // Compiled with -ffp-contract=off: which products are fused with their sums is written out, as torch's compiler did it.
 namespace lockstep::data {
 namespace {
@@ -35,14 +39,15 @@ LOCKSTEP_INLINE Pixel Fused(Pixel a, float b, Pixel c) {
   return Pixel{std::fma(a[0], b, c[0]), std::fma(a[1], b, c[1]), std::fma(a[2], b, c[2]), 0};
 }
 
+// Of every `step`-th value.
 template <typename Value>
-LOCKSTEP_INLINE Value WeightedSum(const Value* values, const float* weights, int count) {
+LOCKSTEP_INLINE Value WeightedSum(const Value* values, const float* weights, int count, int step = 1) {
   Value sum = values[0] * weights[0];
   int j = 1;
   for (; j + kTogether <= count; j += kTogether) {
-    for (int k = j; k < j + kTogether; ++k) sum += values[k] * weights[k];
+    for (int k = j; k < j + kTogether; ++k) sum += values[k * step] * weights[k];
   }
-  for (; j < count; ++j) sum = Fused(values[j], weights[j], sum);
+  for (; j < count; ++j) sum = Fused(values[j * step], weights[j], sum);
   return sum;
 }
 
@@ -50,12 +55,21 @@ LOCKSTEP_INLINE void SumsOfValues(std::span<const FloatTap> taps, const float* w
   for (const FloatTap& tap : taps) *to++ = WeightedSum(line + tap.first, weights + tap.at, tap.count);
 }
 
-LOCKSTEP_INLINE void SumsOfPixels(std::span<const FloatTap> taps, const float* weights, const float* line, float* to) {
+// Of two rows of pixels at once, [width, 2, 4].
+void SumsOfPairs(std::span<const FloatTap> taps, const float* weights, const float* line, float* first, float* second) {
   const auto* pixels = reinterpret_cast<const Pixel*>(line);
-  const size_t width = taps.size();
-  for (size_t x = 0; x < width; ++x) {
-    const Pixel sum = WeightedSum(pixels + taps[x].first, weights + taps[x].at, taps[x].count);
-    for (size_t c = 0; c < 3; ++c) to[c * width + x] = sum[c];
+  for (const FloatTap& tap : taps) {
+    const Pixel* const from = pixels + static_cast<size_t>(tap.first) * 2;
+    const Pixel sums[2] = {WeightedSum(from, weights + tap.at, tap.count, 2),
+                           WeightedSum(from + 1, weights + tap.at, tap.count, 2)};
+    for (int c = 0; c < 4; ++c) *first++ = sums[0][c], *second++ = sums[1][c];
+  }
+}
+
+void Spread(const uint8_t* rgb, int begin, int end, float* to) {
+  for (int x = begin; x < end; ++x) {
+    for (int c = 0; c < 3; ++c) to[8 * x + c] = static_cast<float>(rgb[3 * x + c]);
+    to[8 * x + 3] = 0;
   }
 }
 
@@ -91,13 +105,54 @@ LOCKSTEP_FUSED void SumsOfValuesFused(std::span<const FloatTap> taps, const floa
                                       float* to) {
   SumsOfValues(taps, weights, line, to);
 }
-LOCKSTEP_FUSED void SumsOfPixelsFused(std::span<const FloatTap> taps, const float* weights, const float* line,
-                                      float* to) {
-  SumsOfPixels(taps, weights, line, to);
-}
 LOCKSTEP_FUSED void WeightedRowsFused(const float* rows, size_t row, const float* weights, int count, float* to) {
   WeightedRows(rows, row, weights, count, to);
 }
+
+#if defined(__x86_64__)
+LOCKSTEP_FUSED void SumsOfPairsFused(std::span<const FloatTap> taps, const float* weights, const float* line,
+                                     float* first, float* second) {
+  for (const FloatTap& tap : taps) {
+    const float* const from = line + static_cast<size_t>(tap.first) * 8;
+    const float* const weight = weights + tap.at;
+    __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(from), _mm256_broadcast_ss(weight));
+    int j = 1;
+    for (; j + kTogether <= tap.count; j += kTogether) {
+      for (int k = j; k < j + kTogether; ++k) {
+        sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_loadu_ps(from + k * 8), _mm256_broadcast_ss(weight + k)));
+      }
+    }
+    for (; j < tap.count; ++j) {
+      sum = _mm256_fmadd_ps(_mm256_loadu_ps(from + j * 8), _mm256_broadcast_ss(weight + j), sum);
+    }
+    _mm_storeu_ps(first, _mm256_castps256_ps128(sum));
+    _mm_storeu_ps(second, _mm256_extractf128_ps(sum, 1));
+    first += 4, second += 4;
+  }
+}
+
+// Four pixels of each row at a time; vectors read four bytes behind them, so the last ones are left to the plain loop.
+LOCKSTEP_FUSED int SpreadFused(const uint8_t* a, const uint8_t* b, int count, float* to) {
+  const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+  int x = 0;
+  for (; x + 6 <= count; x += 4) {
+    const __m128i rows[2] = {
+        _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 3 * static_cast<size_t>(x))), apart),
+        _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 3 * static_cast<size_t>(x))), apart)};
+    // Pixels 0 and 1, then 2 and 3, of both rows in turns.
+    const __m128i low = _mm_unpacklo_epi32(rows[0], rows[1]), high = _mm_unpackhi_epi32(rows[0], rows[1]);
+    float* const out = to + 8 * static_cast<size_t>(x);
+    _mm256_storeu_ps(out, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low)));
+    _mm256_storeu_ps(out + 8, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(low, 8))));
+    _mm256_storeu_ps(out + 16, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high)));
+    _mm256_storeu_ps(out + 24, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(high, 8))));
+  }
+  return x;
+}
+#else
+constexpr auto SumsOfPairsFused = SumsOfPairs;
+int SpreadFused(const uint8_t*, const uint8_t*, int, float*) { return 0; }
+#endif
 
 }  // namespace
 
@@ -138,8 +193,11 @@ void FloatResample::Across(const float* line, float* to) const {
   (fused_ ? SumsOfValuesFused : SumsOfValues)(across_.taps, across_.weights.data(), line, to);
 }
 
-void FloatResample::AcrossPixels(const float* line, float* to) const {
-  (fused_ ? SumsOfPixelsFused : SumsOfPixels)(across_.taps, across_.weights.data(), line, to);
+void FloatResample::AcrossPixels(const uint8_t* a, const uint8_t* b, float* line, float* first, float* second) const {
+  const int done = fused_ ? SpreadFused(a, b, from_width_, line) : 0;
+  Spread(a, done, from_width_, line);
+  Spread(b, done, from_width_, line + 4);
+  (fused_ ? SumsOfPairsFused : SumsOfPairs)(across_.taps, across_.weights.data(), line, first, second);
 }
 
 void FloatResample::Down(const float* rows, size_t row, int y, float* to) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "data/resample.h"
@@ -27,10 +28,9 @@ class FloatResample {
   void Apply(const float* plane, float* out) const;
   // One row of from_width values -> width.
   void Across(const float* line, float* to) const;
-  // One row of from_width pixels, each four values of which the last is not used, aligned to 16 bytes as what `new`
-  // gives
-  // -> three rows of width values.
-  void AcrossPixels(const float* line, float* to) const;
+  // Two rows of from_width RGB pixels -> two of width pixels, each four values of which the last is not used. `line` is
+  // room for 8 * from_width values, aligned as what `new` gives.
+  void AcrossPixels(const uint8_t* a, const uint8_t* b, float* line, float* first, float* second) const;
   // Row y of the result: of from_height rows of `row` values each, one after the other -> `row` values.
   void Down(const float* rows, size_t row, int y, float* to) const;
 

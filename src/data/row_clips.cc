@@ -74,8 +74,9 @@ Status RowClips::Read(const Draw& draw, std::span<std::byte* const> out) const {
   const Pace pace = DrawPace(draw, config_.frames, config_.min_stride, config_.max_stride,
                              draw.index % config_.clips_per_video, config_.clips_per_video);
   const std::optional<Placed> placed = Place(pace, std::max<uint64_t>(layout_.frames, 1));
-  ClipTransform transform(draw, layout_.width, layout_.height, config_.width, config_.height,
-                          ResizeByName(config_.resize));
+  ClipTransform transform(DrawCrop(draw, layout_.width, layout_.height, config_.width, config_.height),
+                          DrawFlip(draw, config_.flip), DrawColour(draw, config_.colour), layout_.width, layout_.height,
+                          config_.width, config_.height, ResizeByName(config_.resize));
   const size_t pixels = static_cast<size_t>(layout_.width) * layout_.height;
   std::vector<uint8_t> picture(pixels * 3), turned(layout_.planes ? pixels * 3 : 0);
   auto* to = reinterpret_cast<uint8_t*>(out[0]);

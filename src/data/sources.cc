@@ -46,8 +46,8 @@ class ClipsSource final : public Source {
       view.shift_x = crop.Uniform(-0.15, 0.15);
       view.shift_y = crop.Uniform(-0.15, 0.15);
     }
-    const bool flip = DrawFlip(draw);
-    const Colour colour = DrawColour(draw);
+    const bool flip = DrawFlip(draw, config_.flip);
+    const Colour colour = DrawColour(draw, config_.colour);
     const size_t pixels = static_cast<size_t>(config_.height) * config_.width;
     for (int frame = 0; frame < config_.frames; ++frame) {
       if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");

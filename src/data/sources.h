@@ -59,6 +59,7 @@ struct SourceConfig {
   int max_stride = 1;
   std::string resize = "bilinear";  // of a crop: kResizeNames of clip_transform.h
   std::string decode = "exact";     // scaled: JPEG is reduced while it is decoded where the crop stays large enough
+  bool flip = true, colour = true;  // whether augmentation mirrors clips and changes their colours
   uint64_t clips = 1024;            // samples of kind `clips`
   uint64_t clips_per_video = 1;     // samples taken from each video of the other kinds
   uint64_t seed = 0;                // of kind `clips`: what the scenes are drawn from

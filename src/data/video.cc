@@ -15,7 +15,8 @@ Result<bool> ReadPlaced(VideoReader* video, const Placed& placed, bool seek, con
                         const std::function<Status(const VideoFrame&)>& take) {
   if (seek) {
     const StageMark mark(LoadStage::kDecode);
-    if (!(keys == nullptr ? video->Seek(placed.start) : video->Seek(placed.start, *keys))) return false;
+    const uint64_t count = static_cast<uint64_t>(frames - 1) * placed.stride + 1;
+    if (!(keys == nullptr ? video->Seek(placed.start, count) : video->Seek(placed.start, count, *keys))) return false;
   }
   const uint64_t skip = seek ? 0 : placed.start;
   VideoFrame frame;

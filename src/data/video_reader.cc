@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 #include "base/text.h"
 #include "data/ffmpeg.h"
 #include "data/sources.h"
+#include "data/yuv_to_rgb.h"
 
 namespace lockstep::data {
 
@@ -91,8 +93,8 @@ class AvReader : public VideoReader {
   const VideoInfo& info() const override { return info_; }
   Result<bool> Next(VideoFrame* frame) override;
   Result<bool> Skip() override;
-  bool Seek(uint64_t start) override;
-  bool Seek(uint64_t start, const KeyFrames& keys) override;
+  bool Seek(uint64_t start, uint64_t count) override;
+  bool Seek(uint64_t start, uint64_t count, const KeyFrames& keys) override;
   Result<KeyFrames> Scan();
   std::vector<std::string> Notes() const override;
 
@@ -121,10 +123,14 @@ class AvReader : public VideoReader {
   AvOwned<AVPacket> ahead_;  // read to see whether packet_ was the last
   AvOwned<AVFrame> frame_;
   AvOwned<AVFrame> rgb_;
+  // One of them makes RGB of the pixels that it takes.
   AvOwned<SwsContext> scaler_;
+  std::optional<YuvToRgb> yuv_;
   AVPixelFormat scaler_takes_ = AV_PIX_FMT_NONE;
-  Window part_;                           // of the frame, what scaler_ converts
-  int64_t wanted_from_ = AV_NOPTS_VALUE;  // while Seek decodes up to it: earlier frames only as far as others need them
+  Window part_;  // of the frame, what is converted
+  // After Seek: frames that are shown before or after these times are decoded only as far as others need them.
+  int64_t wanted_from_ = AV_NOPTS_VALUE;
+  int64_t wanted_to_ = AV_NOPTS_VALUE;
   Turned turned_by_;
   std::vector<uint8_t> turned_;
   AVStream* stream_ = nullptr;
@@ -208,7 +214,7 @@ Status AvReader::Start() {
   return Status::Ok();
 }
 
-bool AvReader::Seek(uint64_t start) {
+bool AvReader::Seek(uint64_t start, uint64_t count) {
   const AVRational rate = stream_->avg_frame_rate;
   if (rate.num <= 0 || rate.den <= 0) return false;
   const int64_t first = stream_->start_time == AV_NOPTS_VALUE ? 0 : stream_->start_time;
@@ -216,10 +222,11 @@ bool AvReader::Seek(uint64_t start) {
   const int64_t target = first + av_rescale_q(static_cast<int64_t>(start), frame_time, stream_->time_base);
   const int64_t half = av_rescale_q(1, frame_time, stream_->time_base) / 2;
   first_time_ = first;
+  wanted_to_ = target + av_rescale_q(static_cast<int64_t>(count) - 1, frame_time, stream_->time_base) + half;
   return SeekTo(target, target - half, target + half + 1);
 }
 
-bool AvReader::Seek(uint64_t start, const KeyFrames& keys) {
+bool AvReader::Seek(uint64_t start, uint64_t count, const KeyFrames& keys) {
   const KeyFrames::Key& key = keys.Before(start);
   // A container without an index of its own (a transport stream) gets this one.
   for (const KeyFrames::Key& one : keys.keys) {
@@ -228,6 +235,7 @@ bool AvReader::Seek(uint64_t start, const KeyFrames& keys) {
   }
   first_time_ = keys.first;
   const int64_t target = keys.TimeOf(start);
+  wanted_to_ = keys.TimeOf(start + count - 1);
   return SeekTo(key.time, target, target);
 }
 
@@ -327,9 +335,16 @@ Result<bool> AvReader::Feed() {
     av_packet_unref(packet_.get());
     return Wrong(fmt::format("after {}: {}", Frames(delivered_), AvText(refused_)));
   }
+  // Frames are shown after they are decoded: those that follow come too late, all of them.
+  if (wanted_to_ != AV_NOPTS_VALUE && packet_->dts != AV_NOPTS_VALUE && packet_->dts > wanted_to_) {
+    av_packet_unref(packet_.get());
+    return false;
+  }
   // No other frame refers to those that are skipped.
-  const bool early = wanted_from_ != AV_NOPTS_VALUE && packet_->pts != AV_NOPTS_VALUE && packet_->pts < wanted_from_;
-  codec_->skip_frame = early ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
+  const bool timed = packet_->pts != AV_NOPTS_VALUE;
+  const bool early = timed && wanted_from_ != AV_NOPTS_VALUE && packet_->pts < wanted_from_;
+  const bool late = timed && wanted_to_ != AV_NOPTS_VALUE && packet_->pts > wanted_to_;
+  codec_->skip_frame = early || late ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
   refused_ = avcodec_send_packet(codec_.get(), packet_.get());
   av_packet_unref(packet_.get());
   if (refused_ == AVERROR(EAGAIN)) refused_ = 0;  // cannot be: the decoder was emptied before
@@ -408,8 +423,13 @@ Window AvReader::PartOf(AVPixelFormat pixels) const {
       format->nb_components != 3 || format->comp[0].depth != 8 || format->comp[1].step != 1) {
     return whole;
   }
-  constexpr int kMargin = 16, kColumns = 64;  // the latter keeps rows aligned for vector instructions
   const Window wanted = options_.window(width, height);
+  if (yuv_) {  // looks beyond the part by itself
+    const int x = std::clamp(wanted.x, 0, width) / 2 * 2, y = std::clamp(wanted.y, 0, height);
+    const int right = std::min(width, wanted.x + wanted.width), bottom = std::min(height, wanted.y + wanted.height);
+    return right <= x || bottom <= y ? whole : Window{x, y, right - x, bottom - y};
+  }
+  constexpr int kMargin = 16, kColumns = 64;  // the latter keeps rows aligned for vector instructions
   const int x = std::max(0, wanted.x - kMargin) / kColumns * kColumns, y = std::max(0, wanted.y - kMargin) / 8 * 8;
   // Whole pairs of columns and rows, that colour of half the size ends where it does in the whole frame.
   const int right = std::min(width, (wanted.x + wanted.width + kMargin + 1) / 2 * 2);
@@ -419,8 +439,20 @@ Window AvReader::PartOf(AVPixelFormat pixels) const {
 }
 
 Status AvReader::MakeScaler(AVPixelFormat pixels) {
-  const int height = frame_->height;
+  const int width = frame_->width, height = frame_->height;
+  const bool full = frame_->color_range == AVCOL_RANGE_JPEG || pixels == AV_PIX_FMT_YUVJ420P ||
+                    pixels == AV_PIX_FMT_YUVJ422P || pixels == AV_PIX_FMT_YUVJ444P;
+  const int* matrix = sws_getCoefficients(MatrixOf(frame_->colorspace, height));
   scaler_takes_ = pixels;
+  scaler_.reset();
+  yuv_.reset();
+  constexpr int kSmall = 8;  // below it libswscale uses filters of another length
+  if ((pixels == AV_PIX_FMT_YUV420P || pixels == AV_PIX_FMT_YUVJ420P) && width % 2 == 0 && height % 2 == 0 &&
+      width >= kSmall && height >= kSmall) {
+    yuv_.emplace(width, height, YuvMatrix{matrix[0], matrix[1], matrix[2], matrix[3]}, full);
+    part_ = PartOf(pixels);
+    return Status::Ok();
+  }
   part_ = PartOf(pixels);
   scaler_.reset(sws_getContext(part_.width, part_.height, pixels, part_.width, part_.height, AV_PIX_FMT_RGB24,
                                SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, nullptr, nullptr, nullptr));
@@ -428,10 +460,8 @@ Status AvReader::MakeScaler(AVPixelFormat pixels) {
     const char* name = av_get_pix_fmt_name(pixels);
     return Wrong(fmt::format("pixels of format {} do not become RGB", name == nullptr ? "?" : name));
   }
-  const bool full = frame_->color_range == AVCOL_RANGE_JPEG || pixels == AV_PIX_FMT_YUVJ420P ||
-                    pixels == AV_PIX_FMT_YUVJ422P || pixels == AV_PIX_FMT_YUVJ444P;
-  sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(MatrixOf(frame_->colorspace, height)), full ? 1 : 0,
-                           sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
+  sws_setColorspaceDetails(scaler_.get(), matrix, full ? 1 : 0, sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16,
+                           1 << 16);
   return Status::Ok();
 }
 
@@ -452,7 +482,16 @@ Status AvReader::Convert(VideoFrame* frame) {
     rgb_->height = height;
     if (av_frame_get_buffer(rgb_.get(), 0) < 0) return Wrong("out of memory");
   }
-  if (!scaler_ || pixels != scaler_takes_) LOCKSTEP_RETURN_IF_ERROR(MakeScaler(pixels));
+  if ((!scaler_ && !yuv_) || pixels != scaler_takes_) LOCKSTEP_RETURN_IF_ERROR(MakeScaler(pixels));
+  *frame = VideoFrame{0, width, height, rgb_->data[0], static_cast<size_t>(rgb_->linesize[0]), 0};
+  uint8_t* const to[4] = {rgb_->data[0] + static_cast<ptrdiff_t>(part_.y) * rgb_->linesize[0] + part_.x * 3};
+  if (yuv_) {
+    const int* rows = frame_->linesize;
+    yuv_->Apply({frame_->data[0], frame_->data[1], frame_->data[2]}, {rows[0], rows[1], rows[2]}, part_, to[0],
+                frame->stride);
+    if (!turned_by_.Plain()) Turn(frame);
+    return Status::Ok();
+  }
   const uint8_t* from[4] = {frame_->data[0], frame_->data[1], frame_->data[2], frame_->data[3]};
   if (part_.x > 0 || part_.y > 0) {
     const AVPixFmtDescriptor* format = av_pix_fmt_desc_get(pixels);
@@ -461,11 +500,9 @@ Status AvReader::Convert(VideoFrame* frame) {
       from[plane] += static_cast<ptrdiff_t>(part_.y >> down) * frame_->linesize[plane] + (part_.x >> across);
     }
   }
-  uint8_t* const to[4] = {rgb_->data[0] + static_cast<ptrdiff_t>(part_.y) * rgb_->linesize[0] + part_.x * 3};
   if (sws_scale(scaler_.get(), from, frame_->linesize, 0, part_.height, to, rgb_->linesize) != part_.height) {
     return Wrong("its pixels do not become RGB");
   }
-  *frame = VideoFrame{0, width, height, rgb_->data[0], static_cast<size_t>(rgb_->linesize[0]), 0};
   if (!turned_by_.Plain()) Turn(frame);
   return Status::Ok();
 }

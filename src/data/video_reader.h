@@ -69,12 +69,12 @@ class VideoReader {
   virtual Result<bool> Next(VideoFrame* frame) = 0;
   // The same without converting the frame.
   virtual Result<bool> Skip() = 0;
-  // Goes to the frame that a constant rate puts at number `start`, so that the next call gives it. False: this file
-  // cannot be entered there, and the reader is of no further use.
-  virtual bool Seek(uint64_t start) = 0;
+  // Goes to the frame that a constant rate puts at number `start`, so that the next call gives it; the video seems to
+  // end behind frame start + count - 1. False: this file cannot be entered there, and the reader is of no further use.
+  virtual bool Seek(uint64_t start, uint64_t count) = 0;
   // Goes to frame `start` of the order in which frames are shown, whatever their distances. False as above, or the key
   // frames are not those of this file.
-  virtual bool Seek(uint64_t start, const KeyFrames& keys) = 0;
+  virtual bool Seek(uint64_t start, uint64_t count, const KeyFrames& keys) = 0;
   // What a user should know about what was read so far: cut short, no key frame at the start.
   virtual std::vector<std::string> Notes() const = 0;
 };

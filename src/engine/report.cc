@@ -10,6 +10,7 @@
 #include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/resident.h"
 
 #ifdef LOCKSTEP_CUDA
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -17,16 +18,6 @@
 
 namespace lockstep::engine {
 namespace {
-
-double ResidentBytes() {
-  long pages = 0;
-  if (FILE* file = std::fopen("/proc/self/statm", "r")) {
-    long total = 0;
-    if (std::fscanf(file, "%ld %ld", &total, &pages) != 2) pages = 0;
-    std::fclose(file);
-  }
-  return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 struct DevicePeak {
   double used = 0, reserved = 0;  // bytes
@@ -132,7 +123,7 @@ void Report::Step(const StepFacts& facts) {
     Set("rank/time/save", step, facts.save_seconds);
     if (facts.graph_replayed) Set("rank/graph_replayed", step, *facts.graph_replayed ? 1 : 0);
     if (facts.fallbacks > 0) Set("rank/fallback/graph", step, static_cast<double>(facts.fallbacks));
-    Set("rank/memory/host", step, ResidentBytes());
+    Set("rank/memory/host", step, static_cast<double>(ResidentBytes()));
     if (const auto device = DevicePeakBytes(options_.device)) {
       Set("rank/memory/device", step, device->used);
       Set("rank/memory/device_reserved", step, device->reserved);

@@ -92,6 +92,11 @@ void VideoRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   r.When(!data->mixed, "each set of data.mix has its own", [&] { DeclareSet(r, &clips_, &index_); });
   DeclareForm(r, &clips_, data->mixed, bucketed_);
   r.Field("augment", &data->augment, {.help = "random crop, flip, colour, time; the same for all frames of a clip"});
+  r.When(data->augment, "only with augment: true", [&] {
+    r.Field("flip", &clips_.flip, {.help = "augmentation mirrors half of the clips, left and right"});
+    r.Field("colour", &clips_.colour,
+            {.help = "augmentation changes brightness, contrast, saturation and hue a little"});
+  });
   if (!with_features_) return;
   r.Section("features", [&](ConfigReader& f) {
     DeclareFeatures(f, &features_config_);
@@ -126,6 +131,8 @@ data::SourceConfig VideoRecipe::SourceOf(const Set& set) const {
   source.max_stride = clips_.max_stride;
   source.resize = clips_.resize;
   source.decode = clips_.decode;
+  source.flip = clips_.flip;
+  source.colour = clips_.colour;
   source.check = clips_.check;
   return source;
 }

@@ -130,6 +130,8 @@ TEST(DrawColourTest, ComesInSevenOfTenDrawsWithinItsLimits) {
   int flipped = 0;
   for (uint64_t index = 0; index < 2000; ++index) {
     const Draw draw{.seed = 3, .index = index, .augment = true};
+    EXPECT_FALSE(DrawFlip(draw, /*wanted=*/false));
+    EXPECT_TRUE(DrawColour(draw, /*wanted=*/false).none());
     const Colour colour = DrawColour(draw);
     flipped += DrawFlip(draw) ? 1 : 0;
     if (colour.none()) continue;

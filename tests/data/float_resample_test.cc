@@ -31,15 +31,18 @@ TEST(FloatResampleTest, PixelsAreResizedAsEachOfTheirColours) {
   for (const Filter filter : {Filter::kBilinear, Filter::kBicubic}) {
     for (const int width : {5, 9, 40}) {
       const FloatResample resample(filter, 23, 1, width, 1);
-      std::vector<float> line(23 * 4), together(static_cast<size_t>(width) * 3);
-      for (size_t i = 0; i < line.size(); ++i) line[i] = static_cast<float>(i * 37 % 256);
-      resample.AcrossPixels(line.data(), together.data());
-      for (size_t c = 0; c < 3; ++c) {
-        std::vector<float> one(23), alone(static_cast<size_t>(width));
-        for (size_t x = 0; x < one.size(); ++x) one[x] = line[x * 4 + c];
-        resample.Across(one.data(), alone.data());
-        EXPECT_TRUE(
-            std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(c * alone.size())));
+      const auto size = static_cast<size_t>(width);
+      std::vector<uint8_t> rows[2];
+      for (size_t i = 0; i < 2 * 23 * 3; ++i) rows[i / (23 * 3)].push_back(static_cast<uint8_t>(i * 37));
+      std::vector<float> room(23 * 8), together[2] = {std::vector<float>(size * 4), std::vector<float>(size * 4)};
+      resample.AcrossPixels(rows[0].data(), rows[1].data(), room.data(), together[0].data(), together[1].data());
+      for (size_t row = 0; row < 2; ++row) {
+        for (size_t c = 0; c < 3; ++c) {
+          std::vector<float> one(23), alone(size);
+          for (size_t x = 0; x < one.size(); ++x) one[x] = rows[row][x * 3 + c];
+          resample.Across(one.data(), alone.data());
+          for (size_t x = 0; x < size; ++x) EXPECT_EQ(alone[x], together[row][x * 4 + c]) << row << c << x;
+        }
       }
     }
   }

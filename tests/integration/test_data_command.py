@@ -57,6 +57,29 @@ class DataCommand(harness.Case):
         slowest = max(found["seconds_per_sample"], key=found["seconds_per_sample"].get)
         self.assertTrue(found["bottleneck"].startswith(slowest), found)
 
+    def test_whole_epochs_say_the_memory_after_each(self):
+        found = json.loads(self.data("bench", self.shards, "--epochs", 20, "--batch", 4, "--threads", 2, "--normalise", "--augment",
+                                     "--crop-only", "--json").stdout)
+        self.assertEqual(len(found["resident_bytes"]), 20)
+        # Allocators keep what they had once: the later half may not grow by more than a few pages.
+        self.assertLess(found["resident_bytes"][-1] - found["resident_bytes"][9], 1 << 20, found["resident_bytes"])
+        self.assertIn("after 2 epochs", self.data("bench", self.shards, "--epochs", 2).stdout)
+
+    def test_only_what_augmentation_is_asked_for_is_done(self):
+        photos = self.tmp / "photos"
+        photos.mkdir()
+        left = Image.new("RGB", (32, 32), (200, 40, 90))
+        left.paste((10, 10, 10), (0, 0, 16, 32))  # dark on the left
+        for number in range(8):
+            left.save(photos / f"{number}.png")
+        sheets = []
+        for more in ((), ("--crop-only",)):
+            self.data("show", photos, "--height", 8, "--width", 8, "--augment", *more, "--columns", 8, "--out", self.tmp / "s.png")
+            sheet = Image.open(self.tmp / "s.png")
+            sheets.append([sheet.getpixel((n * 10 + 7, 4)) for n in range(8)])
+        self.assertGreater(len(set(sheets[0])), 2, "flipped, and in other colours")
+        self.assertEqual(set(sheets[1]), {(200, 40, 90)})
+
     def test_a_training_uses_the_index_and_refuses_one_of_other_data(self):
         index = self.tmp / "shards.index"
         self.data("index", self.shards, "--out", index)

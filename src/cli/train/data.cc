@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
+#include "cli/train/data_bench.h"
 #include "cli/train/data_pairs.h"
 #include "cli/train/settings.h"
 #include "data/clip_transform.h"
@@ -33,9 +34,9 @@ struct DataFlags {
   std::string command, out;
   data::SourceConfig source{.kind = "auto", .frames = 1, .height = 224, .width = 224};
   int threads = 0, batch = 32, shown = 8;
-  uint64_t samples = 0, seed = 0;
+  uint64_t samples = 0, seed = 0, epochs = 0;
   double seconds = 5;
-  bool augment = false, overwrite = false, json = false;
+  bool augment = false, crop_only = false, normalise = false, overwrite = false, json = false;
   data::IndexOptions index;
   std::string recipe, config;     // whose data, instead of `source`
   std::vector<std::string> sets;  // key=value
@@ -98,7 +99,9 @@ Result<Opened> OpenTraining(const Program& program, const DataFlags& asked) {
 }
 
 // Batches as a training draws them, or all samples as they lie: over and over, or once.
-data::Loader MakeLoader(const DataFlags& asked, const Opened& opened, bool drawn, bool once) {
+// `epoch` gets the number of batches in which each sample comes once.
+data::Loader MakeLoader(const DataFlags& asked, const Opened& opened, bool drawn, bool once,
+                        uint64_t* epoch = nullptr) {
   const uint64_t all = opened.source->size();
   const uint64_t size = asked.samples > 0 ? std::min(asked.samples, all) : all;
   const auto batch = static_cast<uint64_t>(asked.batch);
@@ -112,6 +115,7 @@ data::Loader MakeLoader(const DataFlags& asked, const Opened& opened, bool drawn
   while (!ranges.empty() && ranges.back().first >= size) ranges.pop_back();
   if (!ranges.empty()) ranges.back().second = std::min(ranges.back().second, size);
   const uint64_t batches = drawn ? (size + batch - 1) / batch : ranges.size();
+  if (epoch != nullptr) *epoch = std::max<uint64_t>(batches, 1);
   const auto plan = [=, order = opened.order](uint64_t n) {
     if (drawn) return order->Peek(n);
     std::vector<data::SampleId> ids;
@@ -226,57 +230,16 @@ Status Stat(const DataFlags& asked, const Opened& opened) {
                 "repair or remove them, or allow them with data.bad_samples");
 }
 
-// What limits the speed, in words.
-std::string Bottleneck(const data::LoaderStats& stats, double seconds, int threads) {
-  const auto& stages = stats.stages.seconds;
-  const size_t most = std::ranges::max_element(stages) - stages.begin();
-  const double busy = stats.read_seconds / (seconds * threads);
-  return fmt::format("{} takes {:.0f} % of the time of a sample; the {} {} busy for {:.0f} %", data::kStageNames[most],
-                     100 * stages[most] / std::max(stats.read_seconds, 1e-9), Count(threads, "thread"),
-                     threads == 1 ? "is" : "are", 100 * busy);
-}
-
 Status Bench(const DataFlags& asked, const Opened& opened) {
-  const std::shared_ptr<const data::Source>& source = opened.source;
-  data::Loader loader = MakeLoader(asked, opened, /*drawn=*/opened.order.has_value(), /*once=*/false);
-  const Result<data::Batch> first = loader.Next();  // starts the threads, fills caches
-  if (!first.ok()) return first.status();
-  const data::LoaderStats before = loader.stats();
-  const TimePoint start = Now();
-  while (SecondsSince(start) < asked.seconds) {
-    const Result<data::Batch> batch = loader.Next();
-    if (!batch.ok()) return batch.status();
-  }
-  const double seconds = SecondsSince(start);
-  data::LoaderStats stats = loader.stats();
-  stats.samples_read -= before.samples_read;
-  stats.samples_bad -= before.samples_bad;
-  stats.read_seconds -= before.read_seconds;
-  for (size_t i = 0; i < data::kStages; ++i) stats.stages.seconds[i] -= before.stages.seconds[i];
-  const auto samples = static_cast<double>(stats.samples_read + stats.samples_bad);
-  const double rate = samples / seconds;
-  const std::string limit = Bottleneck(stats, seconds, Threads(asked));
-  if (asked.json) {
-    nlohmann::json stages;
-    for (size_t i = 0; i < data::kStages; ++i) {
-      stages[data::kStageNames[i]] = stats.stages.seconds[i] / std::max(samples, 1.0);
-    }
-    const nlohmann::json summary = {
-        {"data", source->Describe()},         {"threads", Threads(asked)}, {"seconds", seconds},
-        {"samples_per_second", rate},         {"bad", stats.samples_bad},  {"seconds_per_sample", stages},
-        {"buffer_bytes", stats.buffer_bytes}, {"bottleneck", limit}};
-    fmt::print("{}\n", summary.dump(2));
-    return Status::Ok();
-  }
-  fmt::print("{}\n{:.1f} samples/s with {}, {} in {:.1f} s{}\n", source->Describe(), rate,
-             Count(Threads(asked), "thread"), stats.samples_read, seconds,
-             stats.samples_bad > 0 ? fmt::format(", {} damaged", stats.samples_bad) : "");
-  for (size_t i = 0; i < data::kStages; ++i) {
-    fmt::print("  {:<10} {:9.3f} ms a sample\n", data::kStageNames[i],
-               1e3 * stats.stages.seconds[i] / std::max(samples, 1.0));
-  }
-  fmt::print("bottleneck: {}\n", limit);
-  return Status::Ok();
+  uint64_t batches = 1;
+  data::Loader loader = MakeLoader(asked, opened, /*drawn=*/opened.order.has_value(), /*once=*/false, &batches);
+  return BenchLoader(*opened.source, &loader,
+                     {.threads = Threads(asked),
+                      .seconds = asked.seconds,
+                      .epochs = asked.epochs,
+                      .epoch_batches = batches,
+                      .normalise = asked.normalise,
+                      .json = asked.json});
 }
 
 // A picture as planes.
@@ -417,6 +380,7 @@ Result<Opened> Open(const Program& program, const DataFlags& asked) {
 }
 
 Status Run(const Program& program, DataFlags asked) {
+  if (asked.crop_only) asked.source.flip = asked.source.colour = false;
   if (IsPairs(asked.source.kind)) return RunPairs(asked);
   if (asked.recipe.empty() && !(asked.config.empty() && asked.sets.empty())) {
     return Status(Code::kUsage, "--config and --set are of a training's configuration, and --recipe names its recipe",
@@ -469,6 +433,11 @@ int DataMain(const Program& program, int argc, char** argv) {
   args.Option("--batch", &asked.batch, "samples of a batch").Between(1, 1 << 20).ShowDefault();
   args.Option("--samples", &asked.samples, "the first N only (default: all; show: one batch)").Named("N");
   args.Option("--seconds", &asked.seconds, "of bench").ShowDefault();
+  args.Option("--epochs", &asked.epochs,
+              "of bench, instead of --seconds: goes N times through the data and says the resident memory after each")
+      .Between(1, 1 << 20)
+      .Named("N");
+  args.Flag("--normalise", &asked.normalise, "of bench: each batch also becomes floats, as for ImageNet's models");
   args.Option("--seed", &asked.seed, "of the augmentation").ShowDefault();
   args.Option("--columns", &asked.shown, "of the sheet; frames shown of a clip").Between(1, 1000).ShowDefault();
   args.Flag("--sizes", &asked.index.sizes, "of index: widths and heights, for data.buckets; opens every file");
@@ -480,6 +449,7 @@ int DataMain(const Program& program, int argc, char** argv) {
       .Between(1, 1 << 14)
       .ShowDefault();
   args.Flag("--augment", &asked.augment, "random crop, flip and colour, as in training");
+  args.Flag("--crop-only", &asked.crop_only, "with --augment: neither flip nor colour");
   args.Option("--out", &asked.out, "the file to write: the sheet, or the index").Named("FILE");
   args.Flag("--json", &asked.json, "the result as JSON");
   args.Footer(
