@@ -1,11 +1,11 @@
 #include "models/deformable_gpu.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "models/decoder_ops.h"
 #include "models/deformable_shape.h"
 #include "models/warp_kernels.h"
 
@@ -18,12 +18,6 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kGpuColumnBytes = 256 << 20;
 constexpr size_t kMostFlows = 3;
-
-// The type to sample and multiply in.
-at::ScalarType TypeOnGpu(const Tensor& frames) {
-  return at::autocast::is_autocast_enabled(at::kCUDA) ? at::autocast::get_autocast_dtype(at::kCUDA)
-                                                      : frames.scalar_type();
-}
 
 // Runs work(first, count, columns) for pieces of all pixels; columns: [groups, count, taps * channels of a group].
 template <typename Work>
@@ -172,16 +166,16 @@ struct FlowGuidedFunction : torch::autograd::Function<FlowGuidedFunction> {
 
 bool DeformableOnGpu(const Tensor& frames) {
   return frames.is_cuda() && frames.size(0) * frames.size(1) * frames.size(2) < int64_t{1} << 26 &&
-         warp::Usable(frames.device(), TypeOnGpu(frames));
+         warp::Usable(frames.device(), decoder::ComputeType(frames));
 }
 
 Tensor DeformableConvGpu(const DeformableArgs& a) {
-  return DeformableGpuFunction::apply(a.frames.to(TypeOnGpu(a.frames)), a.offset.to(at::kFloat), a.mask.to(at::kFloat),
-                                      a.weight, a.bias);
+  return DeformableGpuFunction::apply(a.frames.to(decoder::ComputeType(a.frames)), a.offset.to(at::kFloat),
+                                      a.mask.to(at::kFloat), a.weight, a.bias);
 }
 
 Tensor FlowGuidedDeformableGpu(const FlowGuidedArgs& a) {
-  const at::ScalarType type = TypeOnGpu(a.frames);
+  const at::ScalarType type = decoder::ComputeType(a.frames);
   variable_list flows;
   TORCH_CHECK(!a.flows.empty() && a.flows.size() <= kMostFlows && a.raw.size(3) / 3 % a.flows.size() == 0,
               "expected one to ", kMostFlows, " flows that share ", a.raw.size(3) / 3, " taps, found ", a.flows.size());

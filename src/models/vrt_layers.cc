@@ -49,8 +49,8 @@ Tensor Conv::Forward(const Tensor& x) const {
   const int64_t in = kernel.size(1), out = kernel.size(0);
   if (x.is_cuda() && decoder::ComputeType(x) != at::kFloat && decoder::ComputeType(x) != at::kDouble) {
     // Tensor cores take channels by eights: other numbers go through conversions that take longer than the product.
-    const int64_t more_in = (8 - in % 8) % 8, more_out = (8 - out % 8) % 8;
-    if (more_in > 0) frames = at::constant_pad_nd(frames, {0, more_in});
+    const int64_t more_in = (8 - in % 8) % 8, more_out = (8 - out % 8) % 8, missing = in + more_in - frames.size(3);
+    if (missing > 0) frames = at::constant_pad_nd(frames, {0, missing});
     if (more_in + more_out > 0) kernel = at::constant_pad_nd(kernel, {0, 0, 0, 0, 0, more_in, 0, more_out});
     if (more_out > 0) shift = at::constant_pad_nd(shift, {0, more_out});
     kernel = kernel.contiguous(at::MemoryFormat::ChannelsLast);

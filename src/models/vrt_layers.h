@@ -51,7 +51,8 @@ struct Norm : torch::nn::Module {
 };
 
 // 3x3 (or `kernel`) over frames, channels last: [..., h, w, in] -> [..., h, w, out]. The parameter is [out, in, 1, k,
-// k] where upstream has a Conv3d.
+// k] where upstream has a Conv3d. On a GPU in half precision the input may have zeros up to the next multiple of eight
+// channels; others are padded so.
 struct Conv : torch::nn::Module {
   Conv(int64_t in, int64_t out, int64_t kernel = 3, bool conv3d = false, bool padded = true);
   at::Tensor Forward(const at::Tensor& x) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "models/decoder_ops.h"
 #include "models/deformable.h"
 #include "models/flow_warp.h"
 
@@ -55,17 +56,24 @@ FlowGuidedConv::FlowGuidedConv(int64_t width, int64_t hops, int64_t groups, doub
 
 Tensor FlowGuidedConv::Forward(const std::vector<Tensor>& sources, const Tensor& current,
                                const std::vector<Tensor>& flows) const {
-  std::vector<Tensor> seen;
-  for (size_t k = 0; k < sources.size(); ++k) seen.push_back(FlowWarp(sources[k], flows[k]));
-  seen.push_back(current);
-  for (const Tensor& flow : flows) seen.push_back(flow.to(current.scalar_type()));
+  // On a GPU all of it is in one type, and the first convolution gets whole eights of channels (vrt_layers.h).
+  const bool narrow = current.is_cuda() && at::isReducedFloatingType(decoder::ComputeType(current));
+  const at::ScalarType type = narrow ? decoder::ComputeType(current) : current.scalar_type();
+  std::vector<Tensor> frames, seen;
+  for (const Tensor& source : sources) frames.push_back(source.to(type));
+  for (size_t k = 0; k < frames.size(); ++k) seen.push_back(FlowWarp(frames[k], flows[k]));
+  seen.push_back(current.to(type));
+  for (const Tensor& flow : flows) seen.push_back(flow.to(type));
+  const int64_t more = (8 - offsets[0]->weight.size(1) % 8) % 8;
+  if (narrow && more > 0) {
+    seen.push_back(at::zeros({current.size(0), current.size(1), current.size(2), more}, seen[0].options()));
+  }
   Tensor x = at::cat(seen, 3);
   for (size_t i = 0; i < offsets.size(); ++i) {
     x = offsets[i]->Forward(x);
     if (i + 1 < offsets.size()) x = at::leaky_relu(x, kOffsetSlope);
   }
-  const Tensor frames = sources.size() == 1 ? sources[0] : at::cat(sources, 3);
-  return FlowGuidedDeformable({frames, x, flows, reach, weight, bias});
+  return FlowGuidedDeformable({frames.size() == 1 ? frames[0] : at::cat(frames, 3), x, flows, reach, weight, bias});
 }
 
 Stage::Stage(Builder& builder, const Options& o) : reshape_(o.reshape) {
