@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "data/parts.h"
+#include "data/stream_info.h"
 
 namespace lockstep::data {
 
@@ -66,6 +67,8 @@ class KeyFrameCache {
   // They turned out to be wrong.
   void Forget(const VideoPart& part);
   uint64_t scans() const { return scans_; }
+  // What else is known about the same files.
+  StreamInfoCache& streams() { return streams_; }
 
  private:
   using Place = std::pair<std::string, uint64_t>;  // path, offset
@@ -78,6 +81,7 @@ class KeyFrameCache {
   std::mutex mutex_;
   std::map<Place, Known> known_;
   std::atomic<uint64_t> scans_ = 0;
+  StreamInfoCache streams_;
 };
 
 }  // namespace lockstep::data

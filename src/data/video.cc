@@ -51,8 +51,12 @@ Status ReadVideoClip(const VideoPart& part, const Pace& pace, const std::atomic<
                      const std::function<Status(const VideoFrame&)>& take, KeyFrameCache* keys,
                      const WindowOf& window) {
   const std::string& path = part.path;
-  const VideoReader::Options options{
-      .cancelled = cancelled, .name = part.name, .offset = part.offset, .bytes = part.bytes, .window = window};
+  const VideoReader::Options options{.cancelled = cancelled,
+                                     .name = part.name,
+                                     .offset = part.offset,
+                                     .bytes = part.bytes,
+                                     .streams = keys == nullptr ? nullptr : &keys->streams(),
+                                     .window = window};
   uint64_t claimed = 0;
   {
     auto video = [&] {

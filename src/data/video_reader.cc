@@ -180,12 +180,13 @@ Status AvReader::Start() {
   }
   if (error < 0) return Wrong(AvText(error));
   format_.reset(format);
-  error = avformat_find_stream_info(format, nullptr);
-  if (error < 0) return Wrong(AvText(error));
+  const int known = options_.streams == nullptr ? -1 : options_.streams->Restore(path_, options_.offset, format);
+  if (known < 0 && (error = avformat_find_stream_info(format, nullptr)) < 0) return Wrong(AvText(error));
   const AVCodec* decoder = nullptr;
-  error = av_find_best_stream(format, AVMEDIA_TYPE_VIDEO, -1, -1, &decoder, 0);
-  if (error < 0 || decoder == nullptr) return Wrong("it has no video stream that can be decoded");
-  stream_ = format->streams[error];
+  const int index = av_find_best_stream(format, AVMEDIA_TYPE_VIDEO, known, -1, &decoder, 0);
+  if (index < 0 || decoder == nullptr) return Wrong("it has no video stream that can be decoded");
+  if (known < 0 && options_.streams != nullptr) options_.streams->Keep(path_, options_.offset, format, index);
+  stream_ = format->streams[index];
   for (unsigned i = 0; i < format->nb_streams; ++i) {
     if (format->streams[i] != stream_) format->streams[i]->discard = AVDISCARD_ALL;
   }

@@ -58,6 +58,7 @@ class VideoReader {
     std::string name;                              // for errors; "": the path
     uint64_t offset = 0;                           // where the video begins in the file, if `bytes` is not 0
     uint64_t bytes = 0;                            // of the video in a larger file; 0: the whole file is the video
+    StreamInfoCache* streams = nullptr;            // for files that are opened again and again
     WindowOf window;  // the part of each frame that is looked at; other pixels of VideoFrame may have any value
   };
   static Result<std::unique_ptr<VideoReader>> Open(const std::string& path, const Options& options);

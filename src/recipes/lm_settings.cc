@@ -121,6 +121,9 @@ void LmRecipe::DeclareData(ConfigReader& r, engine::DataConfig* data) {
   data->mixed = !mix_.empty();
   r.When(!data->mixed, "each set of data.mix has its own", [&] { DeclareCorpus(r, &corpus_); });
   r.Field("length", &length_, {.min = 1, .max = 1 << 24, .help = "tokens of a sequence, which is one sample"});
+  std::vector<std::string> none;
+  r.When(false, "documents are packed one behind the other, so that every sequence is full and has data.length tokens",
+         [&] { r.Field("buckets", &none, {.help = "of recipes on clips"}); });
 }
 
 Status LmRecipe::Check(engine::Config* /*config*/) {

@@ -55,12 +55,18 @@ void DeclareForm(ConfigReader& r, data::SourceConfig* clips, bool mixed, bool bu
   });
   r.Field("frames", &s.frames, {.min = 1, .help = "of one clip"});
   if (bucketed) {
-    r.When(!of_one_size, "the sets of data.mix, and rows, have one size", [&] {
-      r.Field(
-          "buckets", &s.buckets,
-          {.help = "several sizes [HEIGHTxWIDTH, ...]: each sample has that nearest to its aspect ratio, each batch "
-                   "one of them"});
-    });
+    r.When(!of_one_size,
+           mixed
+               ? "data.mix draws sample by sample, so that each set has its share in every step, and a batch can have "
+                 "one size only"
+               : "pictures of this kind have one size",
+           [&] {
+             r.Field(
+                 "buckets", &s.buckets,
+                 {.help =
+                      "several sizes [HEIGHTxWIDTH, ...]: each sample has that nearest to its aspect ratio, each batch "
+                      "one of them"});
+           });
     const Result<std::vector<data::ImageSize>> sizes = data::ParseSizes(s.buckets);
     if (!sizes.ok()) r.Fail("buckets", sizes.status().message());
   }

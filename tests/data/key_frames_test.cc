@@ -78,6 +78,24 @@ TEST_F(KeyFrameFileTest, GivesTheFramesThatDecodingFromTheStartGives) {
   }
 }
 
+TEST_F(KeyFrameFileTest, AFileThatWasOpenedBeforeGivesTheSameFrames) {
+  for (const char* name : {"a.mp4", "a.mov", "a.mkv"}) {
+    for (const int b_frames : {0, 2}) {
+      const std::string path = Make(name, {.frames = 40, .gop = 8, .b_frames = b_frames});
+      KeyFrameCache keys;
+      for (double position = 0; position < 1; position += 0.04) {
+        const Pace pace{3, 2, position};
+        EXPECT_EQ(ReadClip(path, pace, &keys), ReadClip(path, pace, nullptr)) << name << " " << b_frames;
+      }
+      const uint64_t restored = keys.streams().restored();
+      EXPECT_EQ(restored > 20, !path.ends_with(".mkv")) << name << " " << restored;
+      Touch(path);
+      ReadClip(path, {3, 2, 0.5}, &keys);
+      EXPECT_EQ(keys.streams().restored(), restored) << "a changed file is looked at again";
+    }
+  }
+}
+
 TEST_F(KeyFrameFileTest, FindsEveryFrameFromTheKeyFrameBefore) {
   for (const char* name : {"a.mkv", "a.mp4", "a.ts"}) {
     const std::string path = Make(name, {.frames = 30, .gop = 7, .uneven = true});

@@ -195,11 +195,11 @@ class Cache(harness.Case):
         done = harness.lockstep("cache", "build", "--config", "features.yaml", "--nproc-per-node", "1", env=train.ONE_THREAD, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-        def training(name, policy):
+        def training(name, policy, *flags):
             sets = {"data.clips": 24, "data.height": 16, "data.width": 16, "data.augment": "false", "train.steps": 4, "train.batch": 8,
                     "train.device": "cpu", "data.features": json.dumps({"config": "features.yaml", "policy": policy})}
             words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-            done = harness.lockstep("train", "denoise", "--nproc-per-node", "2", "--name", name, *words, env=train.ONE_THREAD)
+            done = harness.lockstep("train", "denoise", "--nproc-per-node", "2", "--name", name, *words, *flags, env=train.ONE_THREAD)
             lines = [json.loads(line) for line in (self.tmp / "runs" / name / "metrics" / "rank-0.jsonl").read_text().splitlines()] \
                 if done.returncode == 0 else []
             last = next((line["scalars"] for line in reversed(lines) if "rank/cache/hits" in line.get("scalars", {})), None)
@@ -217,12 +217,15 @@ class Cache(harness.Case):
         self.assertIn("clips are encoded live", done.stdout + done.stderr)
         self.assertGreater(last["rank/cache/live"], 0)
         self.assertGreater(last["rank/cache/hits"], 0)
-        done, _ = training("refused", "require")
+        done, _ = training("refused", "read", "--cache", "require")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("require allows no live encoding", done.stdout + done.stderr)
 
     def test_bad_input_is_refused_with_what_to_do(self):
         self.prepare()
+        done = harness.lockstep("train", "denoise", "--cache", "require", "--nproc-per-node", "1")
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("--cache require: the configuration names no feature cache", done.stdout + done.stderr)
         (self.tmp / "cache" / ("a" * 32)).mkdir()
         (self.tmp / "cache" / ("a" * 32) / "namespace.json").write_text('{"format":"lockstep-cache","version":2}')
         for args, code, words in (

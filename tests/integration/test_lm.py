@@ -211,6 +211,7 @@ class Refused(harness.Case):
             ({"recipe.lora.rank": 4, "recipe.lora.targets": "['*.q_porj.weight']"}, r"recipe\.lora\.targets.*did you mean '\*\.q_proj\.weight'"),
             ({"recipe.lora.alpha": 4}, r"recipe\.lora\.rank is 0"),
             ({"data.length": 0}, r"data\.length"),
+            ({"data.buckets": "[64, 128]"}, r"data\.buckets: has no effect here: documents are packed"),
             ({"train.batch": 0}, r"train\.batch"),
         ]
         import numpy

@@ -64,7 +64,8 @@ TEST(VideoRecipe, BucketsStandInsteadOfHeightAndWidth) {
       {"{buckets: [64x64], height: 32}", "data.height: has no effect here: data.buckets says the sizes"},
       {"{buckets: [64]}", "data.buckets"},
       {"{kind: hdf5, path: /d, buckets: [64x64]}", "data.buckets: has no effect here"},
-      {"{mix: [{weight: 1, clips: 3}], buckets: [64x64]}", "data.buckets: has no effect here"},
+      {"{mix: [{weight: 1, clips: 3}], buckets: [64x64]}",
+       "data.buckets: has no effect here: data.mix draws sample by sample"},
   };
   for (const auto& [data, says] : rows) EXPECT_THAT(ReadConfig(std::string("data: ") + data).error, HasSubstr(says));
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/files.h"
 #include "base/own_program.h"
@@ -201,6 +202,29 @@ Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::strin
     settings->phases.push_back(std::move(*phase));
   }
   return settings;
+}
+
+// A policy is among the effective keys where its cache is named.
+Result<std::vector<std::string>> CachePolicy(const Settings& settings, const std::string& policy) {
+  constexpr std::array<std::array<const char*, 4>, 2> kPolicies = {
+      {{"recipe", "teacher", "cache", "policy"}, {"data", "features", "policy", nullptr}}};
+  const Result<ConfigTree> tree = ConfigTree::Parse(settings.effective, "configuration", ConfigTree::Format::kYaml);
+  if (!tree.ok()) return tree.status();
+  std::vector<std::string> overrides;
+  for (const auto& keys : kPolicies) {
+    const ConfigNode* node = &tree->root();
+    std::string path;
+    for (size_t i = 0; node != nullptr && i < keys.size() && keys[i] != nullptr; ++i) {
+      node = node->Find(keys[i]);
+      path += (i == 0 ? "" : ".") + std::string(keys[i]);
+    }
+    if (node != nullptr) overrides.push_back(path + "=" + policy);
+  }
+  if (overrides.empty()) {
+    return Status(Code::kUsage, fmt::format("--cache {}: the configuration names no feature cache", policy),
+                  "set recipe.teacher.cache.root (recipe taehv) or data.features.config, or leave the flag out");
+  }
+  return overrides;
 }
 
 }  // namespace lockstep::cli

@@ -52,4 +52,7 @@ Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::strin
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset = {});
 
+// `--cache POLICY` as overrides: one for each feature cache that the configuration names. Errors: it names none.
+Result<std::vector<std::string>> CachePolicy(const Settings& settings, const std::string& policy);
+
 }  // namespace lockstep::cli

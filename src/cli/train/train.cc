@@ -323,7 +323,7 @@ int TrainMain(const Program& program, int argc, char** argv) {
         return duration.ok() ? std::string() : duration.status().message();
       });
   std::string cache;
-  args.Option("--cache", &cache, "recipe.teacher.cache.policy: auto, read, or require (nothing is encoded live)")
+  args.Option("--cache", &cache, "policy of the feature cache: auto, read, or require (nothing is encoded live)")
       .Named("POLICY")
       .OneOf({"auto", "read", "require"});
   args.Option("--name", &asked.name, "of the run, when no launcher gives one").Named("NAME");
@@ -348,7 +348,16 @@ int TrainMain(const Program& program, int argc, char** argv) {
     asked.smoke = steps;
   }
   asked.command.assign(argv, argv + argc);
-  if (!cache.empty()) asked.overrides.push_back("recipe.teacher.cache.policy=" + cache);
+  if (!cache.empty()) {
+    // Mistakes of the configuration itself are reported by Train.
+    const Result<Settings> settings =
+        ReadSettings(program.recipes, asked.recipe, {asked.config, asked.options}, asked.overrides, false, 0);
+    if (settings.ok()) {
+      const Result<std::vector<std::string>> policies = CachePolicy(*settings, cache);
+      if (!policies.ok()) return Refuse(policies.status(), main);
+      asked.overrides.insert(asked.overrides.end(), policies->begin(), policies->end());
+    }
+  }
   if (!asked.max_time.empty()) asked.overrides.push_back("run.max_time=" + asked.max_time);
   const int code = Train(program, asked);
   std::fflush(nullptr);
