@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "base/parallel.h"
@@ -42,6 +43,25 @@ std::vector<std::vector<ChannelRun>> RunsOf(const DeformableShape& s) {
   return runs;
 }
 
+// Calls f with the size of all runs as a constant, where they agree about one that is common: loops over channels are
+// then unrolled. 0: each run has its own.
+template <typename F>
+void WithRunSize(const std::vector<std::vector<ChannelRun>>& runs, const F& f) {
+  const int64_t size = runs[0][0].size;
+  bool same = true;
+  for (const auto& group : runs) same = same && group.size() == 1 && group[0].size == size;
+  switch (same ? size : 0) {
+    case 4:
+      return f(std::integral_constant<int64_t, 4>());
+    case 6:
+      return f(std::integral_constant<int64_t, 6>());
+    case 12:
+      return f(std::integral_constant<int64_t, 12>());
+    default:
+      return f(std::integral_constant<int64_t, 0>());
+  }
+}
+
 // One frame and its offsets, and the pixels [first, first + count) of it that are in the columns.
 template <typename T>
 struct TapJob {
@@ -61,7 +81,7 @@ struct TapJob {
   }
 };
 
-template <typename T>
+template <int64_t kSize, typename T>
 void FillColumns(const TapJob<T>& job, T* columns, int64_t begin, int64_t end) {
   const DeformableShape& s = job.s;
   for (int64_t i = begin; i < end; ++i) {
@@ -71,13 +91,14 @@ void FillColumns(const TapJob<T>& job, T* columns, int64_t begin, int64_t end) {
         const int64_t at = (pixel * s.offset_groups + g) * s.taps + tap;
         const BilinearPlace<T> place = job.Place(pixel, at, tap);
         for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
+          const int64_t size = kSize > 0 ? kSize : run.size;
           T* to = columns + job.ColumnOf(run, i, tap);
-          for (int64_t c = 0; c < run.size; ++c) to[c] = 0;
+          for (int64_t c = 0; c < size; ++c) to[c] = 0;
           for (int k = 0; k < 4; ++k) {
             if (place.row[k] < 0) continue;
             const T weight = place.weight[k] * job.mask[at];
             const T* from = job.frame + place.row[k] * s.channels + run.begin;
-            for (int64_t c = 0; c < run.size; ++c) to[c] += weight * from[c];
+            for (int64_t c = 0; c < size; ++c) to[c] += weight * from[c];
           }
         }
       }
@@ -87,7 +108,7 @@ void FillColumns(const TapJob<T>& job, T* columns, int64_t begin, int64_t end) {
 
 // Gradients of offsets, mask and frame from that of the columns, for the groups [begin, end) of offsets: they share no
 // channel, so that threads do not meet in the frame.
-template <typename T>
+template <int64_t kSize, typename T>
 void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* grad_offset, T* grad_mask, int64_t begin,
                    int64_t end) {
   const DeformableShape& s = job.s;
@@ -99,6 +120,7 @@ void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* gra
         const BilinearPlace<T> place = job.Place(pixel, at, tap);
         T along[4] = {0, 0, 0, 0};  // product of the gradient with each pixel
         for (const ChannelRun& run : job.runs[static_cast<size_t>(g)]) {
+          const int64_t size = kSize > 0 ? kSize : run.size;
           const T* gradient = columns + job.ColumnOf(run, i, tap);
           for (int k = 0; k < 4; ++k) {
             if (place.row[k] < 0) continue;
@@ -107,7 +129,7 @@ void SpreadColumns(const TapJob<T>& job, const T* columns, T* grad_frame, T* gra
             T* to = grad_frame + row;
             const T weight = place.weight[k] * job.mask[at];
             T sum = 0;
-            for (int64_t c = 0; c < run.size; ++c) {
+            for (int64_t c = 0; c < size; ++c) {
               sum += gradient[c] * from[c];
               to[c] += weight * gradient[c];
             }
@@ -180,7 +202,9 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
         auto* offset = grad_offset.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps * 2;
         auto* mask = grad_mask.mutable_data_ptr<scalar_t>() + pixels * s.offset_groups * s.taps;
         ParallelFor(at::get_num_threads(), 0, s.offset_groups, 1, [&](int64_t begin, int64_t end) {
-          SpreadColumns(job, columns.data_ptr<scalar_t>(), frame, offset, mask, begin, end);
+          WithRunSize(runs, [&](auto size) {
+            SpreadColumns<size>(job, columns.data_ptr<scalar_t>(), frame, offset, mask, begin, end);
+          });
         });
       });
     });
@@ -192,8 +216,9 @@ struct DeformableFunction : torch::autograd::Function<DeformableFunction> {
     Tensor columns = memory.narrow(0, 0, s.groups * job.count * s.taps * s.PerGroup())
                          .view({s.groups, job.count, s.taps * s.PerGroup()});
     auto* to = columns.template mutable_data_ptr<T>();
-    ParallelFor(at::get_num_threads(), 0, job.count, 16,
-                [&](int64_t begin, int64_t end) { FillColumns(job, to, begin, end); });
+    ParallelFor(at::get_num_threads(), 0, job.count, 16, [&](int64_t begin, int64_t end) {
+      WithRunSize(job.runs, [&](auto size) { FillColumns<size>(job, to, begin, end); });
+    });
     return columns;
   }
 
