@@ -12,6 +12,7 @@
 #include "base/columns.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cache/block_reader.h"
@@ -180,15 +181,14 @@ int VerifyOrRepair(const CacheAsked& asked, bool repair) {
   const std::string command = repair ? "cache repair" : "cache verify";
   const Result<std::vector<Folder>> folders = SomeFoldersAt(asked.path);
   if (!folders.ok()) return Complain(command, folders.status());
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
   nlohmann::json all = nlohmann::json::array();
   uint64_t damaged = 0;
   for (const Folder& folder : *folders) {
-    const Result<cache::Verified> verified =
-        cache::VerifyAll(folder, asked.threads, [&](uint64_t done, uint64_t units) {
-          if (terminal) fmt::print(stderr, "\r{}: {} of {} units", folder.id(), done, units);
-        });
-    if (terminal) fmt::print(stderr, "\r{:70}\r", "");
+    const Result<cache::Verified> verified = [&] {
+      Progress progress(folder.id(), "unit");
+      return cache::VerifyAll(folder, asked.threads,
+                              [&](uint64_t done, uint64_t units) { progress.Show(done, units); });
+    }();
     if (!verified.ok()) return Complain(command, verified.status());
     std::vector<std::string> units;
     for (const auto& [unit, why] : verified->damaged) {

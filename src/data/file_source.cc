@@ -158,7 +158,7 @@ Status FileSource::ReadPictures(const Draw& draw, const Video& video, const Pace
 }
 
 std::string FileSource::Describe() const {
-  const char* what = config_.kind == "images" || config_.frames == 1 ? "image" : "video";
+  const char* what = config_.kind == "images" || (config_.frames == 1 && config_.kind != "videos") ? "image" : "video";
   const size_t count = inventory_.videos.size();
   std::string text = fmt::format("{}: {} {}{}", config_.kind, count, what, count == 1 ? "" : "s");
   if (config_.clips_per_video > 1) text += fmt::format(" x {} clips", config_.clips_per_video);

@@ -134,6 +134,8 @@ class DataCommand(harness.Case):
         for args, message in ((("show", self.shards), "needs --out"), (("stat", self.tmp / "none"), "none"),
                               (("index", self.shards, "--kind", "hdf5"), "needs no index"),
                               (("stat", self.shards, "--set", "data.frames=1"), "--recipe names its recipe"),
+                              (("bench", self.shards, "--crop-only"), "kind of --augment, which is missing"),
+                              (("bench", "--recipe", "denoise", "--augment", "--crop-only"), "--set data.flip=false"),
                               (("index", "--recipe", "denoise"), "an index is made for one PATH")):
             self.assertIn(message, harness.engine("data", *args).stderr, args)
 

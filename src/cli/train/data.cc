@@ -10,6 +10,7 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
@@ -191,15 +192,19 @@ Status Stat(const DataFlags& asked, const Opened& opened) {
   std::vector<uint64_t> bad_indices;
   nlohmann::json bad = nlohmann::json::array();
   uint64_t read = 0;
+  const uint64_t wanted = asked.samples > 0 ? std::min(asked.samples, source->size()) : source->size();
+  std::optional<Progress> progress(std::in_place, "reading", "sample");
   while (!loader.AtEnd()) {
     const Result<data::Batch> batch = loader.Next();
     if (!batch.ok()) return batch.status();
     read += batch->count() + batch->bad.size();
+    progress->Show(read, wanted);
     for (const data::BadSample& one : batch->bad) {
       bad_indices.push_back(one.id.index);
       bad.push_back({{"sample", one.name}, {"class", data::FaultOf(one.status)}, {"why", one.status.message()}});
     }
   }
+  progress.reset();
   const nlohmann::json sets = SetsOf(opened, bad_indices);
   if (asked.json) {
     const nlohmann::json summary = {{"data", source->Describe()}, {"sets", sets}, {"digest", source->Digest()},
@@ -380,6 +385,12 @@ Result<Opened> Open(const Program& program, const DataFlags& asked) {
 }
 
 Status Run(const Program& program, DataFlags asked) {
+  if (asked.crop_only && (!asked.augment || !asked.recipe.empty())) {
+    return Status(Code::kUsage,
+                  asked.augment ? "--crop-only is of a PATH: with --recipe the configuration says it"
+                                : "--crop-only is a kind of --augment, which is missing",
+                  asked.augment ? "--set data.flip=false --set data.colour=false" : "add --augment");
+  }
   if (asked.crop_only) asked.source.flip = asked.source.colour = false;
   if (IsPairs(asked.source.kind)) return RunPairs(asked);
   if (asked.recipe.empty() && !(asked.config.empty() && asked.sets.empty())) {
