@@ -178,6 +178,8 @@ class Recipe {
       const std::vector<std::pair<std::string, double>>& /*means*/) {
     return {};
   }
+  // Whether every validation sample is worth a line of its own (a clip): then validations go by single samples.
+  virtual bool ScoresEachSample() const { return false; }
   // Names of what Validate measures and Derive adds, "loss" left out.
   virtual std::vector<std::string> Scores() const { return {}; }
   // The score that decides which checkpoint is best, and whether more is better.

@@ -199,6 +199,12 @@ void Report::Validation(uint64_t step, ValidationResult result) {
   }
   metrics_->EndStep(step);
   Say(text);
+  if (!options_.run_dir.empty()) {
+    for (nlohmann::json& row : result.rows) {
+      row["step"] = step;
+      (void)AppendLine(options_.run_dir + "/validation.jsonl", ToJsonLine(row));  // beside the metrics, not state
+    }
+  }
   if (!pictures_) return;
   if (!result.shown.ok()) pictures_->Fail(fmt::format("reconstruction-{}.png", step), result.shown);
   if (!result.sheet.rows.empty()) {

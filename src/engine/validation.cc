@@ -108,7 +108,11 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
         const AutocastGuard autocast(plan.device.type(), plan.precision);
         status = recipe.PrepareValidation(&item->batch);
         if (!status.ok()) break;
-        told += ToJsonLine(Measure(recipe, item->batch)) + "\n";
+        nlohmann::json line = Measure(recipe, item->batch);
+        if (recipe.ScoresEachSample() && item->batch.count() == 1) {
+          line["sample"] = plan.source->Name(item->batch.ids.front().index);
+        }
+        told += ToJsonLine(line) + "\n";
         if (ranks.is_main()) Show(recipe, item->batch, *plan.source, &result);
       }
     } catch (const std::exception& error) {
@@ -125,6 +129,11 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
     for (const nlohmann::json& line : ParseJsonLines(text).lines) {
       result.samples += static_cast<uint64_t>(GetInt(line, "count"));
       weight += line["weight"].get<double>();
+      if (line.contains("sample")) {
+        nlohmann::json row = {{"sample", line["sample"]}};
+        for (const nlohmann::json& sum : line["sums"]) row[sum[0].get<std::string>()] = sum[1];
+        result.rows.push_back(std::move(row));
+      }
       for (const nlohmann::json& sum : line["sums"]) {
         const auto name = sum[0].get<std::string>();
         const double value = sum[1].is_number() ? sum[1].get<double>() : std::numeric_limits<double>::quiet_NaN();

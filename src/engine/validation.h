@@ -3,6 +3,7 @@
 // the same bits on any number of ranks. Collective.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ namespace lockstep::engine {
 struct ValidationResult {
   std::vector<std::pair<std::string, double>> means;  // "loss" first
   uint64_t samples = 0;
+  std::vector<nlohmann::json> rows;            // {"sample": name, "psnr": ...} where the recipe scores each sample
   std::vector<data::BadSample> bad;            // of this rank
   track::Sheet sheet;                          // main rank: the first samples; without rows where nothing is shown
   Status shown;                                // not ok: why the recipe could not show them

@@ -119,18 +119,27 @@ std::vector<engine::Unit> VrtRecipe::Units() {
   return units;
 }
 
+Result<std::shared_ptr<const data::Source>> VrtRecipe::OpenTest() const {
+  const std::optional<data::PairedConfig> test = data_.Test();
+  if (!whole_clips_ || !test) return std::shared_ptr<const data::Source>();
+  Result<data::PairedSet> clips = data::PairedSet::Open(*test);
+  if (!clips.ok()) return clips.status().Context("data.test");
+  return std::shared_ptr<const data::Source>(
+      data::MakeWholeClips(std::make_shared<data::PairedSet>(std::move(*clips))));
+}
+
 Result<engine::Sources> VrtRecipe::Open(const engine::Config& config) {
   Result<std::unique_ptr<data::Source>> train = data::OpenPaired(data_.train);
   if (!train.ok()) return train.status().Context("data");
-  const std::optional<data::PairedConfig> test = data_.Test();
-  if (!whole_clips_ || !test) return engine::HoldOut(std::move(*train), config);
-  Result<data::PairedSet> clips = data::PairedSet::Open(*test);
-  if (!clips.ok()) return clips.status().Context("data.test");
-  return engine::Sources{std::move(*train), data::MakeWholeClips(std::make_shared<data::PairedSet>(std::move(*clips)))};
+  Result<std::shared_ptr<const data::Source>> test = OpenTest();
+  if (!test.ok()) return test.status();
+  if (*test == nullptr) return engine::HoldOut(std::move(*train), config);
+  return engine::Sources{std::move(*train), std::move(*test)};
 }
 
 // Numbers of (seed, step, place in the batch): the same on any number of ranks.
 Status VrtRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) {
+  restored_ = at::Tensor();  // of the last validation
   const at::Tensor& target = (*batch)["target"];
   const auto options = at::TensorOptions().dtype(at::kFloat).pinned_memory(target.is_cuda());
   at::Tensor draws = at::empty({batch->count(), model_->Draws()}, options);
@@ -265,12 +274,16 @@ engine::Loss VrtRecipe::ComputeValidationLoss(const engine::TensorBatch& batch) 
   return {Distance(restored_, clips.target) * settings_.loss_weight, static_cast<double>(batch.count()), {}};
 }
 
+// Loss, scores and picture are asked for one after the other: the clips are restored once.
+at::Tensor VrtRecipe::RestoredBefore(const engine::TensorBatch& batch, Clips* clips) {
+  if (!restored_.defined() || restored_of_ != batch.ids) return Restored(batch, clips);
+  *clips = Validating(batch);
+  return restored_;
+}
+
 std::vector<engine::Score> VrtRecipe::Validate(const engine::TensorBatch& batch) {
   Clips clips;
-  // Restored once for loss and scores, which are asked for one after the other.
-  const at::Tensor restored = restored_.defined() && restored_of_ == batch.ids ? restored_ : Restored(batch, &clips);
-  restored_ = at::Tensor();
-  if (!clips.target.defined()) clips = Validating(batch);
+  const at::Tensor restored = RestoredBefore(batch, &clips);
   std::vector<engine::Score> scores;
   for (const ScoreRow& row : kScores) scores.push_back({row.name, SumOf(row.score, restored, clips.target)});
   if (shape_.upscale == 1) scores.push_back({kInputScore, SumOf(media::Psnr, clips.rgb, clips.target)});
@@ -290,7 +303,7 @@ std::pair<std::string, double> VrtRecipe::PerSample() const {
 
 void VrtRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
   Clips clips;
-  const at::Tensor restored = Restored(batch, &clips);
+  const at::Tensor restored = RestoredBefore(batch, &clips);
   const int64_t middle = restored.size(1) / 2;
   const at::Tensor psnr = media::Psnr(restored, clips.target);
   sheet->columns = {"input"};

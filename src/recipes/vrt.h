@@ -78,10 +78,14 @@ class VrtRecipe : public engine::Recipe {
   engine::Loss ComputeLoss(const engine::TensorBatch& batch) override;
   engine::Loss ComputeValidationLoss(const engine::TensorBatch& batch) override;
   std::vector<engine::Score> Validate(const engine::TensorBatch& batch) override;
+  bool ScoresEachSample() const override { return whole_clips_; }
   std::vector<std::string> Scores() const override;
   std::pair<std::string, bool> Best() const override { return {"psnr", true}; }
   std::pair<std::string, double> PerSample() const override;
   void Show(const engine::TensorBatch& batch, track::Sheet* sheet) override;
+
+  // The clips of data.test, whole; null where there are none.
+  Result<std::shared_ptr<const data::Source>> OpenTest() const;
 
   VrtSettings& settings() { return settings_; }
   PairedData& data() { return data_; }
@@ -97,6 +101,7 @@ class VrtRecipe : public engine::Recipe {
   // `fused`: what the adapter made of RGB and spikes, where there is one.
   at::Tensor Forward(const Clips& clips, const at::Tensor& draws, at::Tensor* fused = nullptr);
   at::Tensor Restored(const engine::TensorBatch& batch, Clips* clips);
+  at::Tensor RestoredBefore(const engine::TensorBatch& batch, Clips* clips);
   at::Tensor AdapterLoss(const engine::TensorBatch& batch, const Clips& clips, const at::Tensor& fused) const;
   at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) const;
 

@@ -38,6 +38,7 @@ LISTED = [
     (r"\bdata prepare\b", "needs frames and spikes; test_data_command.py generates some and prepares them", "none"),
     (r"^lockstep data\b", "needs files of many kinds; test_data_command.py makes some and runs every command", "flags"),
     (r"\b(train|config) vrt\b", "needs an option file and pairs of clips; test_vrt.py generates both and runs them", "flags"),
+    (r"^lockstep eval vrt\b", "needs a trained VRT; test_vrt.py trains one and measures it", "flags"),
     (r"^lockstep restore\b", "needs a trained VRT; test_vrt.py trains one and restores with it", "flags"),
     (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),

@@ -30,17 +30,6 @@ struct EvalFlags {
   bool json = false;
 };
 
-// train.yaml beside or above a checkpoint.
-std::string ConfigOfRun(const std::string& weights) {
-  std::error_code ignored;
-  std::filesystem::path folder = std::filesystem::weakly_canonical(weights, ignored);
-  for (int up = 0; up < 3 && !folder.empty(); ++up, folder = folder.parent_path()) {
-    const std::filesystem::path file = folder / "train.yaml";
-    if (std::filesystem::exists(file, ignored)) return file.string();
-  }
-  return "";
-}
-
 Result<std::unique_ptr<media::ClipSet>> FindData(const recipes::Registry& recipes, const EvalFlags& asked,
                                                  const std::string& weights) {
   std::string config = asked.config;
@@ -239,10 +228,12 @@ Status Run(const recipes::Registry& recipes, const EvalFlags& asked) {
 }  // namespace
 
 int EvalMain(const Program& program, int argc, char** argv) {
+  if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "vrt"; }))
+    return EvalVrtMain(program, argc, argv);
   Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
                  "lockstep eval");
   EvalFlags asked;
-  args.Option("RECIPE", &asked.recipe, "taehv").Required().OneOf({"taehv"});
+  args.Option("RECIPE", &asked.recipe, "taehv, or vrt: `lockstep eval vrt --help`").Required().OneOf({"taehv"});
   args.Option("--weights", &asked.evaluation.weights,
               "upstream's file, an export, a checkpoint folder, or a run: its name, 'latest' or its directory")
       .Named("RUN|PATH")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/files.h"
 #include "base/own_program.h"
@@ -169,6 +170,17 @@ Result<Settings> ReadDerived(const recipes::Registry& recipes, const std::string
 }
 
 }  // namespace
+
+// Beside or above a checkpoint.
+std::string ConfigOfRun(const std::string& weights) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(weights, ignored);
+  for (int up = 0; up < 3 && !folder.empty(); ++up, folder = folder.parent_path()) {
+    const std::filesystem::path file = folder / "train.yaml";
+    if (std::filesystem::exists(file, ignored)) return file.string();
+  }
+  return "";
+}
 
 Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const std::string& file) {
   if (recipe != "vrt") {

@@ -41,6 +41,9 @@ struct ConfigFiles {
 // KairTranslation::Check.
 Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const std::string& file);
 
+// train.yaml of the run that a checkpoint or run directory belongs to; "" where there is none.
+std::string ConfigOfRun(const std::string& weights);
+
 // What `config --gpus` and `train --preset` ask for.
 struct PresetRequest {
   int gpus = 0;           // 0: the configuration stays as it is written
