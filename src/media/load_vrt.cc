@@ -23,12 +23,6 @@ std::vector<std::string> VariantNames() {
 }
 
 Result<VrtConfig> FromCheckpoint(const nlohmann::json& identity, const std::string& path, models::LoraConfig* lora) {
-  if (identity.contains("fusion")) {
-    return Status(
-        Code::kUsage,
-        fmt::format("'{}' has a fusion adapter ({}), which is not restored with yet", path, identity["fusion"].dump()),
-        "use a model that takes spikes as further channels (recipe.fusion.operator: concat)");
-  }
   if (identity.contains("lora")) {
     Result<models::LoraConfig> read = models::LoraConfig::FromJson(identity["lora"]);
     if (!read.ok()) return read.status().Context(path);
@@ -63,6 +57,42 @@ Result<VrtConfig> FromFile(const models::NamedTensors& tensors, const std::map<s
 
 }  // namespace
 
+nlohmann::json FusionToJson(const models::FusionConfig& c) {
+  return {{"operator", c.op},
+          {"frames", c.frame_contract},
+          {"bins", c.spike_bins},
+          {"hidden", c.hidden_chans},
+          {"kernel", c.kernel_size},
+          {"normalize_kernel", c.normalize_kernel},
+          {"features", c.feature_chans},
+          {"token_dim", c.token_dim},
+          {"token_stride", c.token_stride},
+          {"layers", c.num_layers},
+          {"heads", c.num_heads},
+          {"mlp_ratio", c.mlp_ratio},
+          {"reducer_index", c.reduce_index}};
+}
+
+Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json) {
+  if (!json.is_object()) {
+    return Status(Code::kUsage, fmt::format("says its fusion adapter as {}, without its sizes", json.dump()),
+                  "`lockstep eval vrt` measures it; train it on to save the sizes");
+  }
+  models::FusionConfig c;
+  try {
+    json.at("operator").get_to(c.op), json.at("frames").get_to(c.frame_contract), json.at("bins").get_to(c.spike_bins);
+    json.at("hidden").get_to(c.hidden_chans), json.at("kernel").get_to(c.kernel_size);
+    json.at("normalize_kernel").get_to(c.normalize_kernel), json.at("features").get_to(c.feature_chans);
+    json.at("token_dim").get_to(c.token_dim), json.at("token_stride").get_to(c.token_stride);
+    json.at("layers").get_to(c.num_layers), json.at("heads").get_to(c.num_heads);
+    json.at("mlp_ratio").get_to(c.mlp_ratio), json.at("reducer_index").get_to(c.reduce_index);
+  } catch (const nlohmann::json::exception& error) {
+    return Status(Code::kUsage, fmt::format("fusion adapter: {}", error.what()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(c.Check());
+  return c;
+}
+
 Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& variant) {
   LoadedVrt loaded;
   Result<std::string> folder = record::FindCheckpoint(path);
@@ -70,6 +100,7 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
   loaded.path = folder->empty() ? path : *folder;
   models::NamedTensors tensors;
   models::LoraConfig lora;
+  std::optional<models::FusionConfig> fusion;
   Result<VrtConfig> config = VrtConfig{};
   if (!folder->empty()) {
     Result<record::CheckpointReader> reader = record::CheckpointReader::Open(*folder);
@@ -82,7 +113,13 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
     if (!weights.ok()) return weights.status();
     tensors = std::move(*weights);
     loaded.step = reader->step();
-    config = FromCheckpoint(reader->state().value("identity", nlohmann::json::object()), *folder, &lora);
+    const nlohmann::json identity = reader->state().value("identity", nlohmann::json::object());
+    config = FromCheckpoint(identity, *folder, &lora);
+    if (identity.contains("fusion")) {
+      Result<models::FusionConfig> read = FusionFromJson(identity["fusion"]);
+      if (!read.ok()) return read.status().Context(*folder);
+      fusion = *read;
+    }
   } else {
     Result<std::unique_ptr<Weights>> file = OpenWeights(path);
     if (!file.ok()) return file.status();
@@ -97,6 +134,10 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
   LOCKSTEP_RETURN_IF_ERROR(config->Check().Context(loaded.path));
   loaded.model = std::make_shared<models::Vrt>(*config);
   if (lora.on()) LOCKSTEP_RETURN_IF_ERROR(loaded.model->AddLora(lora).Context(loaded.path));
+  if (fusion) {
+    loaded.adapter = std::make_shared<models::FusionAdapter>(*fusion);
+    loaded.model->register_module("fusion_adapter", loaded.adapter);
+  }
   LOCKSTEP_RETURN_IF_ERROR(models::LoadVrt(*loaded.model, tensors).Context(loaded.path));
   loaded.model->eval();
   for (at::Tensor& parameter : loaded.model->parameters()) parameter.set_requires_grad(false);

@@ -4,21 +4,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "models/vrt.h"
+#include "models/vrt_fusion.h"
 
 namespace lockstep::media {
 
 struct LoadedVrt {
   std::shared_ptr<models::Vrt> model;
-  std::string path;              // the file or the step folder
-  std::string note;              // which of several models in a file; "": nothing
-  std::optional<uint64_t> step;  // of a checkpoint
-  bool averaged = false;         // EMA weights
+  std::shared_ptr<models::FusionAdapter> adapter;  // null: spikes, if any, are further channels
+  std::string path;                                // the file or the step folder
+  std::string note;                                // which of several models in a file; "": nothing
+  std::optional<uint64_t> step;                    // of a checkpoint
+  bool averaged = false;                           // EMA weights
 };
+
+// A fusion adapter as checkpoints keep it, and back.
+nlohmann::json FusionToJson(const models::FusionConfig& config);
+Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json);
 
 // `variant` ("": found out): one of models::VrtVariants(); its input channels follow the file.
 Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& variant = "");

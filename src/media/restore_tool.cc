@@ -66,17 +66,18 @@ class SpikeFolder {
   std::vector<std::string> files_;
 };
 
-Status CheckModel(const models::VrtConfig& config, const RestoreAsked& asked, const std::string& weights) {
+// `spikes`: channels of them that the model takes.
+Status CheckModel(const models::VrtConfig& config, int64_t spikes, const RestoreAsked& asked,
+                  const std::string& weights) {
   if (config.pa_frames == 0) {
     return Status(Code::kUsage, fmt::format("'{}' interpolates frames, which is not restored with", weights));
   }
-  if (config.in_chans > 3 && asked.spikes.empty()) {
-    return Status(
-        Code::kUsage,
-        fmt::format("'{}' takes {} channels: RGB and {} of spikes", weights, config.in_chans, config.in_chans - 3),
-        "name the folder of the clip's spike files: --spikes DIR");
+  if (spikes > 0 && asked.spikes.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("'{}' takes {} channels: RGB and {} of spikes", weights, 3 + spikes, spikes),
+                  "name the folder of the clip's spike files: --spikes DIR");
   }
-  if (config.in_chans == 3 && !asked.spikes.empty()) {
+  if (spikes == 0 && !asked.spikes.empty()) {
     return Status(Code::kUsage, fmt::format("--spikes: '{}' takes RGB alone", weights), "leave --spikes out");
   }
   if (config.nonblind_denoising != asked.noise.has_value()) {
@@ -102,14 +103,15 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
   Result<LoadedVrt> loaded = LoadVrtWeights(options.weights, options.variant);
   if (!loaded.ok()) return loaded.status().Context("--weights");
   const models::VrtConfig& config = loaded->model->config();
-  LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, how, loaded->path));
+  const int64_t spike_channels = loaded->adapter ? loaded->adapter->config().spike_bins : config.in_chans - 3;
+  LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, spike_channels, how, loaded->path));
   RestoreTiles tiles = how.tiles;
   tiles.scale = config.upscale;
   tiles.window = config.window_size;
   LOCKSTEP_RETURN_IF_ERROR(tiles.Check(/*flags=*/true));
   std::optional<SpikeFolder> spikes;
   if (!how.spikes.empty()) {
-    Result<SpikeFolder> folder = SpikeFolder::Open(how, config.in_chans - 3);
+    Result<SpikeFolder> folder = SpikeFolder::Open(how, spike_channels);
     if (!folder.ok()) return folder.status();
     if (shape.count_certain && folder->size() < shape.count) {
       return Status(Code::kUsage, fmt::format("--spikes: {} files for {} frames", folder->size(), shape.count),
@@ -138,7 +140,9 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
   std::deque<double> seconds;
   const RestoreForward forward = [&](const at::Tensor& clips) {
     const engine::AutocastGuard autocast(device.type(), precision);
-    return loaded->model->Forward(clips);
+    if (!loaded->adapter) return loaded->model->Forward(clips);
+    const at::Tensor fused = loaded->adapter->Forward(clips.narrow(2, 0, 3), clips.narrow(2, 3, spike_channels));
+    return loaded->adapter->Reduce(loaded->model->Forward(fused));
   };
   RestoreStream stream(forward, tiles, [&](const at::Tensor& frames) {
     if (!frames.isfinite().all().item<bool>()) {

@@ -10,6 +10,7 @@
 #include "data/paired_clips.h"
 #include "data/random.h"
 #include "data/whole_clips.h"
+#include "media/load_vrt.h"
 #include "media/tiles.h"
 #include "media/video_metrics.h"
 #include "models/vrt_file.h"
@@ -105,7 +106,7 @@ nlohmann::json VrtRecipe::Identity() const {
     shape.erase(key);  // the same parameters, trained in another way
   }
   nlohmann::json identity = {{"config", shape}};
-  if (settings_.fuses()) identity["fusion"] = settings_.fusion_operator;
+  if (settings_.fuses()) identity["fusion"] = media::FusionToJson(settings_.fusion);
   if (settings_.lora.on()) identity["lora"] = settings_.lora.ToJson();
   return identity;
 }
