@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "base/recomputing.h"
 #include "engine/precision.h"
 
 namespace lockstep::engine {
@@ -65,6 +66,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       const at::AutoGradMode grad(true);
       const AutocastGuard autocast(input.device().type(), segment->autocast, segment->type);
       segment->random.Restore();
+      const Recomputing recomputing;
       output = segment->run(input);
       now.Restore();
     }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/recomputing.h"
 #include "models/decoder_ops.h"
 #include "models/vrt_kernels.h"
 
@@ -138,7 +139,6 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor qkv = Product(s->Pad(normed.normed), w.qkv, w.qkv_bias);
     normed.normed.reset();
     kernels::Attended attended = kernels::Attend(qkv, w.code, w.table, s->windows);
-    const Tensor y = at::addmm(Cast(p[kProjBias], s->type), s->Crop(attended.out), w.proj.t());
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
@@ -147,6 +147,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->saved_data["out"] = attended.out;
     context->saved_data["lse"] = attended.lse;
     context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
+    if (Recomputing::Now()) return at::empty_like(x).view(input.sizes());  // nobody reads it
+    const Tensor y = at::addmm(Cast(p[kProjBias], s->type), s->Crop(attended.out), w.proj.t());
     return kernels::Residual(x, y, s->factor).view(input.sizes());
   }
 
@@ -174,19 +176,18 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
     kernels::NormGradients norm = kernels::NormBackward(d_normed, x, Take(context, "stats"), Floats(p[kNormWeight]),
                                                         Floats(p[kNormBias]), d_result);
-    const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed)), d_bias = d.places.sum(0);
+    const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed));
     gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias;
     gradient(kTable) = d.table;
     if (const int64_t all = p[kTable].size(0); all != d.table.size(0)) {
       gradient(kTable) = at::constant_pad_nd(d.table, {0, 0, s->table_first, all - s->table_first - d.table.size(0)});
     }
     gradient(kSelf) = d_weight.narrow(0, 0, 3 * width);
-    if (s->has_bias) gradient(kSelf + 1) = d_bias.narrow(0, 0, 3 * width);
+    if (s->has_bias) gradient(kSelf + 1) = kernels::ColumnSums(d.qkv, 3 * width);
     if (s->windows.mutual) {
       const size_t mutual = s->has_bias ? kMutual + 1 : kMutual;
-      gradient(mutual) =
-          at::addmm(d_weight.narrow(0, 3 * width, 3 * width), d.places.narrow(1, 3 * width, 3 * width).t(), s->code);
-      if (s->has_bias) gradient(mutual + 1) = d_bias.narrow(0, 3 * width, 3 * width);
+      gradient(mutual) = at::addmm(d_weight.narrow(0, 3 * width, 3 * width), d.places.t(), s->code);
+      if (s->has_bias) gradient(mutual + 1) = d.places.sum(0);
     }
     out[0] = norm.dx.view(saved[0].sizes());
     GiveTypes(&out, p);
@@ -219,14 +220,15 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const Tensor both =
         at::addmm(CatCast({p[kGateBias], p[kValueBias]}, s->type), seen, CatCast({p[kGate], p[kValue]}, s->type).t());
     seen.reset();
-    const Tensor y = at::addmm(Cast(p[kDownBias], s->type), kernels::Geglu(both), Cast(p[kDown], s->type).t());
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
     context->saved_data["both"] = both;
     context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
     std::vector<int64_t> sizes = input.sizes().vec();
-    sizes.back() = y.size(1);
+    sizes.back() = p[kDown].size(0);
+    if (Recomputing::Now()) return at::empty(sizes, both.options());  // nobody reads it
+    const Tensor y = at::addmm(Cast(p[kDownBias], s->type), kernels::Geglu(both), Cast(p[kDown], s->type).t());
     return (s->normed ? kernels::Residual(x, y, s->factor) : y).view(sizes);
   }
 

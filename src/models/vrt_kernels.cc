@@ -51,7 +51,7 @@ constexpr unsigned kSumBlocks = 132 * 4;
 constexpr int64_t kSumThreads = 512;
 constexpr int64_t kBiasBlocks = 132;  // of 384 threads that the gradient of the bias is divided into; more smaller ones
 constexpr int kMostDepth = 8;
-constexpr unsigned kPlaceSplits = 16;
+constexpr unsigned kPlaceSplits = 48;
 
 // As the struct of the source.
 struct AttentionArgs {
@@ -173,15 +173,15 @@ at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& 
   return out;
 }
 
-at::Tensor ColumnSums(const at::Tensor& x) {
+at::Tensor ColumnSums(const at::Tensor& x, int64_t first_columns) {
   int64_t rows = x.size(0);
-  int columns = Int(x.size(1));
+  int stride = Int(x.size(1)), columns = first_columns > 0 ? Int(first_columns) : stride;
   const int64_t pairs = columns / 2, rows_of_block = std::max<int64_t>(1, kSumThreads / pairs);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(kSumBlocks, (rows + rows_of_block - 1) / rows_of_block));
   const at::Tensor partial = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
   void *from = cuda::Address(x), *to = cuda::Address(partial);
   RowKernels().Launch(x, kColumnSums, {blocks, 1, static_cast<unsigned>(pairs * rows_of_block)},
-                      {&from, &to, &rows, &columns});
+                      {&from, &to, &rows, &columns, &stride});
   return partial.sum(0);
 }
 
@@ -227,13 +227,15 @@ AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, c
     AttentionKernels().Launch(qkv, kBiasTable, {static_cast<unsigned>((result.table.numel() + 127) / 128), 1, 128},
                               {&from, &to, &splits, &count, &positions});
   }
-  const at::Tensor places = at::empty({kPlaceSplits, kPlaces, qkv.size(1)}, floats);
+  if (!w.mutual) return result;
+  const at::Tensor places = at::empty({kPlaceSplits, kPlaces, 3 * w.width}, floats);
   {
     void *from = cuda::Address(result.qkv), *to = cuda::Address(places);
-    int clips = Int(w.clips), columns = Int(qkv.size(1));
+    int clips = Int(w.clips);
+    AttentionArgs mutual = PartOf(a, w, true, code, bias);
     AttentionKernels().Launch(qkv, kPlaceSums,
-                              {static_cast<unsigned>(kPlaces), kPlaceSplits, static_cast<unsigned>(columns / 2)},
-                              {&from, &to, &a, &clips, &columns});
+                              {static_cast<unsigned>(kPlaces), kPlaceSplits, static_cast<unsigned>(3 * w.width / 2)},
+                              {&from, &to, &mutual, &clips});
   }
   result.places = places.sum(0);
   return result;

@@ -40,7 +40,8 @@ void GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
 // x + factor[clip] * y, rows [clips * N, width]; x and factor (float32, [clips]) may be undefined.
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor);
 
-at::Tensor ColumnSums(const at::Tensor& x);  // [N, width] -> [width], float32
+// Sums of the first `columns` columns (0: all) of rows [N, width], float32.
+at::Tensor ColumnSums(const at::Tensor& x, int64_t columns = 0);
 
 // Windows of `depth` x 8 x 8 tokens in clips whose sizes they divide.
 struct Windows {
@@ -63,7 +64,7 @@ Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor&
 struct AttendGradients {
   at::Tensor qkv;
   at::Tensor table;   // [(2 * depth - 1) * 225, heads], float32
-  at::Tensor places;  // [64, columns of qkv], float32: sums over windows and frames
+  at::Tensor places;  // [64, 3 * width], float32: of the mutual part, sums over windows and frames
 };
 AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,
                                const at::Tensor& bias, const Attended& attended, const Windows& windows);

@@ -166,14 +166,15 @@ __global__ void __launch_bounds__(256) residual(const Elem* x, const Elem* y, co
   }
 }
 
-// Sums of columns: [blocks, columns]. A thread has two of them, and one of some rows at a time.
-__global__ void __launch_bounds__(1024) column_sums(const Elem* x, float* to, i64 rows, int columns) {
+// Sums of the first columns: [blocks, columns]. A thread has two of them, and one of some rows at a time.
+__global__ void __launch_bounds__(1024) column_sums(const Elem* x, float* to, i64 rows, int columns,
+                                                    int stride) {
   __shared__ float2 parts[1024];
   int pairs = columns / 2, lanes = blockDim.x / pairs, own = threadIdx.x / pairs, c = threadIdx.x % pairs;
   float2 sum = make_float2(0.f, 0.f);
 #pragma unroll 8
   for (i64 row = (i64)blockIdx.x * lanes + own; row < rows; row += (i64)gridDim.x * lanes) {
-    u32 v = ((const u32*)(x + row * columns))[c];
+    u32 v = ((const u32*)(x + row * stride))[c];
     sum.x += Up(v & 0xffff), sum.y += Up(v >> 16);
   }
   parts[threadIdx.x] = sum;

@@ -483,10 +483,10 @@ __device__ __forceinline__ void BackwardBias(const Attention& a) {
 
 extern "C" {
 #define KERNELS(P)                                                                                           \
-  __global__ void __launch_bounds__(256, 2) forward_##P(Attention a) { Forward<P, false>(a); }               \
-  __global__ void __launch_bounds__(256, 2) forward_mutual_##P(Attention a) { Forward<P, true>(a); }         \
+  __global__ void __launch_bounds__(256, 3) forward_##P(Attention a) { Forward<P, false>(a); }               \
+  __global__ void __launch_bounds__(256, 3) forward_mutual_##P(Attention a) { Forward<P, true>(a); }         \
   __global__ void __launch_bounds__(256, 2) backward_##P(Attention a) { Backward<P, false>(a); }             \
-  __global__ void __launch_bounds__(256, 2) backward_mutual_##P(Attention a) { Backward<P, true>(a); }       \
+  __global__ void __launch_bounds__(256, 3) backward_mutual_##P(Attention a) { Backward<P, true>(a); }       \
   __global__ void __launch_bounds__(384, 1) bias_##P(Attention a) { BackwardBias<P, 4>(a); }                 \
   __global__ void __launch_bounds__(384, 1) bias_deep_##P(Attention a) { BackwardBias<P, 5>(a); }
 KERNELS(16)
@@ -515,21 +515,20 @@ __global__ void bias_table(const float* parts, float* to, int splits, int heads,
   to[place * heads + head] = total;
 }
 
-// Sums of the rows whose token has place blockIdx.x of its window: [gridDim.y, 64, columns].
-__global__ void place_sums(const Elem* x, float* to, Attention a, int clips, int columns) {
+// Sums of the rows whose token has place blockIdx.x of its window, queries, keys and values: [gridDim.y, 64, 3 * width].
+__global__ void place_sums(const Elem* x, float* to, Attention a, int clips) {
   int place = blockIdx.x, nw = a.columns / 8, nh = a.rows / 8, c = threadIdx.x * 2;
-  if (c >= columns) return;
   int count = clips * a.frames * nh * nw;
   float sum[2] = {0.f, 0.f};
   int h0 = place / 8 + a.shift_h, w0 = place % 8 + a.shift_w;
-#pragma unroll 4
+#pragma unroll 8
   for (int i = blockIdx.y; i < count; i += gridDim.y) {
     int w = i % nw * 8 + w0, h = i / nw % nh * 8 + h0, frame = i / (nw * nh);
     w -= w >= a.columns ? a.columns : 0, h -= h >= a.rows ? a.rows : 0;
-    u32 v = *(const u32*)(x + (((i64)frame * a.rows + h) * a.columns + w) * columns + c);
+    u32 v = *(const u32*)(x + (((i64)frame * a.rows + h) * a.columns + w) * a.stride + a.first + c);
     sum[0] += Up(v & 0xffff), sum[1] += Up(v >> 16);
   }
-  float* at = to + ((i64)blockIdx.y * 64 + place) * columns + c;
+  float* at = to + ((i64)blockIdx.y * 64 + place) * 3 * a.width + c;
   at[0] = sum[0], at[1] = sum[1];
 }
 }
