@@ -307,8 +307,8 @@ bool Fuses(const Norm& norm, const WindowAttention& a, const Tensor& x) {
 }
 
 bool Fuses(const Geglu& mlp, const Tensor& x) {
-  // A thread for two columns sums them.
-  return x.is_cuda() && mlp.fc11->weight.size(0) % 2 == 0 && 2 * mlp.fc11->weight.size(0) <= 2048 &&
+  // GEGLU goes by eight elements; a thread for two columns sums them.
+  return x.is_cuda() && mlp.fc11->weight.size(0) % 8 == 0 && 2 * mlp.fc11->weight.size(0) <= 2048 &&
          kernels::Usable(x.device(), TypeOf(x));
 }
 

@@ -115,7 +115,7 @@ bool Usable(const at::Device& device, at::ScalarType type) {
   return AttentionKernels().Usable(device, type) && RowKernels().Usable(device, type);
 }
 
-bool FitsRows(int64_t width) { return width % 2 == 0 && width <= 512; }
+bool FitsRows(int64_t width) { return width % 4 == 0 && width <= 512; }
 bool FitsWindows(int64_t depth, int64_t head_size) {
   return depth <= kMostDepth && head_size % 2 == 0 && head_size <= 32;
 }
@@ -167,9 +167,9 @@ void GegluBackward(const at::Tensor& both, const at::Tensor& d_out) {
 
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor) {
   const at::Tensor out = at::empty_like(y);
-  int64_t pairs = y.numel() / 2, of_clip = factor.defined() ? pairs / factor.numel() : pairs;
+  int64_t quads = y.numel() / 4, of_clip = factor.defined() ? quads / factor.numel() : quads;
   void *from = cuda::Address(x), *more = cuda::Address(y), *f = cuda::Address(factor), *to = cuda::Address(out);
-  RowKernels().Launch(y, kResidual, {kFlatBlocks, 1, 256}, {&from, &more, &f, &to, &pairs, &of_clip});
+  RowKernels().Launch(y, kResidual, {kFlatBlocks, 1, 256}, {&from, &more, &f, &to, &quads, &of_clip});
   return out;
 }
 

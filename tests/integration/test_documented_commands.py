@@ -154,7 +154,7 @@ def flags_of(command):
 
 def unknown_flags(text):
     """What is wrong with the flags of a command of ours, or None."""
-    match = re.search(r"lockstep\s+((?:doctor\s+|cache\s+(?=[a-z]))?[a-z]+)\b", documented.unquoted(text))
+    match = re.search(r"lockstep\s+((?:doctor\s+|cache\s+(?=[a-z]))?(?:eval vrt|[a-z]+))\b", documented.unquoted(text))
     if match is None or match[1] in ("help", "version"):
         return None
     command = " ".join(match[1].split())

@@ -233,7 +233,7 @@ int EvalMain(const Program& program, int argc, char** argv) {
   Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
                  "lockstep eval");
   EvalFlags asked;
-  args.Option("RECIPE", &asked.recipe, "taehv, or vrt: `lockstep eval vrt --help`").Required().OneOf({"taehv"});
+  args.Option("RECIPE", &asked.recipe, "taehv, or vrt: `lockstep eval vrt --help`").Required().OneOf({"taehv", "vrt"});
   args.Option("--weights", &asked.evaluation.weights,
               "upstream's file, an export, a checkpoint folder, or a run: its name, 'latest' or its directory")
       .Named("RUN|PATH")
