@@ -44,7 +44,10 @@ class CapturedSteps {
   // Whether some pass was captured, so that updates follow.
   bool has_passes() const { return has_passes_; }
   // Drops all graphs because they are invalid (other parameters take part).
-  void Discard() { parts_.clear(); }
+  void Discard() {
+    parts_.clear();
+    if (graphs_) graphs_->Renew();
+  }
 
   // A pass over `batch`. `work` computes on the inputs it is given and returns the weight of its loss, which is the
   // result of every replay. nullopt: the pass was neither captured nor run.

@@ -27,6 +27,7 @@ void CudaGraph::Replay() { graph_->graph.replay(); }
 
 GraphPool::GraphPool(at::Device device) : device_(device), memory_(std::make_unique<Memory>()) {}
 GraphPool::~GraphPool() = default;
+void GraphPool::Renew() { memory_ = std::make_unique<Memory>(); }
 
 Result<std::unique_ptr<CudaGraph>> GraphPool::Capture(const std::function<void()>& work) {
   const c10::cuda::CUDAGuard guard(device_);
@@ -68,6 +69,7 @@ CudaGraph::~CudaGraph() = default;
 void CudaGraph::Replay() {}
 GraphPool::GraphPool(at::Device device) : device_(device) {}
 GraphPool::~GraphPool() = default;
+void GraphPool::Renew() {}
 Result<std::unique_ptr<CudaGraph>> GraphPool::Capture(const std::function<void()>& /*work*/) {
   return Status(Code::kUsage, fmt::format("graphs need CUDA, the device is {}", device_.str()));
 }

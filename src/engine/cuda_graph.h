@@ -35,6 +35,8 @@ class GraphPool {
   ~GraphPool();
   // Runs `work` without executing it. An error says why it cannot be captured; the device is as before.
   Result<std::unique_ptr<CudaGraph>> Capture(const std::function<void()>& work);
+  // After all graphs are gone: others get memory of their own. torch does not take up a pool again that it has let go.
+  void Renew();
 
  private:
   at::Device device_;

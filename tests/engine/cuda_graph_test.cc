@@ -130,6 +130,13 @@ TEST(CudaGraphs, EveryShapeOfBatchesHasItsOwn) {
   ExpectSameBits(job, 48 - 3 - 3);
 }
 
+// The graphs of the frozen part of the run are dropped, and others made, in the middle of it.
+TEST(CudaGraphs, AFreezeThatEndsMakesOthers) {
+  Job job = LongJob();
+  job.config.train.groups = {{.match = "first.*", .freeze_until = 10}};
+  ExpectSameBits(job, 17);
+}
+
 TEST(CudaGraphs, TheExchangeOverNcclIsAPartOfThePass) {
   Job job = LongJob();
   const Done without = Train(job);
