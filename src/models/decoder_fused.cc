@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/decoder_kernels.h"
+#include "models/fused_function.h"
 
 namespace lockstep::models::decoder {
 namespace {
@@ -102,15 +103,6 @@ Qkv SplitHeads(const at::Tensor& all, int64_t batch, int64_t heads, int64_t kv_h
   return {x.narrow(2, 0, heads), x.narrow(2, heads, kv_heads), x.narrow(2, heads + kv_heads, kv_heads)};
 }
 
-// What forward keeps, taken out by backward: each tensor is released when it was last used.
-at::Tensor Take(AutogradContext* context, const char* name) {
-  const auto found = context->saved_data.find(name);
-  TORCH_CHECK(found != context->saved_data.end(), "backward of a fused decoder layer runs once");
-  at::Tensor tensor = found->second.toTensor();
-  context->saved_data.erase(found);
-  return tensor;
-}
-
 struct LayerFunction : torch::autograd::Function<LayerFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, at::TensorList p,
                             const std::shared_ptr<const LayerShape>& shape) {
@@ -144,14 +136,14 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     data["lse"] = kept.lse;
     if (shape->keeps_gate_up) data["gate_up"] = gate_up;
     if (kept.seed.defined()) data["seed"] = kept.seed, data["offset"] = kept.offset;
-    data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(shape));
+    KeepShape(context, shape);
     return two.sum.view(input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::NoGradGuard no_grad;
-    const auto shape = c10::static_intrusive_pointer_cast<Held>(context->saved_data.at("shape").toCapsule())->shape;
+    const auto shape = KeptShape<LayerShape>(context);
     const variable_list saved = context->get_saved_variables();
     const at::TensorList p(saved.data() + 1, saved.size() - 1);
     const at::ScalarType type = shape->type, wide = p[kQ].scalar_type();
@@ -163,16 +155,16 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
 
     const at::Tensor d_result = gradients[0].flatten(0, 1).contiguous();
     at::Tensor d_narrow = d_result.to(type);
-    KeptAttention kept{Take(context, "out"), Take(context, "lse"), {}, {}};
+    KeptAttention kept{TakeKept(context, "out"), TakeKept(context, "lse"), {}, {}};
     if (context->saved_data.count("seed") > 0) {
-      kept.seed = Take(context, "seed"), kept.offset = Take(context, "offset");
+      kept.seed = TakeKept(context, "seed"), kept.offset = TakeKept(context, "offset");
     }
     // A small matrix product, once more, instead of a twentieth of what a layer keeps.
     const at::Tensor attended = at::mm(kept.out.view({x.size(0), -1}), Cast(p[kO], type).t());
     const at::Tensor gate_up_weight = CatRows({p[kGate], p[kUp]}, type);
     at::Tensor gate_up;
     if (shape->keeps_gate_up) {
-      gate_up = Take(context, "gate_up");
+      gate_up = TakeKept(context, "gate_up");
     } else {
       gate_up = at::mm(kernels::Norm(x, attended, p[kNorm2], shape->epsilon, type, false).normed, gate_up_weight.t());
     }
@@ -185,7 +177,7 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     at::Tensor d_sum;
     {
       const kernels::NormGradients norm =
-          kernels::NormBackward(d_normed, x, attended, Take(context, "inverse2"), p[kNorm2], d_result,
+          kernels::NormBackward(d_normed, x, attended, TakeKept(context, "inverse2"), p[kNorm2], d_result,
                                 /*with_narrow=*/true, /*with_normed=*/true);
       const int64_t half = p[kGate].size(0);
       gradient(kGate) = AddGradient(p[kGate], shape->in_place, gate_up.narrow(1, 0, half), norm.normed);
@@ -198,13 +190,13 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     {
       gradient(kO) = AddGradient(p[kO], shape->in_place, d_narrow, kept.out.view({x.size(0), -1}));
       const at::Tensor d_out = at::mm(d_narrow, Cast(p[kO], type)).view({batch, -1, heads, size});
-      const at::Tensor qkv = Take(context, "qkv");
+      const at::Tensor qkv = TakeKept(context, "qkv");
       const Qkv at = SplitHeads(qkv, batch, heads, kv_heads, size);
       const auto [dq, dk, dv] = AttendBackward(d_out, at.q, at.k, at.v, kept, shape->plan);
       d_qkv = kernels::RotateBack(dq, dk, dv, shape->cos, shape->sin);
     }
     d_normed = at::mm(d_qkv, CatRows({p[kQ], p[kK], p[kV]}, type));
-    const kernels::NormGradients norm = kernels::NormBackward(d_normed, x, {}, Take(context, "inverse1"), p[kNorm1],
+    const kernels::NormGradients norm = kernels::NormBackward(d_normed, x, {}, TakeKept(context, "inverse1"), p[kNorm1],
                                                               d_sum, /*with_narrow=*/false, /*with_normed=*/true);
     const at::Tensor d_weight = WeightGradient(d_qkv, norm.normed, wide);
     const at::Tensor d_bias = p.size() > kQBias ? d_qkv.sum({0}, false, at::kFloat).to(wide) : at::Tensor();
@@ -219,11 +211,6 @@ struct LayerFunction : torch::autograd::Function<LayerFunction> {
     out[0] = norm.dx.view(saved[0].sizes());
     return out;
   }
-
-  struct Held : torch::CustomClassHolder {
-    explicit Held(std::shared_ptr<const LayerShape> value) : shape(std::move(value)) {}
-    std::shared_ptr<const LayerShape> shape;
-  };
 };
 
 }  // namespace

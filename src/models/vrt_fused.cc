@@ -8,6 +8,7 @@
 
 #include "base/recomputing.h"
 #include "models/decoder_ops.h"
+#include "models/fused_function.h"
 #include "models/vrt_kernels.h"
 
 namespace lockstep::models::vrt {
@@ -51,21 +52,6 @@ Tensor WeightGradient(const Tensor& a, const Tensor& b) {
   const auto split = [&](const Tensor& x) { return x.view({parts, rows / parts, x.size(1)}); };
   return at::bmm(split(a).transpose(1, 2), split(b), at::kFloat).sum(0);
 }
-
-// What forward keeps, taken out by backward: each tensor is released when it was last used.
-Tensor Take(AutogradContext* context, const char* name) {
-  const auto found = context->saved_data.find(name);
-  TORCH_CHECK(found != context->saved_data.end(), "backward of a fused block runs once");
-  Tensor tensor = found->second.toTensor();
-  context->saved_data.erase(found);
-  return tensor;
-}
-
-template <typename T>
-struct HeldShape : torch::CustomClassHolder {
-  explicit HeldShape(T value) : shape(std::move(value)) {}
-  T shape;
-};
 
 void GiveTypes(variable_list* out, const std::vector<Tensor>& parameters) {
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -127,8 +113,6 @@ Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  using Held = HeldShape<std::shared_ptr<const AttentionShape>>;
-
   static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
                         const std::shared_ptr<const AttentionShape>& s) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -146,7 +130,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->saved_data["qkv"] = qkv;
     context->saved_data["out"] = attended.out;
     context->saved_data["lse"] = attended.lse;
-    context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
+    KeepShape(context, s);
     if (Recomputing::Now()) return at::empty_like(x).view(input.sizes());  // nobody reads it
     const Tensor y = at::addmm(Cast(p[kProjBias], s->type), s->Crop(attended.out), w.proj.t());
     return kernels::Residual(x, y, s->factor).view(input.sizes());
@@ -155,8 +139,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
-    const std::shared_ptr<const AttentionShape> s =
-        c10::static_intrusive_pointer_cast<Held>(context->saved_data["shape"].toCapsule())->shape;
+    const auto s = KeptShape<AttentionShape>(context);
     const std::vector<Tensor> p(saved.begin() + 1, saved.end());
     variable_list out(1 + p.size() + 1);
     const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
@@ -166,15 +149,15 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({-1, width});
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
-    const kernels::Attended attended{Take(context, "out"), Take(context, "lse")};
+    const kernels::Attended attended{TakeKept(context, "out"), TakeKept(context, "lse")};
     gradient(kProj) = WeightGradient(dy, s->Crop(attended.out));
     gradient(kProjBias) = kernels::ColumnSums(dy);
-    Tensor qkv = Take(context, "qkv");
+    Tensor qkv = TakeKept(context, "qkv");
     kernels::AttendGradients d =
         kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, w.table, attended, s->windows);
     qkv.reset();
     const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
-    kernels::NormGradients norm = kernels::NormBackward(d_normed, x, Take(context, "stats"), Floats(p[kNormWeight]),
+    kernels::NormGradients norm = kernels::NormBackward(d_normed, x, TakeKept(context, "stats"), Floats(p[kNormWeight]),
                                                         Floats(p[kNormBias]), d_result);
     const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed));
     gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias;
@@ -204,8 +187,6 @@ struct MlpShape {
 enum MlpSlot : size_t { kGate, kGateBias, kValue, kValueBias, kDown, kDownBias, kMlpNorm, kMlpNormBias };
 
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
-  using Held = HeldShape<std::shared_ptr<const MlpShape>>;
-
   static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
                         const std::shared_ptr<const MlpShape>& s) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -224,7 +205,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
     context->saved_data["both"] = both;
-    context->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(s));
+    KeepShape(context, s);
     std::vector<int64_t> sizes = input.sizes().vec();
     sizes.back() = p[kDown].size(0);
     if (Recomputing::Now()) return at::empty(sizes, both.options());  // nobody reads it
@@ -235,15 +216,14 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
-    const std::shared_ptr<const MlpShape> s =
-        c10::static_intrusive_pointer_cast<Held>(context->saved_data["shape"].toCapsule())->shape;
+    const auto s = KeptShape<MlpShape>(context);
     const std::vector<Tensor> p(saved.begin() + 1, saved.end());
     variable_list out(1 + p.size() + 1);
     const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
     const Tensor x = saved[0].detach().contiguous().view({-1, saved[0].size(-1)});
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({x.size(0), -1});
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
-    const Tensor both = Take(context, "both");
+    const Tensor both = TakeKept(context, "both");
     {
       const Tensor hidden = at::mm(dy, Cast(p[kDown], s->type));
       kernels::GegluBackward(both, hidden);  // now the gradient of both, and what GEGLU gave in forward
@@ -252,8 +232,8 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     gradient(kDownBias) = kernels::ColumnSums(dy);
     Tensor dx = at::mm(both, CatCast({p[kGate], p[kValue]}, s->type)), seen = x;
     if (s->normed) {
-      kernels::NormGradients norm =
-          kernels::NormBackward(dx, x, Take(context, "stats"), Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), d_result);
+      kernels::NormGradients norm = kernels::NormBackward(dx, x, TakeKept(context, "stats"), Floats(p[kMlpNorm]),
+                                                          Floats(p[kMlpNormBias]), d_result);
       gradient(kMlpNorm) = norm.weight, gradient(kMlpNormBias) = norm.bias;
       dx = norm.dx, seen = norm.normed;
     }
