@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   const DeformableArgs args{input({4, 64, 64, 96}, 1), input({4, 64, 64, 288}, 3), input({4, 64, 64, 144}, 1),
                             input({96, 96, 3, 3}, 0.03), input({96}, 1)};
   const double deformable = Milliseconds(repeats, [&] { DeformableConv(args).sum().backward(); });
-  fmt::print("{{\"step_ms\": {:.1f}, \"deblur_ms\": {:.1f}, \"deformable_ms\": {:.1f}, \"threads\": {}}}\n", step, deblur,
-             deformable, threads);
+  fmt::print("{{\"step_ms\": {:.1f}, \"deblur_ms\": {:.1f}, \"deformable_ms\": {:.1f}, \"threads\": {}}}\n", step,
+             deblur, deformable, threads);
   return 0;
 }

@@ -1,6 +1,6 @@
-// Whether this thread runs part of a model again for backward: then only what that keeps is used, and a function may leave
-// out the values it would return. One flag a thread; set by whoever recomputes, read by functions that know how to save
-// the work.
+// Whether this thread runs part of a model again for backward: then only what that keeps is used, and a function may
+// leave out the values it would return. One flag a thread; set by whoever recomputes, read by functions that know how
+// to save the work.
 #pragma once
 
 namespace lockstep {

@@ -31,7 +31,8 @@ Result<RunEnd> Trainer::Loop() {
     const bool last = at.step == config_.train.steps;
     improved_ = false;
     const uint64_t every = config_.data.validation.every;
-    if (sources_.validation && (last || (every > 0 && counted(at.step) % every == 0))) LOCKSTEP_RETURN_IF_ERROR(Validate());
+    if (sources_.validation && (last || (every > 0 && counted(at.step) % every == 0)))
+      LOCKSTEP_RETURN_IF_ERROR(Validate());
     if (options_.stop_at && at.step >= *options_.stop_at && !last) stop_now_ = true;
     const bool ends = last || stop_now_ || converged_;
     saving_.Poll(report_.get());

@@ -114,8 +114,7 @@ struct WarpFunction : torch::autograd::Function<WarpFunction> {
     if (context->needs_input_grad(0)) grad_x = at::zeros_like(x);
     if (context->needs_input_grad(1)) grad_flow = at::empty_like(f);
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "FlowWarpBackward", [&] {
-      const auto *from = x.data_ptr<scalar_t>(), *along = f.data_ptr<scalar_t>(),
-                 *grad = g.data_ptr<scalar_t>();
+      const auto *from = x.data_ptr<scalar_t>(), *along = f.data_ptr<scalar_t>(), *grad = g.data_ptr<scalar_t>();
       auto* to_x = grad_x.defined() ? grad_x.mutable_data_ptr<scalar_t>() : nullptr;
       auto* to_flow = grad_flow.defined() ? grad_flow.mutable_data_ptr<scalar_t>() : nullptr;
       ParallelFor(at::get_num_threads(), 0, shape.count, 1, [&](int64_t begin, int64_t end) {

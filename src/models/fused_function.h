@@ -9,6 +9,9 @@
 
 namespace lockstep::models {
 
+// Matrices (or vectors) concatenated by rows, in `type`; without a copy where they lie so already.
+at::Tensor CatRows(at::ArrayRef<at::Tensor> matrices, at::ScalarType type);
+
 // What forward keeps in saved_data, taken out by backward: each tensor is released when it was last used.
 inline at::Tensor TakeKept(torch::autograd::AutogradContext* context, const char* name) {
   const auto found = context->saved_data.find(name);

@@ -24,25 +24,6 @@ at::ScalarType TypeOf(const Tensor& x) { return decoder::ComputeType(x); }
 Tensor Cast(const Tensor& x, at::ScalarType type) { return x.detach().to(type); }
 Tensor Floats(const Tensor& x) { return Cast(x, at::kFloat).contiguous(); }
 
-// Rows of several matrices (or elements of vectors), one after the other, in `type`.
-Tensor CatCast(const std::vector<Tensor>& list, at::ScalarType type) {
-  if (list.size() == 1) return Cast(list[0], type).contiguous();
-  int64_t rows = 0;
-  for (const Tensor& x : list) rows += x.size(0);
-  std::vector<int64_t> shape = list[0].sizes().vec();
-  shape[0] = rows;
-  const Tensor all = at::empty(shape, list[0].options().dtype(type).requires_grad(false));
-  std::vector<Tensor> from, to;
-  int64_t row = 0;
-  for (const Tensor& x : list) {
-    from.push_back(x.detach());
-    to.push_back(all.narrow(0, row, x.size(0)));
-    row += x.size(0);
-  }
-  at::_foreach_copy_(to, from);
-  return all;
-}
-
 // a' b in float32. The rows are so many that one product would leave most of the device idle: in parts, added up.
 Tensor WeightGradient(const Tensor& a, const Tensor& b) {
   const int64_t rows = a.size(0);
@@ -99,8 +80,8 @@ struct AttentionWeights {
     if (s.windows.mutual) matrices.push_back(p[mutual]);
     if (s.has_bias) vectors.push_back(p[kSelf + 1]);
     if (s.has_bias && s.windows.mutual) vectors.push_back(p[mutual + 1]);
-    qkv = CatCast(matrices, s.type);
-    if (s.has_bias) qkv_bias = CatCast(vectors, s.type);
+    qkv = CatRows(matrices, s.type);
+    if (s.has_bias) qkv_bias = CatRows(vectors, s.type);
     if (s.windows.mutual) code = at::mm(s.code.to(s.type), qkv.narrow(0, 3 * s.windows.width, 3 * s.windows.width).t());
     const int64_t positions = (2 * s.windows.depth - 1) * (2 * kSide - 1) * (2 * kSide - 1);
     table = p[kTable].detach().narrow(0, s.table_first, positions).t().to(at::kFloat).contiguous();
@@ -199,7 +180,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
       context->saved_data["stats"] = normed.stats;
     }
     const Tensor both =
-        at::addmm(CatCast({p[kGateBias], p[kValueBias]}, s->type), seen, CatCast({p[kGate], p[kValue]}, s->type).t());
+        at::addmm(CatRows({p[kGateBias], p[kValueBias]}, s->type), seen, CatRows({p[kGate], p[kValue]}, s->type).t());
     seen.reset();
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
@@ -230,7 +211,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
       gradient(kDown) = WeightGradient(dy, hidden);
     }
     gradient(kDownBias) = kernels::ColumnSums(dy);
-    Tensor dx = at::mm(both, CatCast({p[kGate], p[kValue]}, s->type)), seen = x;
+    Tensor dx = at::mm(both, CatRows({p[kGate], p[kValue]}, s->type)), seen = x;
     if (s->normed) {
       kernels::NormGradients norm = kernels::NormBackward(dx, x, TakeKept(context, "stats"), Floats(p[kMlpNorm]),
                                                           Floats(p[kMlpNormBias]), d_result);

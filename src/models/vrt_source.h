@@ -1,7 +1,8 @@
-// The CUDA source of vrt_kernels.cc for attention, for NVRTC (cuda/kernel_source.h says what stands before it). Elem is a
-// half type. A block has one head of one window; the frames of the window, 64 tokens of 8 x 8 each, lie in shared memory,
-// and its warps go through tiles of 16 rows without waiting for each other. Tokens are read and written where they lie in
-// the clip, rolled or not; nothing is gathered before. Logits are kept in units of log2. Sums have a fixed order.
+// The CUDA source of vrt_kernels.cc for attention, for NVRTC (cuda/kernel_source.h says what stands before it). Elem is
+// a half type. A block has one head of one window; the frames of the window, 64 tokens of 8 x 8 each, lie in shared
+// memory, and its warps go through tiles of 16 rows without waiting for each other. Tokens are read and written where
+// they lie in the clip, rolled or not; nothing is gathered before. Logits are kept in units of log2. Sums have a fixed
+// order.
 #pragma once
 
 namespace lockstep::models::vrt::kernels {

@@ -228,8 +228,11 @@ Status Run(const recipes::Registry& recipes, const EvalFlags& asked) {
 }  // namespace
 
 int EvalMain(const Program& program, int argc, char** argv) {
-  if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "vrt"; }))
+  const auto is_recipe = [](std::string_view word) { return word == "taehv" || word == "vrt"; };
+  if (char** recipe = std::find_if(argv + 1, argv + argc, is_recipe);
+      recipe != argv + argc && std::string_view(*recipe) == "vrt") {
     return EvalVrtMain(program, argc, argv);
+  }
   Arguments args("Measures trained weights on clips: PSNR, SSIM, LPIPS, temporal consistency, per clip and overall.",
                  "lockstep eval");
   EvalFlags asked;
