@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/parts.h"
 
 namespace lockstep::data {
 
@@ -53,6 +54,8 @@ struct ImageSize {
 
 // By the header alone: the first bytes of a file are enough as a rule. 0 x 0: no picture, or no whole header.
 ImageSize SizeOfImage(std::string_view bytes);
+// Of a picture in bytes [offset, offset + bytes) of a file: as much is read as its header takes.
+ImageSize SizeOfImage(const ReadAt& read, uint64_t offset, uint64_t bytes);
 
 // [height, width, 3] as a PNG file's bytes.
 Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height);

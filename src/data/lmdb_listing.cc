@@ -69,7 +69,8 @@ class Tree {
 
  private:
   Status Wrong(const std::string& what) const {
-    return Status(Code::kEnvironment, fmt::format("'{}' is no usable LMDB: {}", name_, what));
+    return Status(Code::kEnvironment, fmt::format("'{}' is no usable LMDB: {}", name_, what),
+                  "copy it again, or write it again");
   }
 
   // Two meta pages take turns; the one of the later transaction counts.

@@ -12,31 +12,23 @@
 namespace lockstep::data {
 namespace {
 
-constexpr size_t kPngHeader = 24;  // signature, length and name of IHDR, width, height
-
-struct PictureSize {
-  int width = 0, height = 0;
-  friend bool operator==(const PictureSize&, const PictureSize&) = default;
-};
-
-std::optional<PictureSize> PngSize(std::string_view bytes) {
-  if (bytes.size() < kPngHeader || !bytes.starts_with("\x89PNG\r\n\x1a\n")) return std::nullopt;
-  const auto at = [&](size_t i) {
-    int value = 0;
-    for (size_t k = 0; k < 4; ++k) value = value << 8 | static_cast<uint8_t>(bytes[i + k]);
-    return value;
-  };
-  return PictureSize{at(16), at(20)};
-}
-
-// Of a PNG by its header; of anything else by decoding it.
-Result<PictureSize> SizeOfPicture(const std::string& path, const Picture& picture, bool packed,
-                                  const PartReader& parts) {
-  const uint64_t all = packed ? picture.bytes : kPngHeader;
-  Result<std::string> bytes = parts.Read(path, picture.offset, std::min<uint64_t>(all, kPngHeader), path);
-  if (bytes.ok()) {
-    if (const std::optional<PictureSize> size = PngSize(*bytes)) return *size;
+// By the header; what has none that can be read is decoded, for its error.
+Result<ImageSize> SizeOfFrame(const std::string& path, const Picture& picture, bool packed, const PartReader& parts) {
+  ImageSize size;
+  if (packed) {
+    const ReadAt read = [&](uint64_t offset, size_t bytes, char* out) {
+      Result<std::string> part = parts.Read(path, offset, bytes, picture.name);
+      if (!part.ok()) return part.status();
+      part->copy(out, bytes);
+      return Status::Ok();
+    };
+    size = SizeOfImage(read, picture.offset, picture.bytes);
+  } else {
+    const Result<ListedFile> file = OpenListed(path);
+    if (!file.ok()) return file.status();
+    size = SizeOfImage(file->read, 0, file->bytes);
   }
+  if (size.width > 0) return size;
   Result<Image> image = Status(Code::kInternal, "");
   if (packed) {
     Result<std::string> whole = parts.Read(path, picture.offset, picture.bytes, path);
@@ -45,21 +37,20 @@ Result<PictureSize> SizeOfPicture(const std::string& path, const Picture& pictur
   } else {
     image = DecodeImage(path);
   }
-  if (!image.ok()) return image.status();
-  return PictureSize{image->whole_width, image->whole_height};
+  if (!image.ok()) {
+    return Status(image.status().code(), image.status().message(), "copy the frame again, or leave its clip out");
+  }
+  return ImageSize{image->whole_height, image->whole_width};
 }
 
-bool IsPng(const Picture& picture, bool packed) { return packed || picture.name.ends_with(".png"); }
-
 // Of all frames of one side, which must be equal.
-Result<PictureSize> SizeOfFrames(const std::string& root, const std::string& file, const PairedClip& clip,
-                                 const std::vector<Picture>& pictures, const PartReader& parts) {
+Result<ImageSize> SizeOfFrames(const std::string& root, const std::string& file, const PairedClip& clip,
+                               const std::vector<Picture>& pictures, const PartReader& parts) {
   const bool packed = !file.empty();
-  PictureSize first;
+  ImageSize first;
   for (size_t i = 0; i < pictures.size(); ++i) {
-    if (i > 0 && !IsPng(pictures[i], packed)) break;
     const std::string path = packed ? file : JoinPath(JoinPath(root, clip.name), pictures[i].name);
-    Result<PictureSize> size = SizeOfPicture(path, pictures[i], packed, parts);
+    Result<ImageSize> size = SizeOfFrame(path, pictures[i], packed, parts);
     if (!size.ok()) return size.status();
     if (i == 0) first = *size;
     if (*size != first) {
@@ -83,27 +74,34 @@ std::optional<int64_t> NumberOfFrame(std::string_view stem) {
 }
 
 Status CheckPairedConfig(const PairedConfig& config) {
-  const auto wrong = [](const std::string& what) { return Status(Code::kUsage, what); };
+  const auto wrong = [](const std::string& what, const std::string& remedy) {
+    return Status(Code::kUsage, what, remedy);
+  };
   if (std::ranges::find(kPairedKinds, config.kind) == kPairedKinds.end()) {
-    return wrong(fmt::format("kind '{}' of paired clips{}", config.kind, DidYouMean(config.kind, kPairedKinds)));
+    return wrong(fmt::format("kind '{}' of paired clips{}", config.kind, DidYouMean(config.kind, kPairedKinds)),
+                 "use one of " + Join(kPairedKinds, ", "));
   }
-  if (config.frames < 1) return wrong(fmt::format("clips of {} frames", config.frames));
-  if (config.scale < 1)
-    return wrong(fmt::format("scale {}: the target is as large as the input, or larger", config.scale));
+  if (config.frames < 1) return wrong(fmt::format("clips of {} frames", config.frames), "use 1 or more");
+  if (config.scale < 1) {
+    return wrong(fmt::format("scale {}: the target is as large as the input, or larger", config.scale),
+                 "use 1 or more");
+  }
   if (config.intervals.empty() || std::ranges::any_of(config.intervals, [](int i) { return i < 1; })) {
-    return wrong("the list of intervals between frames is empty, or has one below 1");
+    return wrong("the list of intervals between frames is empty, or has one below 1", "use [1]");
   }
   if (config.crop < 0 || config.crop % config.scale != 0) {
     return wrong(
-        fmt::format("a crop of {} pixels of the target: expected a multiple of scale {}", config.crop, config.scale));
+        fmt::format("a crop of {} pixels of the target: expected a multiple of scale {}", config.crop, config.scale),
+        fmt::format("use {}", std::max(1, config.crop / config.scale) * config.scale));
   }
-  if (config.crop == 0 && config.rotate && config.kind != "generated") {
-    return wrong("whole frames cannot be transposed: switch rotate off, or train on square crops");
+  const bool files = config.kind != "generated";
+  if (config.crop == 0 && config.rotate && files) {
+    return wrong("whole frames cannot be transposed", "switch rotate off, or train on square crops");
   }
-  if (config.kind != "generated" && config.target.empty()) return wrong("no folder of target frames is given");
-  if (config.kind != "generated" && config.input.empty()) return wrong("no folder of input frames is given");
-  if (config.spikes.use && config.kind != "generated" && config.spikes.path.empty()) {
-    return wrong("spikes are asked for, and no folder of spikes is given");
+  if (files && config.target.empty()) return wrong("no folder of target frames is given", "set data.target");
+  if (files && config.input.empty()) return wrong("no folder of input frames is given", "set data.input");
+  if (config.spikes.use && files && config.spikes.path.empty()) {
+    return wrong("spikes are asked for, and no folder of spikes is given", "set data.spikes.path");
   }
   if (config.spikes.use) return CheckForm(config.spikes.form);
   return Status::Ok();
@@ -111,9 +109,9 @@ Status CheckPairedConfig(const PairedConfig& config) {
 
 Status CheckClipSizes(const PairedConfig& config, const std::string& target_file, const std::string& input_file,
                       const PartReader& parts, PairedClip* clip) {
-  Result<PictureSize> target = SizeOfFrames(config.target, target_file, *clip, clip->target, parts);
+  const Result<ImageSize> target = SizeOfFrames(config.target, target_file, *clip, clip->target, parts);
   if (!target.ok()) return target.status();
-  Result<PictureSize> input = SizeOfFrames(config.input, input_file, *clip, clip->input, parts);
+  const Result<ImageSize> input = SizeOfFrames(config.input, input_file, *clip, clip->input, parts);
   if (!input.ok()) return input.status();
   clip->width = target->width;
   clip->height = target->height;

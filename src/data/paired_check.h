@@ -18,7 +18,7 @@ std::optional<int64_t> NumberOfFrame(std::string_view stem);
 Status CheckPairedConfig(const PairedConfig& config);
 
 // Sizes of a clip's frames into the clip. Errors: frames of mixed size, an input that is not target / scale, a crop
-// that does not fit. PNG headers are read; of JPEG frames the first alone.
+// that does not fit. Headers of pictures are read.
 Status CheckClipSizes(const PairedConfig& config, const std::string& target_file, const std::string& input_file,
                       const PartReader& parts, PairedClip* clip);
 

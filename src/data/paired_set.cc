@@ -40,10 +40,12 @@ Result<Numbered> NumberedPictures(const std::string& folder) {
     const std::optional<int64_t> number = NumberOfFrame(StemOf(entry.name));
     if (!number) {
       return Status(Code::kUsage,
-                    fmt::format("'{}' in '{}': the name of a frame ends in its number", entry.name, folder));
+                    fmt::format("'{}' in '{}': the name of a frame ends in its number", entry.name, folder),
+                    "move it out of the folder of the clip");
     }
     if (!pictures.try_emplace(*number, Picture{entry.name}).second) {
-      return Status(Code::kUsage, fmt::format("'{}' has two frames with number {}", folder, *number));
+      return Status(Code::kUsage, fmt::format("'{}' has two frames with number {}", folder, *number),
+                    "move one of them out of the folder of the clip");
     }
   }
   return pictures;
@@ -91,7 +93,7 @@ Result<std::map<std::string, Numbered>> KeysByClip(const std::string& path) {
   Result<std::string> text = ReadFile(meta, kMostMeta);
   if (!text.ok()) {
     return Status(Code::kUsage, fmt::format("LMDB '{}' has no meta_info.txt: {}", path, text.status().message()),
-                  "KAIR writes it beside data.mdb; lockstep data prepare writes both again");
+                  "KAIR writes it beside data.mdb: copy it there, or write both again with lockstep data prepare");
   }
   std::set<std::string> listed;
   for (const std::string& line : lockstep::Split(*text, '\n')) {
@@ -101,8 +103,10 @@ Result<std::map<std::string, Numbered>> KeysByClip(const std::string& path) {
   std::map<std::string, Numbered> clips;
   for (const LmdbValue& value : listing->values) {
     if (listed.erase(value.key) == 0) {
-      return Status(Code::kUsage, fmt::format("LMDB '{}' holds key '{}', which its meta_info.txt does not list", path,
-                                              Printable(value.key)));
+      return Status(
+          Code::kUsage,
+          fmt::format("LMDB '{}' holds key '{}', which its meta_info.txt does not list", path, Printable(value.key)),
+          "the two are not of the same set: lockstep data prepare writes both again");
     }
     const size_t slash = value.key.rfind('/');
     const std::optional<int64_t> number = NumberOfFrame(value.key);
@@ -136,8 +140,10 @@ Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::st
     if (words.empty()) continue;
     const auto digits = [](const std::string& word) { return !word.empty() && std::ranges::all_of(word, IsDigit); };
     if (words.size() < 2 || !digits(words[1]) || words[1].size() > 9) {
-      return Status(Code::kUsage, fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number,
-                                              Printable(Trim(line))));
+      return Status(
+          Code::kUsage,
+          fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number, Printable(Trim(line))),
+          "correct the line; lockstep data prepare writes such a list");
     }
     MetaLine meta{words[0], std::stoll(words[1])};
     // The last of four or more words; the shape may have blanks of its own.
@@ -157,14 +163,23 @@ Result<std::vector<std::string>> RedsPartition(const std::string& name) {
                                           DidYouMean(name, {"REDS4", "official"})));
 }
 
+// A clip of the list, or of the targets, that a side does not have.
+Status PairedSet::NoClip(const MetaLine& line, const Status& why) const {
+  if (why.code() == Code::kUsage) return why;
+  return Status(why.code(), fmt::format("clip '{}': {}", line.clip, why.message()),
+                config_.meta_info.empty()
+                    ? "both sides have the same clips: check data.target and data.input"
+                    : fmt::format("check the folder, or take the clip out of {}", config_.meta_info));
+}
+
 Status PairedSet::ListFolderClips(const std::vector<MetaLine>& lines) {
   std::vector<Status> errors(lines.size());
   clips_.resize(lines.size());
   ForEachAtOnce(lines.size(), [&](size_t i) {
     Result<Numbered> target = NumberedPictures(JoinPath(config_.target, lines[i].clip));
     Result<Numbered> input = NumberedPictures(JoinPath(config_.input, lines[i].clip));
-    errors[i] = !target.ok()  ? target.status()
-                : !input.ok() ? input.status()
+    errors[i] = !target.ok()  ? NoClip(lines[i], target.status())
+                : !input.ok() ? NoClip(lines[i], input.status())
                               : TakeFrames(lines[i], *target, *input, config_, &clips_[i]);
   });
   for (const Status& error : errors) LOCKSTEP_RETURN_IF_ERROR(error);
@@ -210,8 +225,11 @@ Result<PairedSet> PairedSet::Open(const PairedConfig& config) {
       if (std::ranges::any_of(folder.files, IsImageName)) lines.push_back({folder.name});
     }
     if (lines.empty()) {
-      return Status(Code::kUsage, fmt::format("no clip in '{}': looked for folders with {}, found {}", config.target,
-                                              kImageNames, SummarizeFiles(*folders)));
+      return Status(Code::kUsage,
+                    fmt::format("no clip in '{}': looked for folders with {}, found {}", config.target, kImageNames,
+                                SummarizeFiles(*folders)),
+                    config.target.ends_with(".lmdb") ? "an LMDB is read with data.kind: lmdb (io_backend of type lmdb)"
+                                                     : "check data.target: the folder above the clips");
     }
   }
   if (!config.partition.empty()) {
@@ -250,28 +268,55 @@ Status PairedSet::CheckSizes() {
   return Status::Ok();
 }
 
-// One file of each clip; the others are looked at when they are read.
+// Of every frame where all are asked for, else of the first frame of each clip.
 Status PairedSet::CheckSpikes() const {
-  if (!config_.spikes.use) return Status::Ok();
+  const SpikeInput& spikes = config_.spikes;
+  if (!spikes.use) return Status::Ok();
+  const std::string remedy = spikes.precomputed ? "lockstep data prepare gopro-spike --artefacts writes them"
+                                                : "check data.spikes.path, or list only clips that have spikes";
   std::vector<std::string> without;
-  const std::string root = config_.spikes.precomputed && !config_.spikes.precomputed_path.empty()
-                               ? config_.spikes.precomputed_path
-                               : config_.spikes.path;
-  const std::string folder = config_.spikes.precomputed ? config_.spikes.form.Folder() : "spike";
   for (const PairedClip& clip : clips_) {
-    if (!IsFolder(JoinPath(JoinPath(root, clip.name), folder))) {
-      without.push_back(clip.name);
-    } else if (::access(SpikePath(clip, 0).c_str(), F_OK) == 0) {
-      LOCKSTEP_RETURN_IF_ERROR(ReadSpikes(clip, 0, {0, 0, 1, 1}).status());
-    }
+    if (const std::string folder = SpikeFolder(clip); !IsFolder(folder)) without.push_back(folder);
   }
-  if (without.empty()) return Status::Ok();
+  if (!without.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("{} of {} without spikes: no folder '{}'{}", without.size(),
+                              Count(static_cast<int64_t>(clips_.size()), "clip"), without[0],
+                              without.size() > 1 ? fmt::format(" and {} more", without.size() - 1) : ""),
+                  remedy);
+  }
+  std::vector<Status> wrong(clips_.size());
+  std::vector<std::vector<std::string>> missing(clips_.size());
+  ForEachAtOnce(clips_.size(), [&](size_t i) {
+    const PairedClip& clip = clips_[i];
+    for (int64_t frame = 0; frame < (spikes.all ? clip.frames() : 1) && wrong[i].ok(); ++frame) {
+      const std::string path = SpikePath(clip, frame);
+      if (::access(path.c_str(), F_OK) != 0) {
+        missing[i].push_back(path);
+      } else {
+        wrong[i] = CheckSpikeFile(path);
+      }
+    }
+  });
+  for (const Status& status : wrong) LOCKSTEP_RETURN_IF_ERROR(status.Context("spikes"));
+  std::vector<std::string> all;
+  for (const auto& some : missing) all.insert(all.end(), some.begin(), some.end());
+  if (all.empty() || !spikes.all) return Status::Ok();
   return Status(Code::kUsage,
-                fmt::format("{} of {} have no spikes: no folder '{}/{}'{}", without.size(),
-                            Count(static_cast<int64_t>(clips_.size()), "clip"), JoinPath(root, without[0]), folder,
-                            without.size() > 1 ? fmt::format(" and {} more", without.size() - 1) : ""),
-                config_.spikes.precomputed ? "lockstep data prepare gopro-spike --artefacts writes them"
-                                           : "check the folder of the spikes, or list only clips that have them");
+                fmt::format("{} of {} without spikes: no file '{}'{}", all.size(), Count(frames(), "frame"), all[0],
+                            all.size() > 1 ? fmt::format(" and {} more", all.size() - 1) : ""),
+                remedy + "; data.bad_samples above 0 leaves out samples that need them");
+}
+
+// By its size alone, or by the header of an array.
+Status PairedSet::CheckSpikeFile(const std::string& path) const {
+  const SpikeInput& spikes = config_.spikes;
+  if (spikes.precomputed) {
+    Result<NpyFile> file = NpyFile::Open(path);
+    return file.ok() ? ReadRendered(*file, spikes.sensor, spikes.form, {0, 0, 1, 1}).status() : file.status();
+  }
+  Result<SpikeFile> file = SpikeFile::Open(path, spikes.sensor);
+  return file.ok() ? CheckSteps(spikes.form, file->steps(), path) : file.status();
 }
 
 int64_t PairedSet::frames() const {
@@ -297,12 +342,15 @@ Result<Image> PairedSet::ReadInput(const PairedClip& clip, int64_t frame, const 
   return Read(config_.input, clip, clip.input[frame], window);
 }
 
-std::string PairedSet::SpikePath(const PairedClip& clip, int64_t frame) const {
+std::string PairedSet::SpikeFolder(const PairedClip& clip) const {
   const SpikeInput& spikes = config_.spikes;
-  const std::string root =
+  const std::string& root =
       spikes.precomputed && !spikes.precomputed_path.empty() ? spikes.precomputed_path : spikes.path;
-  return fmt::format("{}/{}/{}.{}", JoinPath(root, clip.name), spikes.precomputed ? spikes.form.Folder() : "spike",
-                     clip.stems[frame], spikes.precomputed ? "npy" : "dat");
+  return fmt::format("{}/{}", JoinPath(root, clip.name), spikes.precomputed ? spikes.form.Folder() : "spike");
+}
+
+std::string PairedSet::SpikePath(const PairedClip& clip, int64_t frame) const {
+  return fmt::format("{}/{}.{}", SpikeFolder(clip), clip.stems[frame], config_.spikes.precomputed ? "npy" : "dat");
 }
 
 Result<std::vector<float>> PairedSet::ReadSpikes(const PairedClip& clip, int64_t frame, const SpikeBox& box) const {

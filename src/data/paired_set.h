@@ -32,6 +32,7 @@ struct SpikeInput {
   bool precomputed = false;      // read .npy arrays of the form instead of .dat
   std::string precomputed_path;  // empty: beside the .dat files
   bool floats = false;           // the field is F32 and exact; else U8, 255 for 1
+  bool all = false;  // a frame whose file is missing or of a wrong size is an error of Open; else of reading
 };
 
 struct PairedConfig {
@@ -93,10 +94,13 @@ class PairedSet {
   std::string SpikePath(const PairedClip& clip, int64_t frame) const;
 
  private:
+  Status NoClip(const MetaLine& line, const Status& why) const;
   Status ListFolderClips(const std::vector<MetaLine>& lines);
   Status ListLmdbClips(const std::vector<MetaLine>& lines);
   Status CheckSizes();
   Status CheckSpikes() const;
+  Status CheckSpikeFile(const std::string& path) const;
+  std::string SpikeFolder(const PairedClip& clip) const;
   Result<Image> Read(const std::string& root, const PairedClip& clip, const Picture& picture,
                      const WindowOf& window) const;
 

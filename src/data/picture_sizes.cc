@@ -11,22 +11,13 @@
 namespace lockstep::data {
 namespace {
 
-// Of a picture: of its first bytes, or of all where a header is longer (JPEG with a preview in it).
 ImageSize SizeOfPicture(const Video& video) {
   const Picture& picture = video.pictures.front();
   Result<ListedFile> file = OpenListed(video.packed ? video.path : JoinPath(video.path, picture.name));
   if (!file.ok()) return {};
   const uint64_t offset = video.packed ? picture.offset : 0;
   if (offset > file->bytes) return {};
-  const uint64_t all = video.packed ? std::min(picture.bytes, file->bytes - offset) : file->bytes;
-  ImageSize size;
-  for (const uint64_t wanted : {uint64_t{4} << 10, uint64_t{64} << 10, uint64_t{16} << 20}) {
-    std::string head(std::min(wanted, all), '\0');
-    if (!file->read(offset, head.size(), head.data()).ok()) return {};
-    size = SizeOfImage(head);
-    if (size.width > 0 || head.size() == all) break;
-  }
-  return size;
+  return SizeOfImage(file->read, offset, video.packed ? std::min(picture.bytes, file->bytes - offset) : file->bytes);
 }
 
 ImageSize SizeOfVideo(const Video& video) {
@@ -38,6 +29,18 @@ ImageSize SizeOfVideo(const Video& video) {
 }
 
 }  // namespace
+
+// Of its first bytes, or of all where a header is longer (JPEG with a preview in it).
+ImageSize SizeOfImage(const ReadAt& read, uint64_t offset, uint64_t bytes) {
+  ImageSize size;
+  for (const uint64_t wanted : {uint64_t{4} << 10, uint64_t{64} << 10, uint64_t{16} << 20}) {
+    std::string head(std::min(wanted, bytes), '\0');
+    if (!read(offset, head.size(), head.data()).ok()) return {};
+    size = SizeOfImage(head);
+    if (size.width > 0 || head.size() == bytes) break;
+  }
+  return size;
+}
 
 void MeasurePicture(Video* video) {
   const ImageSize size = video->pictures.empty() ? SizeOfVideo(*video) : SizeOfPicture(*video);

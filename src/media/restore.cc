@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace lockstep::media {
 namespace {
@@ -22,6 +23,8 @@ at::Tensor Mirrored(at::Tensor x, int64_t axis, int64_t more) {
 // Clips of one size, padded to what the model takes.
 at::Tensor Padded(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clips, int64_t down,
                   int64_t right) {
+  down = std::max(down, tiles.least[1] - clips.size(3));
+  right = std::max(right, tiles.least[2] - clips.size(4));
   const at::Tensor whole = Mirrored(Mirrored(clips, 3, down), 4, right);
   return forward(whole)
       .narrow(3, 0, clips.size(3) * tiles.scale)
@@ -75,10 +78,10 @@ at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tile
 }  // namespace
 
 Status RestoreTiles::Check(bool flags) const {
-  const auto wrong = [&](const std::string& key, const std::string& text) {
+  const auto wrong = [&](const std::string& key, const std::string& text, const std::string& remedy = "") {
     std::string flag = "--" + key;
     std::replace(flag.begin(), flag.end(), '_', '-');
-    return Status(Code::kUsage, fmt::format("{}: {}", flags ? flag : "recipe.test." + key, text));
+    return Status(Code::kUsage, fmt::format("{}: {}", flags ? flag : "recipe.test." + key, text), remedy);
   };
   if (frames > 0 && frame_overlap >= frames) {
     return wrong("frame_overlap", fmt::format("expected less than frames {}, found {}", frames, frame_overlap));
@@ -87,8 +90,11 @@ Status RestoreTiles::Check(bool flags) const {
     return wrong("tile_overlap", fmt::format("expected less than tile {}, found {}", tile, tile_overlap));
   }
   if (tile % window[1] != 0 || tile % window[2] != 0) {
-    return wrong("tile",
-                 fmt::format("expected a multiple of the windows {} x {}, found {}", window[1], window[2], tile));
+    const int64_t step = std::lcm(window[1], window[2]);
+    return wrong(
+        "tile",
+        fmt::format("expected a multiple of {} x {}, to which clips are padded, found {}", window[1], window[2], tile),
+        fmt::format("use {} or {}", std::max(step, tile / step * step), (tile / step + 1) * step));
   }
   return Status::Ok();
 }
@@ -103,6 +109,7 @@ std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap) {
 void RestoreStream::Run(int64_t begin, int64_t length) {
   at::Tensor window = held_.narrow(0, begin - held_from_, length);
   if (tiles_.frames == 0) window = Mirrored(window, 0, tiles_.window[0] - length % tiles_.window[0]);
+  window = Mirrored(window, 0, tiles_.least[0] - window.size(0));
   const at::Tensor restored = RestoreWindow(forward_, tiles_, window).narrow(0, 0, length);
   const int64_t shared = sum_.defined() ? written_ + sum_.size(0) - begin : 0;
   if (shared > 0) sum_.narrow(0, begin - written_, shared).add_(restored.narrow(0, 0, shared));

@@ -21,7 +21,8 @@ struct RestoreTiles {
   int64_t tile = 224, tile_overlap = 20;   // pixels of the input; tile 0: whole frames, padded by mirrored pixels
   int64_t batch = 1;                       // tiles at once
   int64_t scale = 1;                       // output size / input size
-  std::array<int64_t, 3> window{6, 8, 8};  // frames and sizes that the model takes are multiples of it
+  std::array<int64_t, 3> window{6, 8, 8};  // clips are padded to multiples of it ...
+  std::array<int64_t, 3> least{1, 1, 1};   // ... and to what the model takes at least: frames, height, width
 
   // What contradicts itself. `flags`: named as flags, else as keys of recipe.test.
   Status Check(bool flags) const;

@@ -107,7 +107,8 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, spike_channels, how, loaded->path));
   RestoreTiles tiles = how.tiles;
   tiles.scale = config.upscale;
-  tiles.window = config.window_size;
+  tiles.window = config.ClipMultiples();
+  tiles.least = config.LeastClip();
   LOCKSTEP_RETURN_IF_ERROR(tiles.Check(/*flags=*/true));
   std::optional<SpikeFolder> spikes;
   if (!how.spikes.empty()) {

@@ -169,17 +169,26 @@ Status VrtConfig::Check() const {
   return CheckClip(img_size[0], img_size[1], img_size[2]).Context("img_size");
 }
 
+std::array<int64_t, 3> VrtConfig::LeastClip() const {
+  const int64_t frames = pa_frames == 0 ? img_size[0] : std::max<int64_t>(2, pa_frames / 2 + 1);
+  return {frames, kVrtSmallest * window_size[1], kVrtSmallest * window_size[2]};
+}
+
+std::array<int64_t, 3> VrtConfig::ClipMultiples() const {
+  return {window_size[0], std::lcm(kVrtSmallest, window_size[1]), std::lcm(kVrtSmallest, window_size[2])};
+}
+
 Status VrtConfig::CheckClip(int64_t frames, int64_t height, int64_t width) const {
   const auto refused = [&](const std::string& what, const std::string& remedy) {
     return Status(Code::kUsage,
                   fmt::format("clips of {} frames of {}x{} do not fit VRT: {}", frames, height, width, what), remedy);
   };
-  const int64_t least = pa_frames == 0 ? 2 : std::max<int64_t>(2, pa_frames / 2 + 1);
-  if (frames < least) {
+  const int64_t least = LeastClip()[0];
+  if (pa_frames > 0 && frames < least) {
     return refused(fmt::format("with pa_frames {} it takes {} frames or more", pa_frames, least), "use longer clips");
   }
-  if (pa_frames == 0 && frames != img_size[0]) {
-    return refused(fmt::format("for interpolation the number of frames is that of img_size, {}", img_size[0]),
+  if (pa_frames == 0 && frames != least) {
+    return refused(fmt::format("for interpolation the number of frames is that of img_size, {}", least),
                    "set img_size, or give as many frames");
   }
   for (const auto& [size, window, what] :
@@ -188,8 +197,9 @@ Status VrtConfig::CheckClip(int64_t frames, int64_t height, int64_t width) const
     if (size % kVrtSmallest != 0) {
       return refused(
           fmt::format("the {} {} is not a multiple of {}, and it is halved three times", what, size, kVrtSmallest),
-          fmt::format("use {} or {}", std::max(smallest, size / kVrtSmallest * kVrtSmallest),
-                      std::max(smallest, (size / kVrtSmallest + 1) * kVrtSmallest)));
+          size < smallest ? fmt::format("use {} or more", smallest)
+                          : fmt::format("use {} or {}", size / kVrtSmallest * kVrtSmallest,
+                                        (size / kVrtSmallest + 1) * kVrtSmallest));
     }
     if (size < smallest) {
       return refused(fmt::format("the {} {} is {} at the smallest scale, less than the window's {}", what, size,

@@ -45,6 +45,9 @@ struct VrtConfig {
 
   // Whether such a model can be built; the message names the field.
   Status Check() const;
+  // Frames, height and width that it takes at least, and what sizes are multiples of when clips are padded for it.
+  std::array<int64_t, 3> LeastClip() const;
+  std::array<int64_t, 3> ClipMultiples() const;
   // Whether it can run on clips of this size.
   Status CheckClip(int64_t frames, int64_t height, int64_t width) const;
 

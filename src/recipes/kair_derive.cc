@@ -143,8 +143,13 @@ class KairDerivation {
   }
 
   void Spikes() {
-    const bool with = Find("datasets.train.dataroot_spike") != nullptr;
-    if (!with) return;
+    if (Find("datasets.train.dataroot_spike") == nullptr) {
+      for (const std::string to : {"data.spikes", "data.test.spikes"}) {
+        Drop(to);
+        LeaveOut(to + ".", "datasets.train has no dataroot_spike: no spikes are read");
+      }
+      return;
+    }
     const std::string at = "datasets.train.";
     Set("data.spikes.use", KairScalar("true"));
     std::string type =
@@ -176,31 +181,32 @@ class KairDerivation {
     const std::string test_root = Text("datasets.test.spike.precomputed.root").value_or("auto");
     if (test_root != "auto") Set("data.test.spikes.precomputed_path", KairScalar(test_root, true));
     if (Find("datasets.test") != nullptr && Find("datasets.test.dataroot_spike") == nullptr) {
-      Drop("data", "test");
-      LeaveOutTest();
+      Drop("data.test");
+      LeaveOut("data.test.", "the test set has no spikes: clips of the training set are held out");
       Derived("validation", "clips of the training set",
               "datasets.test has no dataroot_spike, and a network with spikes cannot be tested without them: clips are "
               "held out (data.validation.fraction)");
     }
   }
 
-  // What the test set's keys became is taken back.
-  void LeaveOutTest() {
+  // What became of some keys is taken back.
+  void LeaveOut(std::string_view to, const std::string& reason) {
     for (auto* notes : {&made_.honoured, &made_.mapped}) {
-      for (KairNote& note : *notes) {
-        if (!note.to.starts_with("data.test.")) continue;
-        note.to.clear();
-        note.reason = "the test set has no spikes: clips of the training set are held out";
-        made_.ignored.push_back(note);
-      }
-      std::erase_if(*notes, [](const KairNote& n) { return n.reason.starts_with("the test set has no spikes"); });
+      const auto kept = std::ranges::stable_partition(*notes, [&](const KairNote& n) { return !n.to.starts_with(to); });
+      for (KairNote& note : kept) made_.ignored.push_back({note.key, note.value, "", reason, note.line});
+      notes->erase(kept.begin(), kept.end());
     }
   }
 
-  void Drop(std::string_view section, std::string_view key) {
-    for (ConfigEntry& entry : made_.settings.entries) {
-      if (entry.key == section) std::erase_if(entry.value.entries, [&](const ConfigEntry& e) { return e.key == key; });
+  void Drop(std::string_view path) {
+    const size_t dot = path.rfind('.');
+    ConfigNode* above = &made_.settings;
+    for (const std::string& part : Split(path.substr(0, dot), '.')) {
+      const auto it = std::ranges::find(above->entries, part, &ConfigEntry::key);
+      if (it == above->entries.end()) return;
+      above = &it->value;
     }
+    std::erase_if(above->entries, [&](const ConfigEntry& e) { return e.key == path.substr(dot + 1); });
   }
 
   void Fusion() {
@@ -224,7 +230,7 @@ class KairDerivation {
               fmt::format("the adapter makes them of 3 RGB and {} spike channels", channels_));
       return;
     }
-    Drop("recipe", "fusion");
+    Drop("recipe.fusion");
     Set("recipe.fusion.operator", KairScalar("concat"));
     if (!channels) Set("recipe.in_channels", KairNumber(3 + channels_));
     if (channels && *channels != 3 + channels_) {

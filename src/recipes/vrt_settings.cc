@@ -213,8 +213,10 @@ Status VrtRecipe::Check(engine::Config* config) {
     const int64_t frames = settings_.fuses() ? settings_.fusion.BackboneFrames(data_.train.frames) : data_.train.frames;
     LOCKSTEP_RETURN_IF_ERROR(shape_.CheckClip(frames, side, side).Context("data.frames, data.crop"));
   }
+  data_.train.spikes.all = config->data.bad_samples == 0;
   settings_.test.scale = shape_.upscale;
-  settings_.test.window = shape_.window_size;
+  settings_.test.window = shape_.ClipMultiples();
+  settings_.test.least = shape_.LeastClip();
   LOCKSTEP_RETURN_IF_ERROR(settings_.test.Check(/*flags=*/false));
   if (shape_.use_checkpoint_attn || shape_.use_checkpoint_ffn) config->train.recompute = true;
   whole_clips_ = data_.Test().has_value() && !shrunk_;

@@ -18,6 +18,7 @@
 namespace lockstep::data {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -236,7 +237,7 @@ TEST_F(PairedTest, PrecomputedArrays) {
   Clip("a", 0, 3);
   PairedConfig config = Config();
   config.spikes.precomputed = true;
-  EXPECT_THAT(ErrorOf(config), HasSubstr("1 of 1 clip have no spikes: no folder '" + dir_.path()));
+  EXPECT_THAT(ErrorOf(config), HasSubstr("1 of 1 clip without spikes: no folder '" + dir_.path()));
   const Sample expected = Read(*Open(Config()), {.index = 0, .augment = true});
   ASSERT_TRUE(MakeDirs(dir_ / "spikes/a/raw_window_l1").ok());
   for (int i = 0; i < 3; ++i) {
@@ -276,18 +277,35 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
          c->meta_info = dir_ / "meta.txt";
        }},
       // These damage the files, one after another.
+      {"1 of 4 frames without spikes: no file",
+       [&](auto* c) {
+         c->spikes.all = true;
+         ASSERT_TRUE(RemoveAll(dir_ / "spikes/a/spike/000002.dat").ok());
+       }},
+      {"000001.dat' has 7 bytes, no whole number of steps of 24 x 40",
+       [&](auto* c) {
+         c->spikes.all = true;
+         ASSERT_TRUE(WriteFileAtomic(dir_ / "spikes/a/spike/000001.dat", "spikes!").ok());
+       }},
       {"frames of mixed size in clip 'a'", [&](auto*) { put("lq/a/000002.png", Flat(8, 8, 1)); }},
+      {"'000002.jpg' is 8x8",
+       [&](auto*) {
+         ASSERT_TRUE(RemoveAll(dir_ / "lq/a/000002.png").ok());
+         const std::string jpeg = JpegOf(8, 8, JCS_RGB, Flat(8, 8, 1).rgb);
+         ASSERT_TRUE(WriteFileAtomic(dir_ / "lq/a/000002.jpg", jpeg).ok());
+       }},
       {"the name of a frame ends in its number", [&](auto*) { put("gt/a/cover.png", Flat(8, 8, 1)); }},
       {"clip 'a' has no frame 2 below",
        [&](auto*) {
          ASSERT_TRUE(RemoveAll(dir_ / "gt/a/cover.png").ok());
-         ASSERT_TRUE(RemoveAll(dir_ / "lq/a/000002.png").ok());
+         ASSERT_TRUE(RemoveAll(dir_ / "lq/a/000002.jpg").ok());
        }},
+      {"clip 'a': cannot read folder", [&](auto*) { ASSERT_TRUE(RemoveAll(dir_ / "lq/a").ok()); }},
   };
   for (const Case& one : cases) {
     PairedConfig config = Config();
     one.change(&config);
-    EXPECT_THAT(ErrorOf(config), HasSubstr(one.words));
+    EXPECT_THAT(ErrorOf(config), AllOf(HasSubstr(one.words), HasSubstr("\n  do: "))) << one.words;
   }
 }
 

@@ -1,5 +1,5 @@
 """VRT from an option file of KAIR: a set of blurred clips with spikes, two phases, a freeze that ends in the middle, EMA,
-any number of ranks, a killed rank; and what is refused before the first step."""
+any number of ranks, a killed rank."""
 
 import json
 import os
@@ -135,24 +135,8 @@ class Vrt(harness.Case):
             self.assertIn(expected, refused.stderr)
             self.assertFalse((self.tmp / "other").exists())
 
-    def test_refused_before_the_first_step(self):
-        cases = [
-            ({"netG__in_chans": 3}, [], ["in_chans", "36", "27"]),
-            ({"datasets__train__spike_h": 250, "datasets__train__spike_w": 400}, [], ["11264 bytes", "250 x 400"]),
-            ({"datasets__train__gt_size": 128}, [], ["128", "64"]),
-            ({"datasets__train__dataloader_batch_size": 1}, [], ["ranks"]),
-            ({"train__two_run": {"enable": True, "phase1": {"total_iter": 2}, "phase2": {"total_iter": 2, "G_lossfn_type": "ssim"}}},
-             [], ["G_lossfn_type", "ssim"]),
-            ({}, ["--config", "opt.json"], ["--config and --opt"]),
-        ]
-        for changes, words, expected in cases:
-            with self.subTest(changes or words):
-                (self.tmp / "opt.json").write_text(options(**changes))
-                done = self.train("refused", *words)
-                output = done.stdout + done.stderr
-                self.assertIn(done.returncode, (2, 3), output)  # 3: a file is not what it should be
-                for word in expected:
-                    self.assertIn(word, output)
-        other = harness.lockstep("train", "lm", "--opt", "opt.json")
-        self.assertEqual(other.returncode, 2)
-        self.assertIn("reads no option files", other.stdout + other.stderr)
+    def test_an_option_file_is_for_vrt_and_instead_of_a_configuration(self):
+        for words, expected in [(["vrt", "--config", "opt.json"], "--config and --opt"), (["lm"], "reads no option files")]:
+            refused = harness.engine("train", *words, "--opt", "opt.json")
+            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertIn(expected, refused.stderr)

@@ -75,6 +75,23 @@ TEST(Restore, AnyLengthAndSizeComesBackWhole) {
   }
 }
 
+// Smaller and shorter than the model takes: mirrored, and cut again.
+TEST(Restore, ClipsBelowTheLeastSizeArePadded) {
+  const at::Tensor clip = at::rand({1, 3, 40, 24});
+  for (const int64_t tile : {0, 16, 64}) {
+    const RestoreTiles tiles{.frames = 6, .tile = tile, .tile_overlap = 4, .least = {3, 64, 64}};
+    const RestoreForward forward = [](const at::Tensor& x) {
+      EXPECT_GE(x.size(1), 3);
+      EXPECT_EQ(x.size(3), 64);
+      EXPECT_EQ(x.size(4), 64);
+      return x;
+    };
+    const at::Tensor got = RestoreClip(forward, tiles, clip);
+    ASSERT_EQ(got.sizes(), clip.sizes());
+    EXPECT_LT((got - clip).abs().max().item<double>(), 1e-6) << tile;
+  }
+}
+
 TEST(Restore, FramesComeOutInOrderWhateverPiecesTheyCameIn) {
   const RestoreTiles tiles{.frames = 6, .frame_overlap = 2, .tile = 0};
   const auto frames = [](int64_t begin, int64_t end) {
@@ -112,7 +129,7 @@ TEST(Restore, TilesThatContradictThemselvesAreRefused) {
               testing::HasSubstr("recipe.test.frame_overlap"));
   EXPECT_THAT((RestoreTiles{.tile = 24, .tile_overlap = 24}.Check(true).message()),
               testing::HasSubstr("--tile-overlap"));
-  EXPECT_THAT((RestoreTiles{.tile = 100}.Check(true).message()), testing::HasSubstr("multiple of the windows"));
+  EXPECT_THAT((RestoreTiles{.tile = 100}.Check(true).message()), testing::HasSubstr("multiple of 8 x 8"));
   EXPECT_TRUE(RestoreTiles{}.Check(true).ok());
 }
 

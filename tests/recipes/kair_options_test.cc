@@ -304,6 +304,15 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
   EXPECT_THAT(ErrorOf("{\"task\": "), HasSubstr("o.json:1"));
 }
 
+// Sizes of a sensor without spikes say nothing: they are listed, and the translation has no key for them.
+TEST(KairOptions, WithoutAFolderOfSpikesItsOtherKeysAreLeftOut) {
+  const std::string data = Data("TrainDataset", 6, 192) + R"(, "spike_h": 360, "spike_w": 640, "dataroot_spike": null)";
+  const Result<KairTranslation> made = TranslateKair(OptionFile(data, Net(6, 192, 2), Train()), "o.json");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made->Yaml(), HasSubstr("datasets.train.spike_h = 360: datasets.train has no dataroot_spike"));
+  EXPECT_THAT(WriteYaml(made->settings), Not(HasSubstr("spikes:")));
+}
+
 // A secret appears in no list and in none of the forms.
 TEST(KairOptions, ASecretIsNotReadFurther) {
   const Result<KairTranslation> made = TranslateKair(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), Train(),

@@ -139,6 +139,7 @@ Status Run(const recipes::Registry& recipes, const VrtFlags& asked) {
   auto* recipe = dynamic_cast<recipes::VrtRecipe*>(settings->recipe.get());
   if (recipe == nullptr) return Status(Code::kInternal, "the recipe vrt is not VRT's");
   settings->config.checkpoint.weights = found.weights;  // before SpyNet's own file
+  recipe->data().train.spikes.all = asked.strict;       // else a clip without some of them is left out
   Result<at::Device> device = engine::ChooseDevice(asked.device, 0, 1, comm::Backend::kAuto);
   if (!device.ok()) return device.status();
   const engine::Precision precision = asked.precision == "auto"
