@@ -58,6 +58,41 @@ __device__ __forceinline__ void Store(u16* p, const F8& f) {
 }
 __device__ __forceinline__ float One(const u16* p) { return Up(*p); }
 __device__ __forceinline__ void SetOne(u16* p, float f) { *p = (u16)Down(f, 0.f); }
+
+// Products of 16 x 16 (or 8) by 16 x 8 elements on tensor cores, and their operands from shared memory.
+#if KIND == 1
+#define HALF "bf16"
+#else
+#define HALF "f16"
+#endif
+__device__ __forceinline__ void Mma(float (&c)[4], const u32* a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void Mma8(float (&c)[4], const u32* a, u32 b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." HALF "." HALF ".f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+__device__ __forceinline__ void Ldm4(u32 (&r)[4], const Elem* at) {
+  u32 address = (u32)__cvta_generic_to_shared(at);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
+}
+__device__ __forceinline__ void Ldm4T(u32 (&r)[4], const Elem* at) {
+  u32 address = (u32)__cvta_generic_to_shared(at);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
+}
+__device__ __forceinline__ void Ldm2(u32& r0, u32& r1, const Elem* at) {
+  u32 address = (u32)__cvta_generic_to_shared(at);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r0), "=r"(r1) : "r"(address));
+}
+__device__ __forceinline__ void Ldm2T(u32& r0, u32& r1, const Elem* at) {
+  u32 address = (u32)__cvta_generic_to_shared(at);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r0), "=r"(r1) : "r"(address));
+}
 #endif
 __device__ __forceinline__ F8 Zero() { return {{0, 0, 0, 0, 0, 0, 0, 0}}; }
 )cuda";
@@ -66,6 +101,7 @@ __device__ __forceinline__ F8 Zero() { return {{0, 0, 0, 0, 0, 0, 0, 0}}; }
 
 bool KernelSource::Usable(const at::Device&, at::ScalarType) { return false; }
 void KernelSource::Launch(const at::Tensor&, int, const Grid&, std::vector<void*>) {}
+int64_t MostShared(const at::Device&) { return 0; }
 
 #else
 
@@ -133,6 +169,11 @@ void MakeCurrent(const at::Device& device) {
 }
 
 }  // namespace
+
+int64_t MostShared(const at::Device& device) {
+  return device.is_cuda() ? static_cast<int64_t>(at::cuda::getDeviceProperties(device.index())->sharedMemPerBlockOptin)
+                          : 0;
+}
 
 KernelSource::Module KernelSource::Compile(int kind, int device) const {
   Module result;

@@ -48,6 +48,9 @@ class KernelSource {
   std::map<std::pair<int, int>, Module> modules_;  // by device and kind
 };
 
+// Bytes of shared memory that a block of threads may ask for on this device; 0 where there is none.
+int64_t MostShared(const at::Device& device);
+
 // For arguments that may be missing.
 inline void* Address(const at::Tensor& x) { return x.defined() ? const_cast<void*>(x.const_data_ptr()) : nullptr; }
 

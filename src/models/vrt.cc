@@ -8,9 +8,11 @@
 #include <set>
 #include <stdexcept>
 
+#include "models/decoder_ops.h"
 #include "models/flow_warp.h"
 #include "models/normal.h"
 #include "models/resize.h"
+#include "models/vrt_copies.h"
 
 namespace lockstep::models {
 namespace {
@@ -42,10 +44,11 @@ Tensor FirstChannels(const Tensor& x) { return x.movedim(-1, -3); }
 
 }  // namespace
 
-Vrt::Vrt(const VrtConfig& config, uint64_t seed) : torch::nn::Module("Vrt"), config_(config), seed_(seed) {
+Vrt::Vrt(const VrtConfig& config, uint64_t seed)
+    : torch::nn::Module("Vrt"), config_(config), seed_(seed), copies_(std::make_shared<vrt::Copies>()) {
   if (const Status check = config.Check(); !check.ok()) throw std::invalid_argument(check.ToString());
   const torch::NoGradGuard no_grad;
-  vrt::Builder builder{config_, std::make_shared<vrt::WindowTables>(), {}, 0};
+  vrt::Builder builder{config_, std::make_shared<vrt::WindowTables>(), {}, {}, {}};
   const std::vector<double> rates = config_.DropPathRates();
   auto rate = rates.begin();
   const auto next_rates = [&](size_t i) {
@@ -110,7 +113,8 @@ Vrt::Vrt(const VrtConfig& config, uint64_t seed) : torch::nn::Module("Vrt"), con
     conv_last_ = register_module("conv_last", std::make_shared<vrt::Conv>(kUpsampleWidth, config_.out_chans, 3, true));
   }
   units_ = std::move(builder.units);
-  draws_ = builder.draws;
+  rates_ = std::move(builder.rates);
+  blocks_ = std::move(builder.blocks);
   DrawWeights();
 }
 
@@ -203,14 +207,27 @@ Tensor Vrt::Forward(const Tensor& clips, const Tensor& draws) {
               config_.InputChannels(), ", height, width], found ", clips.sizes());
   const Status check = config_.CheckClip(clips.size(1), clips.size(3), clips.size(4));
   TORCH_CHECK(check.ok(), check.ToString());
-  vrt::Pass pass{runner_, {}};
-  if (is_training() && draws_ > 0) {
-    pass.draws = draws.defined() ? draws : at::rand({clips.size(0), draws_}, clips.options().requires_grad(false));
-    TORCH_CHECK(pass.draws.dim() == 2 && pass.draws.size(0) == clips.size(0) && pass.draws.size(1) == draws_,
-                "draws of DropPath are [", clips.size(0), ", ", draws_, "], found ", pass.draws.sizes());
+  vrt::Pass pass{runner_, {}, {}};
+  if (is_training() && Draws() > 0) {
+    const Tensor own =
+        draws.defined() ? draws : at::rand({clips.size(0), Draws()}, clips.options().requires_grad(false));
+    TORCH_CHECK(own.dim() == 2 && own.size(0) == clips.size(0) && own.size(1) == Draws(), "draws of DropPath are [",
+                clips.size(0), ", ", Draws(), "], found ", own.sizes());
+    pass.factors = Factors(own, clips.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  }
+  if (const at::ScalarType type = decoder::ComputeType(clips);
+      clips.is_cuda() && at::isReducedFloatingType(type) && !lora_.on() && copies_->Refresh(blocks_, type)) {
+    pass.copies = copies_;
   }
   const Tensor x = LastChannels(clips);
   return config_.pa_frames > 0 ? Restore(x, pass) : Interpolate(x, pass);
+}
+
+Tensor Vrt::Factors(const Tensor& draws, at::ScalarType type) const {
+  std::vector<double> kept;
+  for (const double rate : rates_) kept.push_back(1 - rate);
+  const Tensor stays = draws.ge(OnDevice(rates_, draws.options()));
+  return stays.to(type).div_(OnDevice(kept, draws.options().dtype(type))).t().contiguous();
 }
 
 std::vector<std::pair<std::string, std::shared_ptr<vrt::Linear>>> Vrt::LoraLinears() const {

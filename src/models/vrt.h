@@ -39,7 +39,9 @@ class Vrt : public torch::nn::Module {
   // error.
   at::Tensor Forward(const at::Tensor& clips, const at::Tensor& draws = {});
   // Random numbers that one sample takes.
-  int64_t Draws() const { return draws_; }
+  int64_t Draws() const { return static_cast<int64_t>(rates_.size()); }
+  // DropPath's factors [Draws(), b] of draws [b, Draws()]: 0, or what the others are scaled by.
+  at::Tensor Factors(const at::Tensor& draws, at::ScalarType type) const;
 
   // Optical flows of clips [b, d, h, w, c], RGB first: for each scale (1, 1/2, 1/4, 1/8), over all hops.
   std::vector<vrt::Flows> OpticalFlows(const at::Tensor& clips) const;
@@ -83,7 +85,9 @@ class Vrt : public torch::nn::Module {
   std::shared_ptr<vrt::Conv> conv_before_upsample_, linear_fuse_;  // null where the head has none
   std::vector<std::shared_ptr<vrt::Conv>> upsample_;
   std::vector<vrt::Unit> units_;
-  int64_t draws_ = 0;
+  std::vector<double> rates_;  // of DropPath, for every draw
+  std::vector<std::shared_ptr<vrt::Tmsa>> blocks_;
+  std::shared_ptr<vrt::Copies> copies_;
   vrt::Runner runner_;
 };
 

@@ -9,7 +9,9 @@
 #include "base/recomputing.h"
 #include "models/decoder_ops.h"
 #include "models/fused_function.h"
+#include "models/vrt_copies.h"
 #include "models/vrt_kernels.h"
+#include "models/vrt_products.h"
 
 namespace lockstep::models::vrt {
 namespace {
@@ -31,7 +33,7 @@ Tensor WeightGradient(const Tensor& a, const Tensor& b) {
   while (parts > 1 && (rows % parts != 0 || rows / parts < 512)) --parts;
   if (parts == 1) return at::mm(a.t(), b, at::kFloat);
   const auto split = [&](const Tensor& x) { return x.view({parts, rows / parts, x.size(1)}); };
-  return at::bmm(split(a).transpose(1, 2), split(b), at::kFloat).sum(0);
+  return kernels::SumParts(a, at::bmm(split(a).transpose(1, 2), split(b), at::kFloat));
 }
 
 void GiveTypes(variable_list* out, const std::vector<Tensor>& parameters) {
@@ -49,6 +51,8 @@ struct AttentionShape {
   bool has_bias = true;
   Tensor code;    // [64, width], float32
   Tensor factor;  // of DropPath
+  std::shared_ptr<const AttentionCopy> copy;
+  Tensor table;  // [heads, positions of this depth]
 
   bool padded() const { return padding[0] + padding[1] + padding[2] > 0; }
   // [tokens of clips, c] -> [tokens of padded clips, c], and back.
@@ -72,25 +76,17 @@ struct AttentionShape {
 // Parameters in the order of the function's arguments.
 enum AttentionSlot : size_t { kNormWeight, kNormBias, kTable, kProj, kProjBias, kSelf, kMutual };
 
-struct AttentionWeights {
-  Tensor qkv, qkv_bias, code, table, proj;
-  AttentionWeights(const std::vector<Tensor>& p, const AttentionShape& s) {
-    const size_t mutual = s.has_bias ? kMutual + 1 : kMutual;
-    std::vector<Tensor> matrices{p[kSelf]}, vectors;
-    if (s.windows.mutual) matrices.push_back(p[mutual]);
-    if (s.has_bias) vectors.push_back(p[kSelf + 1]);
-    if (s.has_bias && s.windows.mutual) vectors.push_back(p[mutual + 1]);
-    qkv = CatRows(matrices, s.type);
-    if (s.has_bias) qkv_bias = CatRows(vectors, s.type);
-    if (s.windows.mutual) code = at::mm(s.code.to(s.type), qkv.narrow(0, 3 * s.windows.width, 3 * s.windows.width).t());
-    const int64_t positions = (2 * s.windows.depth - 1) * (2 * kSide - 1) * (2 * kSide - 1);
-    table = p[kTable].detach().narrow(0, s.table_first, positions).t().to(at::kFloat).contiguous();
-    proj = Cast(p[kProj], s.type);
-  }
-};
-
 Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+// x + factor * linear(in).
+Tensor AddLinear(const Tensor& x, const Tensor& in, const Tensor& weight, const Tensor& bias, const Tensor& factor) {
+  if (products::FitsLinear(x, in.size(1), x.size(1))) {
+    return products::AddLinear(x, in, {Floats(weight), Floats(bias)}, factor);
+  }
+  const at::ScalarType type = x.scalar_type();
+  return kernels::Residual(x, at::addmm(Cast(bias, type), in, Cast(weight, type).t()), factor);
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
@@ -99,11 +95,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<Tensor> p = list.vec();
     const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
-    const AttentionWeights w(p, *s);
+    const AttentionCopy& w = *s->copy;
     kernels::Normed normed = kernels::Norm(x, Floats(p[kNormWeight]), Floats(p[kNormBias]), kEpsilon);
     const Tensor qkv = Product(s->Pad(normed.normed), w.qkv, w.qkv_bias);
     normed.normed.reset();
-    kernels::Attended attended = kernels::Attend(qkv, w.code, w.table, s->windows);
+    kernels::Attended attended = kernels::Attend(qkv, w.code, s->table, s->windows);
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
@@ -113,8 +109,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     context->saved_data["lse"] = attended.lse;
     KeepShape(context, s);
     if (Recomputing::Now()) return at::empty_like(x).view(input.sizes());  // nobody reads it
-    const Tensor y = at::addmm(Cast(p[kProjBias], s->type), s->Crop(attended.out), w.proj.t());
-    return kernels::Residual(x, y, s->factor).view(input.sizes());
+    return AddLinear(x, s->Crop(attended.out), p[kProj], p[kProjBias], s->factor).view(input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -126,7 +121,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
     const int64_t width = s->windows.width;
     const Tensor x = saved[0].detach().contiguous().view({-1, width});
-    const AttentionWeights w(p, *s);
+    const AttentionCopy& w = *s->copy;
 
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({-1, width});
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
@@ -135,7 +130,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     gradient(kProjBias) = kernels::ColumnSums(dy);
     Tensor qkv = TakeKept(context, "qkv");
     kernels::AttendGradients d =
-        kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, w.table, attended, s->windows);
+        kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, s->table, attended, s->windows);
     qkv.reset();
     const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
     kernels::NormGradients norm = kernels::NormBackward(d_normed, x, TakeKept(context, "stats"), Floats(p[kNormWeight]),
@@ -159,10 +154,21 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
+// As AttentionFunction's forward pass, where nothing is kept.
+Tensor ForwardAttention(const Tensor& input, const std::vector<Tensor>& p, const AttentionShape& s) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Tensor x = input.contiguous().view({-1, input.size(-1)});
+  const AttentionCopy& w = *s.copy;
+  const Tensor out = kernels::AttendWindows(
+      x, {Floats(p[kNormWeight]), Floats(p[kNormBias]), w.qkv, w.qkv_bias, w.code, s.table}, s.windows, kEpsilon);
+  return AddLinear(x, out, p[kProj], p[kProjBias], s.factor).view(input.sizes());
+}
+
 struct MlpShape {
   at::ScalarType type = at::kBFloat16;
   bool normed = true;  // x + factor * mlp(norm(x)), else mlp(x)
   Tensor factor;
+  std::shared_ptr<const MlpCopy> copy;
 };
 
 enum MlpSlot : size_t { kGate, kGateBias, kValue, kValueBias, kDown, kDownBias, kMlpNorm, kMlpNormBias };
@@ -179,8 +185,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
       seen = normed.normed;
       context->saved_data["stats"] = normed.stats;
     }
-    const Tensor both =
-        at::addmm(CatRows({p[kGateBias], p[kValueBias]}, s->type), seen, CatRows({p[kGate], p[kValue]}, s->type).t());
+    const Tensor both = at::addmm(s->copy->both_bias, seen, s->copy->both.t());
     seen.reset();
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
@@ -190,8 +195,9 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     std::vector<int64_t> sizes = input.sizes().vec();
     sizes.back() = p[kDown].size(0);
     if (Recomputing::Now()) return at::empty(sizes, both.options());  // nobody reads it
-    const Tensor y = at::addmm(Cast(p[kDownBias], s->type), kernels::Geglu(both), Cast(p[kDown], s->type).t());
-    return (s->normed ? kernels::Residual(x, y, s->factor) : y).view(sizes);
+    const Tensor hidden = kernels::Geglu(both);
+    if (s->normed) return AddLinear(x, hidden, p[kDown], p[kDownBias], s->factor).view(sizes);
+    return at::addmm(s->copy->down_bias, hidden, s->copy->down.t()).view(sizes);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -206,12 +212,12 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
     const Tensor both = TakeKept(context, "both");
     {
-      const Tensor hidden = at::mm(dy, Cast(p[kDown], s->type));
+      const Tensor hidden = at::mm(dy, s->copy->down);
       kernels::GegluBackward(both, hidden);  // now the gradient of both, and what GEGLU gave in forward
       gradient(kDown) = WeightGradient(dy, hidden);
     }
     gradient(kDownBias) = kernels::ColumnSums(dy);
-    Tensor dx = at::mm(both, CatRows({p[kGate], p[kValue]}, s->type)), seen = x;
+    Tensor dx = at::mm(both, s->copy->both), seen = x;
     if (s->normed) {
       kernels::NormGradients norm = kernels::NormBackward(dx, x, TakeKept(context, "stats"), Floats(p[kMlpNorm]),
                                                           Floats(p[kMlpNormBias]), d_result);
@@ -268,13 +274,13 @@ bool Fuses(const Norm& norm, const WindowAttention& a, const Tensor& x) {
 }
 
 bool Fuses(const Geglu& mlp, const Tensor& x) {
-  // GEGLU goes by eight elements; a thread for two columns sums them.
+  // GEGLU goes by eight elements; a thread for four columns sums them.
   return x.is_cuda() && mlp.fc11->weight.size(0) % 8 == 0 && 2 * mlp.fc11->weight.size(0) <= 2048 &&
-         kernels::Usable(x.device(), TypeOf(x));
+         mlp.fc2->weight.size(0) % 4 == 0 && kernels::Usable(x.device(), TypeOf(x));
 }
 
 Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& shift, const Tensor& x,
-                      const Tensor& factor) {
+                      const Tensor& factor, std::shared_ptr<const AttentionCopy> copy) {
   auto s = std::make_shared<AttentionShape>();
   const int64_t width = x.size(4), depth = std::min(x.size(1), a.window[0]);
   const Size3 window{depth, kSide, kSide};
@@ -292,6 +298,9 @@ Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& s
   s->table_first = (a.window[0] - depth) * (2 * kSide - 1) * (2 * kSide - 1);
   s->has_bias = a.qkv_self->bias.defined();
   s->factor = factor;
+  s->copy = copy ? std::move(copy) : CopyOf(a, s->type);
+  const int64_t positions = (2 * depth - 1) * (2 * kSide - 1) * (2 * kSide - 1);
+  s->table = s->copy->table.narrow(1, s->table_first, positions).contiguous();
   if (a.mutual) s->code = a.tables->SineCode(a.window, width, x.device())[0].narrow(0, 0, kSide * kSide);
   std::vector<Tensor> parameters{norm.weight,    norm.bias,    a.relative_position_bias_table,
                                  a.proj->weight, a.proj->bias, a.qkv_self->weight};
@@ -299,17 +308,29 @@ Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& s
   if (a.mutual) parameters.push_back(a.qkv_mut->weight);
   if (a.mutual && s->has_bias) parameters.push_back(a.qkv_mut->bias);
   const at::ScalarType type = s->type;
+  if (!at::GradMode::is_enabled() && !s->padded() && kernels::FitsWindowsOf(x, s->windows)) {
+    return ForwardAttention(x.to(type), parameters, *s);
+  }
   return AttentionFunction::apply(x.to(type), at::TensorList(parameters),
                                   std::shared_ptr<const AttentionShape>(std::move(s)));
 }
 
-Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tensor& factor) {
-  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/true, factor});
-  std::vector<Tensor> parameters = ParametersOf(mlp);
-  parameters.push_back(norm.weight);
-  parameters.push_back(norm.bias);
-  const at::ScalarType type = s->type;
-  return MlpFunction::apply(x.to(type), at::TensorList(parameters), std::shared_ptr<const MlpShape>(std::move(s)));
+Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tensor& factor,
+                std::shared_ptr<const MlpCopy> copy) {
+  const at::ScalarType type = TypeOf(x);
+  std::vector<Tensor> p = ParametersOf(mlp);
+  p.push_back(norm.weight);
+  p.push_back(norm.bias);
+  const Tensor in = x.to(type);
+  if (!at::GradMode::is_enabled() && products::FitsMlp(in, in.size(-1), p[kGate].size(0))) {
+    const auto linear = [&](size_t slot) { return products::LinearParameters{Floats(p[slot]), Floats(p[slot + 1])}; };
+    const products::MlpParameters all{Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), linear(kGate), linear(kValue),
+                                      linear(kDown)};
+    return products::AddMlp(in.contiguous().view({-1, in.size(-1)}), all, factor, kEpsilon).view(in.sizes());
+  }
+  auto s = std::make_shared<const MlpShape>(
+      MlpShape{type, /*normed=*/true, factor, copy ? std::move(copy) : CopyOf(mlp, type)});
+  return MlpFunction::apply(in, at::TensorList(p), s);
 }
 
 Tensor FusedNorm(const Norm& norm, const Tensor& x) {
@@ -317,7 +338,7 @@ Tensor FusedNorm(const Norm& norm, const Tensor& x) {
 }
 
 Tensor FusedGeglu(const Geglu& mlp, const Tensor& x) {
-  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/false, {}});
+  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/false, {}, CopyOf(mlp, TypeOf(x))});
   const std::vector<Tensor> parameters = ParametersOf(mlp);
   const at::ScalarType type = s->type;
   return MlpFunction::apply(x.to(type), at::TensorList(parameters), std::shared_ptr<const MlpShape>(std::move(s)));

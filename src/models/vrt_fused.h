@@ -13,10 +13,12 @@ bool Fuses(const Geglu& mlp, const at::Tensor& x);
 bool Fuses(const Norm& norm, const at::Tensor& x);
 
 // x + factor * attention(norm(x)); `factor` [b] float32 or undefined.
+// `copy` null: made here.
 at::Tensor FusedAttention(const Norm& norm, const WindowAttention& attention, const Size3& shift, const at::Tensor& x,
-                          const at::Tensor& factor);
+                          const at::Tensor& factor, std::shared_ptr<const AttentionCopy> copy);
 // x + factor * mlp(norm(x)).
-at::Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const at::Tensor& x, const at::Tensor& factor);
+at::Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const at::Tensor& x, const at::Tensor& factor,
+                    std::shared_ptr<const MlpCopy> copy);
 at::Tensor FusedNorm(const Norm& norm, const at::Tensor& x);
 // mlp(x).
 at::Tensor FusedGeglu(const Geglu& mlp, const at::Tensor& x);

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "cuda/kernel_source.h"
 #include "models/vrt_row_source.h"
 #include "models/vrt_source.h"
+#include "models/vrt_window_source.h"
 
 namespace lockstep::models::vrt::kernels {
 namespace {
@@ -16,25 +18,28 @@ namespace {
 enum AttentionKernel { kForward, kForwardMutual, kBackward, kBackwardMutual, kBias, kBiasDeep, kPerSize };
 #define LOCKSTEP_NAMES(P) \
   "forward_" P, "forward_mutual_" P, "backward_" P, "backward_mutual_" P, "bias_" P, "bias_deep_" P
-constexpr const char* kAttentionNames[] = {LOCKSTEP_NAMES("16"), LOCKSTEP_NAMES("24"), LOCKSTEP_NAMES("32"), "delta",
-                                           "bias_table",         "place_sums"};
+constexpr const char* kAttentionNames[] = {
+    LOCKSTEP_NAMES("16"), LOCKSTEP_NAMES("24"), LOCKSTEP_NAMES("32"), "delta",
+    "bias_table",         "place_sums",         "window_96",          "window_120"};
 #undef LOCKSTEP_NAMES
-enum { kDelta = 3 * kPerSize, kBiasTable, kPlaceSums, kAttentionKernels };
+enum { kDelta = 3 * kPerSize, kBiasTable, kPlaceSums, kWindow96, kWindow120, kAttentionKernels };
 static_assert(std::size(kAttentionNames) == kAttentionKernels);
 
 // Norms come three times: for rows of up to 128, 256 and 512 elements.
-enum RowKernel { kNorm, kNormBackward, kGeglu = 6, kGegluBackward, kResidual, kColumnSums, kRowKernels };
+enum RowKernel { kNorm, kNormBackward, kGeglu = 6, kGegluBackward, kResidual, kColumnSums, kSumParts, kRowKernels };
 constexpr const char* kRowNames[] = {"layer_norm_128", "layer_norm_backward_128",
                                      "layer_norm_256", "layer_norm_backward_256",
                                      "layer_norm_512", "layer_norm_backward_512",
                                      "geglu",          "geglu_backward",
-                                     "residual",       "column_sums"};
+                                     "residual",       "column_sums",
+                                     "sum_parts"};
 static_assert(std::size(kRowNames) == kRowKernels);
 
 int OfWidth(RowKernel norm, int64_t width) { return norm + (width <= 128 ? 0 : width <= 256 ? 2 : 4); }
 
 cuda::KernelSource& AttentionKernels() {
-  static cuda::KernelSource source("VRT's attention", kAttentionSource,
+  static const std::string text = std::string(kAttentionSource) + kWindowSource;
+  static cuda::KernelSource source("VRT's attention", text.c_str(),
                                    {std::begin(kAttentionNames), std::end(kAttentionNames)});
   return source;
 }
@@ -51,7 +56,7 @@ constexpr unsigned kSumBlocks = 132 * 4;
 constexpr int64_t kSumThreads = 512;
 constexpr int64_t kBiasBlocks = 132;  // of 384 threads that the gradient of the bias is divided into; more smaller ones
 constexpr int kMostDepth = 8;
-constexpr unsigned kPlaceSplits = 48;
+constexpr unsigned kPlaceSplits = 16;
 
 // As the struct of the source.
 struct AttentionArgs {
@@ -62,6 +67,13 @@ struct AttentionArgs {
   int stride, first, width, heads, size, out_stride, out_first, lse_stride, lse_first;
   int frames, rows, columns, depth, shift_d, shift_h, shift_w, windows;
   float scale;
+};
+
+struct WindowArgs {
+  AttentionArgs attention;
+  const void *x, *weight, *norm, *norm_bias, *qkv_bias;
+  float epsilon;
+  int windows;
 };
 
 int Int(int64_t x) { return static_cast<int>(x); }
@@ -144,7 +156,7 @@ NormGradients NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::
        *normed = cuda::Address(out.normed), *parts = cuda::Address(partial);
   RowKernels().Launch(x, OfWidth(kNormBackward, width), {blocks, 1, 256},
                       {&d, &from, &s, &w, &b, &more, &dx, &normed, &parts, &rows, &width});
-  const at::Tensor sums = partial.sum(0);
+  const at::Tensor sums = SumParts(x, partial);
   out.weight = sums[0], out.bias = sums[1];
   return out;
 }
@@ -173,16 +185,25 @@ at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& 
   return out;
 }
 
+at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts) {
+  const at::Tensor out = at::empty(parts.sizes().slice(1), parts.options());
+  int number = Int(parts.size(0)), count = Int(out.numel());
+  void *from = cuda::Address(parts), *to = cuda::Address(out);
+  RowKernels().Launch(like, kSumParts, {static_cast<unsigned>((count + 31) / 32), 1, 512},
+                      {&from, &to, &number, &count});
+  return out;
+}
+
 at::Tensor ColumnSums(const at::Tensor& x, int64_t first_columns) {
   int64_t rows = x.size(0);
   int stride = Int(x.size(1)), columns = first_columns > 0 ? Int(first_columns) : stride;
-  const int64_t pairs = columns / 2, rows_of_block = std::max<int64_t>(1, kSumThreads / pairs);
+  const int64_t quads = columns / 4, rows_of_block = kSumThreads / quads;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(kSumBlocks, (rows + rows_of_block - 1) / rows_of_block));
   const at::Tensor partial = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
   void *from = cuda::Address(x), *to = cuda::Address(partial);
-  RowKernels().Launch(x, kColumnSums, {blocks, 1, static_cast<unsigned>(pairs * rows_of_block)},
+  RowKernels().Launch(x, kColumnSums, {blocks, 1, static_cast<unsigned>(quads * rows_of_block)},
                       {&from, &to, &rows, &columns, &stride});
-  return partial.sum(0);
+  return SumParts(x, partial);
 }
 
 Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor& bias, const Windows& w) {
@@ -192,6 +213,48 @@ Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor&
   a.out = cuda::Address(out.out), a.lse = cuda::Address(out.lse);
   LaunchAttention(qkv, kForward, PartOf(a, w, false, code, bias), WindowGrid(a), 3);
   if (w.mutual) LaunchAttention(qkv, kForwardMutual, PartOf(a, w, true, code, bias), WindowGrid(a), 3);
+  return out;
+}
+
+namespace {
+
+constexpr int kWindowFrames = 6;  // at most, of all windows of a block of threads: a warp for 16 tokens
+
+// Of heads that the kernel for this width holds; 0: there is none.
+int64_t MostHeadSize(int64_t width) { return width == 96 ? 16 : width == 120 ? 24 : 0; }
+
+int64_t WindowShared(const Windows& w) {
+  const int64_t tokens = kPlaces * w.depth * (kWindowFrames / w.depth), row = w.width % 16 == 0 ? w.width + 8 : w.width;
+  return 2 * (tokens * row + 6 * MostHeadSize(w.width) * row + 4 * tokens * 24) +
+         4 * (2 * ((2 * w.depth - 1) * kPairPlaces + 1) + tokens);
+}
+
+}  // namespace
+
+bool FitsWindowsOf(const at::Tensor& x, const Windows& w) {
+  return w.depth <= kWindowFrames && w.heads >= 2 && w.width / w.heads <= MostHeadSize(w.width) &&
+         WindowShared(w) <= cuda::MostShared(x.device());
+}
+
+at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& p, const Windows& w, double epsilon) {
+  const at::Tensor out = at::empty({x.size(0), w.mutual ? 2 * w.width : w.width}, x.options());
+  WindowArgs args{ArgsOf(x, w),
+                  cuda::Address(x),
+                  cuda::Address(p.qkv),
+                  cuda::Address(p.norm),
+                  cuda::Address(p.norm_bias),
+                  cuda::Address(p.qkv_bias),
+                  static_cast<float>(epsilon),
+                  kWindowFrames / Int(w.depth)};
+  args.attention.out = cuda::Address(out);
+  args.attention.code = w.mutual ? cuda::Address(p.code) : nullptr;
+  args.attention.bias = cuda::Address(p.table);
+  const int blocks = (args.attention.windows + args.windows - 1) / args.windows;
+  AttentionKernels().Launch(
+      x, w.width == 96 ? kWindow96 : kWindow120,
+      {static_cast<unsigned>(blocks), 1, static_cast<unsigned>(4 * 32 * args.attention.depth * args.windows), 1,
+       static_cast<unsigned>(WindowShared(w))},
+      {&args});
   return out;
 }
 
@@ -233,11 +296,13 @@ AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, c
     void *from = cuda::Address(result.qkv), *to = cuda::Address(places);
     int clips = Int(w.clips);
     AttentionArgs mutual = PartOf(a, w, true, code, bias);
-    AttentionKernels().Launch(qkv, kPlaceSums,
-                              {static_cast<unsigned>(kPlaces), kPlaceSplits, static_cast<unsigned>(3 * w.width / 2)},
-                              {&from, &to, &mutual, &clips});
+    const int64_t quads = 3 * w.width / 4;
+    AttentionKernels().Launch(
+        qkv, kPlaceSums,
+        {static_cast<unsigned>(kPlaces), kPlaceSplits, static_cast<unsigned>(kSumThreads / quads * quads)},
+        {&from, &to, &mutual, &clips});
   }
-  result.places = places.sum(0);
+  result.places = SumParts(qkv, places);
   return result;
 }
 

@@ -40,6 +40,9 @@ void GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
 // x + factor[clip] * y, rows [clips * N, width]; x and factor (float32, [clips]) may be undefined.
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor);
 
+// [parts, ...] -> [...], float32. `like` is of the type that the kernels were made for.
+at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts);
+
 // Sums of the first `columns` columns (0: all) of rows [N, width], float32.
 at::Tensor ColumnSums(const at::Tensor& x, int64_t columns = 0);
 
@@ -60,6 +63,17 @@ struct Attended {
 // qkv [tokens, 3 * width] (mutual: 6 *), code [64, 3 * width] of places in a frame, added to the mutual part; bias
 // [heads, 2 * depth - 1, 225] of the self part, float32.
 Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor& bias, const Windows& windows);
+
+// What a forward pass needs that keeps nothing.
+struct WindowParameters {
+  at::Tensor norm, norm_bias;  // float32
+  at::Tensor qkv, qkv_bias;    // [3 * width (mutual: 6 *), width], the type of x; the bias may be undefined
+  at::Tensor code, table;      // as `code` and `bias` above
+};
+bool FitsWindowsOf(const at::Tensor& x, const Windows& windows);
+// What Attend gives as `out` for the queries, keys and values of the norm of x: [tokens, width]. One kernel.
+at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& parameters, const Windows& windows,
+                         double epsilon);
 
 struct AttendGradients {
   at::Tensor qkv;

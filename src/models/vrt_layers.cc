@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "models/vrt_copies.h"
 #include "models/vrt_fused.h"
 
 namespace lockstep::models::vrt {
@@ -16,6 +17,11 @@ std::vector<std::string> ParametersBelow(const torch::nn::Module& module, const 
   std::vector<std::string> names;
   for (const auto& item : module.named_parameters()) names.push_back(name + "." + item.key());
   return names;
+}
+
+// x + y, of each sample all of y or nothing; what stays is scaled up.
+Tensor AddDropped(const Tensor& x, const Tensor& y, const Tensor& factor) {
+  return factor.defined() ? x + y * factor.to(y.scalar_type()).view({-1, 1, 1, 1, 1}) : x + y;
 }
 
 void AppendAll(std::vector<std::string>& to, const std::vector<std::string>& more) {
@@ -110,8 +116,7 @@ Tensor WindowAttention::Forward(const Tensor& x, const WindowPlan& plan, bool sh
   return proj->Forward(at::cat({other, own}, 2));
 }
 
-Tmsa::Tmsa(Builder& builder, const Options& options)
-    : shift_(options.shift), drop_(options.drop), first_unit_(builder.units.size()) {
+Tmsa::Tmsa(Builder& builder, const Options& options) : shift_(options.shift), first_unit_(builder.units.size()) {
   const int64_t hidden = static_cast<int64_t>(static_cast<double>(options.width) * builder.config.mlp_ratio);
   norm1 = register_module("norm1", std::make_shared<Norm>(options.width));
   attn = register_module(
@@ -124,9 +129,9 @@ Tmsa::Tmsa(Builder& builder, const Options& options)
   AppendAll(forward.parameters, ParametersBelow(*mlp, options.name + ".mlp"));
   builder.units.push_back(std::move(attention));
   builder.units.push_back(std::move(forward));
-  if (drop_ > 0) {
-    first_draw_ = builder.draws;
-    builder.draws += 2;
+  if (options.drop > 0) {
+    first_draw_ = static_cast<int64_t>(builder.rates.size());
+    builder.rates.insert(builder.rates.end(), 2, options.drop);
   }
 }
 
@@ -137,35 +142,32 @@ Tensor Tmsa::Attention(const Tensor& x) const {
   return FromWindows(y, *plan, x.sizes());
 }
 
-// DropPath: of each sample all, or nothing; what stays is scaled up.
-Tensor Tmsa::Factor(const Tensor& draw, at::ScalarType type) const {
-  return draw.defined() ? draw.ge(drop_).to(type).div_(1 - drop_) : Tensor();
+Tensor Tmsa::AddAttention(const Tensor& x, const Tensor& factor,
+                          const std::shared_ptr<const AttentionCopy>& copy) const {
+  if (Fuses(*norm1, *attn, x)) return FusedAttention(*norm1, *attn, shift_, x, factor, copy);
+  return AddDropped(x, Attention(x), factor);
 }
 
-Tensor Tmsa::AddAttention(const Tensor& x, const Tensor& draw) const {
-  if (Fuses(*norm1, *attn, x)) return FusedAttention(*norm1, *attn, shift_, x, Factor(draw, at::kFloat));
-  return AddDropped(x, Attention(x), draw);
-}
-
-Tensor Tmsa::AddMlp(const Tensor& x, const Tensor& draw) const {
-  if (Fuses(*norm2, x) && Fuses(*mlp, x)) return FusedMlp(*norm2, *mlp, x, Factor(draw, at::kFloat));
-  return AddDropped(x, mlp->Forward(norm2->Forward(x)), draw);
-}
-
-Tensor Tmsa::AddDropped(const Tensor& x, const Tensor& y, const Tensor& draw) const {
-  if (!draw.defined()) return x + y;
-  return x + y * Factor(draw, y.scalar_type()).view({-1, 1, 1, 1, 1});
+Tensor Tmsa::AddMlp(const Tensor& x, const Tensor& factor, const std::shared_ptr<const MlpCopy>& copy) const {
+  if (Fuses(*norm2, x) && Fuses(*mlp, x)) return FusedMlp(*norm2, *mlp, x, factor, copy);
+  return AddDropped(x, mlp->Forward(norm2->Forward(x)), factor);
 }
 
 Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {
-  const auto draw = [&](int64_t i) {
-    return pass.draws.defined() && first_draw_ >= 0 ? pass.draws.select(1, first_draw_ + i) : Tensor();
+  const auto factor = [&](int64_t i) {
+    return pass.factors.defined() && first_draw_ >= 0 ? pass.factors.select(0, first_draw_ + i) : Tensor();
   };
+  const size_t block = first_unit_ / 2;
+  std::shared_ptr<const AttentionCopy> of_attention;
+  std::shared_ptr<const MlpCopy> of_mlp;
+  if (pass.copies) of_attention = pass.copies->attention(block), of_mlp = pass.copies->mlp(block);
   // The closures own what they use: a unit may run again in backward.
   const auto self = std::static_pointer_cast<const Tmsa>(shared_from_this());
-  const Tensor y =
-      pass.Run(first_unit_, [self, own = draw(0)](const Tensor& in) { return self->AddAttention(in, own); }, x);
-  return pass.Run(first_unit_ + 1, [self, own = draw(1)](const Tensor& in) { return self->AddMlp(in, own); }, y);
+  const Tensor y = pass.Run(
+      first_unit_,
+      [self, own = factor(0), of_attention](const Tensor& in) { return self->AddAttention(in, own, of_attention); }, x);
+  return pass.Run(
+      first_unit_ + 1, [self, own = factor(1), of_mlp](const Tensor& in) { return self->AddMlp(in, own, of_mlp); }, y);
 }
 
 Tmsag::Tmsag(Builder& builder, const Options& options) {
@@ -182,6 +184,7 @@ Tmsag::Tmsag(Builder& builder, const Options& options) {
                               options.recompute_mlp,
                               fmt::format("{}.blocks.{}", options.name, i)};
     blocks.push_back(list->Add(i, std::make_shared<Tmsa>(builder, block)));
+    builder.blocks.push_back(blocks.back());
   }
 }
 

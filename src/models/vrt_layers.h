@@ -27,21 +27,29 @@ struct Unit {
 using UnitForward = std::function<at::Tensor(const at::Tensor&)>;
 using Runner = std::function<at::Tensor(size_t unit, const UnitForward& forward, const at::Tensor& input)>;
 
+class Copies;
+struct AttentionCopy;
+struct MlpCopy;
+
 // What the blocks of one forward pass share.
 struct Pass {
-  Runner runner;     // empty: units are just called
-  at::Tensor draws;  // [b, draws of all blocks] uniform in [0, 1), for DropPath; undefined: nothing is dropped
+  Runner runner;                         // empty: units are just called
+  at::Tensor factors;                    // [draws of all blocks, b]: DropPath's, float32; undefined: nothing is dropped
+  std::shared_ptr<const Copies> copies;  // null: blocks make their own
   at::Tensor Run(size_t unit, const UnitForward& forward, const at::Tensor& input) const {
     return runner ? runner(unit, forward, input) : forward(input);
   }
 };
+
+struct Tmsa;
 
 // Where a model's blocks, units and draws are counted while it is built.
 struct Builder {
   const VrtConfig& config;
   std::shared_ptr<WindowTables> tables;
   std::vector<Unit> units;
-  int64_t draws = 0;
+  std::vector<double> rates;  // of DropPath, for every draw
+  std::vector<std::shared_ptr<Tmsa>> blocks;
 };
 
 struct Norm : torch::nn::Module {
@@ -98,13 +106,12 @@ struct Tmsa : torch::nn::Module {
   std::shared_ptr<Geglu> mlp;
 
  private:
-  at::Tensor AddAttention(const at::Tensor& x, const at::Tensor& draw) const;
-  at::Tensor AddMlp(const at::Tensor& x, const at::Tensor& draw) const;
-  at::Tensor Factor(const at::Tensor& draw, at::ScalarType type) const;
+  // `factor`: DropPath's of each sample, or undefined.
+  at::Tensor AddAttention(const at::Tensor& x, const at::Tensor& factor,
+                          const std::shared_ptr<const AttentionCopy>& copy) const;
+  at::Tensor AddMlp(const at::Tensor& x, const at::Tensor& factor, const std::shared_ptr<const MlpCopy>& copy) const;
   at::Tensor Attention(const at::Tensor& x) const;
-  at::Tensor AddDropped(const at::Tensor& x, const at::Tensor& y, const at::Tensor& draw) const;
   Size3 shift_;
-  double drop_;
   size_t first_unit_;
   int64_t first_draw_ = -1;  // none without DropPath
 };

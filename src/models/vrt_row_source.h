@@ -25,7 +25,18 @@ __device__ __forceinline__ void LoadRow(float4 (&v)[QUADS], const Elem* row, int
   }
 }
 
-__device__ __forceinline__ float Gelu(float x) { return 0.5f * x * (1.f + erff(x * 0.7071067811865476f)); }
+// The normal distribution up to x, to 1e-7 (Abramowitz and Stegun 7.1.26), and e^(-x x / 2).
+__device__ __forceinline__ float Normal(float x, float& bell) {
+  float z = fabsf(x) * 0.7071067811865476f, t = __fdividef(1.f, fmaf(0.3275911f, z, 1.f));
+  float p = fmaf(fmaf(fmaf(fmaf(1.061405429f, t, -1.453152027f), t, 1.421413741f), t, -0.284496736f), t, 0.254829592f);
+  bell = __expf(-z * z);
+  float tail = 0.5f * p * t * bell;
+  return x < 0.f ? tail : 1.f - tail;
+}
+__device__ __forceinline__ float Gelu(float x) {
+  float bell;
+  return x * Normal(x, bell);
+}
 
 template <int QUADS>
 __device__ __forceinline__ void NormRow(const float4 (&v)[QUADS], const float4 (&w)[QUADS], const float4 (&b)[QUADS],
@@ -93,37 +104,48 @@ __device__ __forceinline__ void NormBackward(const Elem* dy, const Elem* x, cons
   float4 dw[QUADS] = {}, db[QUADS] = {}, w[QUADS], b[QUADS];
   LoadVector<QUADS>(w, weight, quads);
   LoadVector<QUADS>(b, bias, quads);
-  for (i64 row = blockIdx.x * 8 + warp; row < rows; row += (i64)gridDim.x * 8) {
-    float4 v[QUADS], d[QUADS], g[QUADS] = {};
-    LoadRow<QUADS>(v, x + row * width, quads);
-    LoadRow<QUADS>(d, dy + row * width, quads);
-    if (along) LoadRow<QUADS>(g, along + row * width, quads);
-    float2 s = stats[row];
-    float one = 0.f, two = 0.f;
+  i64 warps = (i64)gridDim.x * 8;
+  for (i64 row = blockIdx.x * 8 + warp; row < rows; row += 2 * warps) {
+    float4 v[2][QUADS], d[2][QUADS], g[2][QUADS] = {};
+    float2 s[2];
 #pragma unroll
-    for (int i = 0; i < QUADS; ++i) {
-      int at = lane + 32 * i;
-      if (at >= quads) continue;
-#define ROW(C)                                    \
-  v[i].C = (v[i].C - s.x) * s.y;                  \
-  dw[i].C += d[i].C * v[i].C, db[i].C += d[i].C;  \
-  d[i].C *= w[i].C;                               \
-  one += d[i].C, two += d[i].C * v[i].C;
-      FOR4(ROW)
-      if (normed) {
-        ((uint2*)(normed + row * width))[at] =
-            Narrow(make_float4(v[i].x * w[i].x + b[i].x, v[i].y * w[i].y + b[i].y, v[i].z * w[i].z + b[i].z,
-                               v[i].w * w[i].w + b[i].w));
-      }
+    for (int r = 0; r < 2; ++r) {  // two rows on their way at a time
+      i64 at = min(row + r * warps, rows - 1);
+      LoadRow<QUADS>(v[r], x + at * width, quads);
+      LoadRow<QUADS>(d[r], dy + at * width, quads);
+      if (along) LoadRow<QUADS>(g[r], along + at * width, quads);
+      s[r] = stats[at];
     }
-    one = WarpSum(one) / width, two = WarpSum(two) / width;
 #pragma unroll
-    for (int i = 0; i < QUADS; ++i) {
-      int at = lane + 32 * i;
-      if (at >= quads) continue;
-#define GRADIENT(C) g[i].C += (d[i].C - one - v[i].C * two) * s.y;
-      FOR4(GRADIENT)
-      ((uint2*)(dx + row * width))[at] = Narrow(g[i]);
+    for (int r = 0; r < 2; ++r) {
+      i64 own = row + r * warps;
+      if (own >= rows) continue;
+      float one = 0.f, two = 0.f;
+#pragma unroll
+      for (int i = 0; i < QUADS; ++i) {
+        int at = lane + 32 * i;
+        if (at >= quads) continue;
+#define ROW(C)                                             \
+  v[r][i].C = (v[r][i].C - s[r].x) * s[r].y;               \
+  dw[i].C += d[r][i].C * v[r][i].C, db[i].C += d[r][i].C;  \
+  d[r][i].C *= w[i].C;                                     \
+  one += d[r][i].C, two += d[r][i].C * v[r][i].C;
+        FOR4(ROW)
+        if (normed) {
+          ((uint2*)(normed + own * width))[at] =
+              Narrow(make_float4(v[r][i].x * w[i].x + b[i].x, v[r][i].y * w[i].y + b[i].y, v[r][i].z * w[i].z + b[i].z,
+                                 v[r][i].w * w[i].w + b[i].w));
+        }
+      }
+      one = WarpSum(one) / width, two = WarpSum(two) / width;
+#pragma unroll
+      for (int i = 0; i < QUADS; ++i) {
+        int at = lane + 32 * i;
+        if (at >= quads) continue;
+#define GRADIENT(C) g[r][i].C += (d[r][i].C - one - v[r][i].C * two) * s[r].y;
+        FOR4(GRADIENT)
+        ((uint2*)(dx + own * width))[at] = Narrow(g[r][i]);
+      }
     }
   }
 #pragma unroll
@@ -181,8 +203,8 @@ __global__ void __launch_bounds__(256) geglu_backward(Elem* x, Elem* d, i64 rows
     F8 g = Load(at), u = Load(at + width), dy = Load(d + i * 8);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      float half = 0.5f * (1.f + erff(g.v[k] * 0.7071067811865476f)), gelu = g.v[k] * half;
-      float slope = half + g.v[k] * 0.3989422804014327f * __expf(-0.5f * g.v[k] * g.v[k]);
+      float bell, half = Normal(g.v[k], bell), gelu = g.v[k] * half;
+      float slope = half + g.v[k] * 0.3989422804014327f * bell;
       float out = gelu * u.v[k];
       g.v[k] = dy.v[k] * u.v[k] * slope;
       u.v[k] = dy.v[k] * gelu;
@@ -205,22 +227,41 @@ __global__ void __launch_bounds__(256) residual(const Elem* x, const Elem* y, co
   }
 }
 
-// Sums of the first columns: [blocks, columns]. A thread has two of them, and one of some rows at a time.
-__global__ void __launch_bounds__(1024) column_sums(const Elem* x, float* to, i64 rows, int columns,
-                                                    int stride) {
-  __shared__ float2 parts[1024];
-  int pairs = columns / 2, lanes = blockDim.x / pairs, own = threadIdx.x / pairs, c = threadIdx.x % pairs;
-  float2 sum = make_float2(0.f, 0.f);
+// Sums of the first columns: [blocks, columns]. A thread has four of them, and one of some rows at a time.
+__global__ void __launch_bounds__(512) column_sums(const Elem* x, float* to, i64 rows, int columns, int stride) {
+  __shared__ float4 parts[512];
+  int quads = columns / 4, lanes = blockDim.x / quads, own = threadIdx.x / quads, c = threadIdx.x % quads;
+  float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 8
   for (i64 row = (i64)blockIdx.x * lanes + own; row < rows; row += (i64)gridDim.x * lanes) {
-    u32 v = ((const u32*)(x + row * stride))[c];
-    sum.x += Up(v & 0xffff), sum.y += Up(v >> 16);
+    float4 v = Wide(((const uint2*)(x + row * stride))[c]);
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
   }
   parts[threadIdx.x] = sum;
   __syncthreads();
   if (own > 0) return;
-  for (int i = 1; i < lanes; ++i) sum.x += parts[i * pairs + c].x, sum.y += parts[i * pairs + c].y;
-  ((float2*)(to + (i64)blockIdx.x * columns))[c] = sum;
+  for (int i = 1; i < lanes; ++i) {
+    float4 v = parts[i * quads + c];
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }
+  ((float4*)(to + (i64)blockIdx.x * columns))[c] = sum;
+}
+
+// [parts, count] -> [count].
+__global__ void __launch_bounds__(512) sum_parts(const float* x, float* to, int parts, int count) {
+  __shared__ float sums[16][32];
+  int own = threadIdx.x >> 5, lane = threadIdx.x & 31, c = blockIdx.x * 32 + lane;
+  float sum = 0.f;
+  if (c < count) {
+#pragma unroll 4
+    for (int p = own; p < parts; p += 16) sum += x[(i64)p * count + c];
+  }
+  sums[own][lane] = sum;
+  __syncthreads();
+  if (own > 0 || c >= count) return;
+#pragma unroll
+  for (int i = 1; i < 16; ++i) sum += sums[i][lane];
+  to[c] = sum;
 }
 }
 )cuda";

@@ -32,40 +32,6 @@ struct Attention {
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-#if KIND == 1
-#define HALF "bf16"
-#else
-#define HALF "f16"
-#endif
-__device__ __forceinline__ void Mma(float (&c)[4], const u32* a, u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void Mma8(float (&c)[4], const u32* a, u32 b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." HALF "." HALF ".f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(b));
-}
-__device__ __forceinline__ void Ldm4(u32 (&r)[4], const Elem* at) {
-  u32 address = (u32)__cvta_generic_to_shared(at);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
-}
-__device__ __forceinline__ void Ldm4T(u32 (&r)[4], const Elem* at) {
-  u32 address = (u32)__cvta_generic_to_shared(at);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
-}
-__device__ __forceinline__ void Ldm2(u32& r0, u32& r1, const Elem* at) {
-  u32 address = (u32)__cvta_generic_to_shared(at);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r0), "=r"(r1) : "r"(address));
-}
-__device__ __forceinline__ void Ldm2T(u32& r0, u32& r1, const Elem* at) {
-  u32 address = (u32)__cvta_generic_to_shared(at);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r0), "=r"(r1) : "r"(address));
-}
-
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -216,7 +182,7 @@ __device__ __forceinline__ void Finish(float (&s)[8][4], const float* bias, int 
     for (int i = 0; i < 4; ++i) {
       int e = i >> 1, c = i & 1;
       float x = s[n][i] * scale;
-      if (BIAS) x += bias[(TRANSPOSED ? -1 : 1) * ((e - n) * 15 - c)];
+      if (BIAS) x = fmaf(bias[(TRANSPOSED ? -1 : 1) * ((e - n) * 15 - c)], LOG2E, x);
       s[n][i] = x;
     }
   }
@@ -234,7 +200,7 @@ __device__ __forceinline__ void Finish(float (&s)[8][4], const float* bias, int 
 
 __device__ __forceinline__ void LoadBias(float* to, const Attention& a, int head) {
   int count = (2 * a.depth - 1) * 225;
-  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = a.bias[(i64)head * count + i] * LOG2E;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = a.bias[(i64)head * count + i];
 }
 
 template <int P>
@@ -268,6 +234,37 @@ struct Shared {
   }
 };
 
+// Logits become shares of what lies at most[] and is summed in total[] and sum[] so far; those move along.
+template <int P>
+__device__ __forceinline__ void Soften(float (&s)[8][4], float (&most)[2], float (&total)[2], float (&sum)[P / 8][4]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float top = most[r];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    float less = Exp2(most[r] - top), here = 0.f;
+    most[r] = top;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      s[n][2 * r] = Exp2(s[n][2 * r] - top), s[n][2 * r + 1] = Exp2(s[n][2 * r + 1] - top);
+      here += s[n][2 * r] + s[n][2 * r + 1];
+    }
+    total[r] = total[r] * less + here;
+#pragma unroll
+    for (int n = 0; n < P / 8; ++n) sum[n][2 * r] *= less, sum[n][2 * r + 1] *= less;
+  }
+}
+
+__device__ __forceinline__ void Total(float (&total)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
+    total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
+  }
+}
+
 // Mutual: frame f is made from the other frame's queries and its own keys and values; frames that are neighbours only
 // because the clip was rolled are no exception, as upstream has it.
 template <int P, bool MUTUAL>
@@ -296,31 +293,10 @@ __device__ __forceinline__ void Forward(const Attention& a) {
       Scores<P>(s, q, m.tensor[1] + key * 64 * STRIDE(P));
       Finish<!MUTUAL, false>(s, m.bias + (query - key + a.depth - 1) * 225, tile & 3, o,
                              !MUTUAL && (query >= o.cut_d) != (key >= o.cut_d), a.scale * LOG2E);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float top = most[r];
-#pragma unroll
-        for (int n = 0; n < 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        float less = Exp2(most[r] - top), here = 0.f;
-        most[r] = top;
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          s[n][2 * r] = Exp2(s[n][2 * r] - top), s[n][2 * r + 1] = Exp2(s[n][2 * r + 1] - top);
-          here += s[n][2 * r] + s[n][2 * r + 1];
-        }
-        total[r] = total[r] * less + here;
-#pragma unroll
-        for (int n = 0; n < P / 8; ++n) sum[n][2 * r] *= less, sum[n][2 * r + 1] *= less;
-      }
+      Soften<P>(s, most, total, sum);
       AddProduct<P>(sum, s, m.tensor[2] + key * 64 * STRIDE(P));
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
-      total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
-    }
+    Total(total);
     const int* rows = m.rows + tile * 16;
     StoreTile<P>(a.out + a.out_first + head * a.size, sum, rows, a.out_stride, a.size, 1.f / total[0], 1.f / total[1]);
     if ((lane & 3) == 0) {
@@ -498,9 +474,18 @@ KERNELS(32)
 __global__ void delta(const Elem* d, const Elem* out, float* to, i64 count, int size) {
   for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
     float sum = 0.f;
-    for (int c = 0; c < size; c += 2) {
-      u32 a = *(const u32*)(d + i * size + c), b = *(const u32*)(out + i * size + c);
-      sum += Up(a & 0xffff) * Up(b & 0xffff) + Up(a >> 16) * Up(b >> 16);
+    if (size % 4 == 0) {
+#pragma unroll 4
+      for (int c = 0; c < size; c += 4) {
+        uint2 a = *(const uint2*)(d + i * size + c), b = *(const uint2*)(out + i * size + c);
+        sum += Up(a.x & 0xffff) * Up(b.x & 0xffff) + Up(a.x >> 16) * Up(b.x >> 16);
+        sum += Up(a.y & 0xffff) * Up(b.y & 0xffff) + Up(a.y >> 16) * Up(b.y >> 16);
+      }
+    } else {
+      for (int c = 0; c < size; c += 2) {
+        u32 a = *(const u32*)(d + i * size + c), b = *(const u32*)(out + i * size + c);
+        sum += Up(a & 0xffff) * Up(b & 0xffff) + Up(a >> 16) * Up(b >> 16);
+      }
     }
     to[i] = sum;
   }
@@ -517,20 +502,28 @@ __global__ void bias_table(const float* parts, float* to, int splits, int heads,
 }
 
 // Sums of the rows whose token has place blockIdx.x of its window, queries, keys and values: [gridDim.y, 64, 3 * width].
-__global__ void place_sums(const Elem* x, float* to, Attention a, int clips) {
-  int place = blockIdx.x, nw = a.columns / 8, nh = a.rows / 8, c = threadIdx.x * 2;
-  int count = clips * a.frames * nh * nw;
-  float sum[2] = {0.f, 0.f};
+// A thread has four columns, and one of some rows at a time.
+__global__ void __launch_bounds__(512) place_sums(const Elem* x, float* to, Attention a, int clips) {
+  __shared__ float4 parts[512];
+  int quads = 3 * a.width / 4, lanes = blockDim.x / quads, own = threadIdx.x / quads, c = threadIdx.x % quads;
+  int place = blockIdx.x, nw = a.columns / 8, nh = a.rows / 8, count = clips * a.frames * nh * nw;
   int h0 = place / 8 + a.shift_h, w0 = place % 8 + a.shift_w;
+  float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 8
-  for (int i = blockIdx.y; i < count; i += gridDim.y) {
-    int w = i % nw * 8 + w0, h = i / nw % nh * 8 + h0, frame = i / (nw * nh);
+  for (int i = blockIdx.y * lanes + own; i < count; i += gridDim.y * lanes) {
+    int line = i / nw, w = (i - line * nw) * 8 + w0, frame = line / nh, h = (line - frame * nh) * 8 + h0;
     w -= w >= a.columns ? a.columns : 0, h -= h >= a.rows ? a.rows : 0;
-    u32 v = *(const u32*)(x + (((i64)frame * a.rows + h) * a.columns + w) * a.stride + a.first + c);
-    sum[0] += Up(v & 0xffff), sum[1] += Up(v >> 16);
+    uint2 v = ((const uint2*)(x + (((i64)frame * a.rows + h) * a.columns + w) * a.stride + a.first))[c];
+    sum.x += Up(v.x & 0xffff), sum.y += Up(v.x >> 16), sum.z += Up(v.y & 0xffff), sum.w += Up(v.y >> 16);
   }
-  float* at = to + ((i64)blockIdx.y * 64 + place) * 3 * a.width + c;
-  at[0] = sum[0], at[1] = sum[1];
+  parts[threadIdx.x] = sum;
+  __syncthreads();
+  if (own > 0) return;
+  for (int i = 1; i < lanes; ++i) {
+    float4 v = parts[i * quads + c];
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }
+  ((float4*)(to + ((i64)blockIdx.y * 64 + place) * 3 * a.width))[c] = sum;
 }
 }
 )cuda";

@@ -20,6 +20,10 @@ enum Kernel {
   kDeformBack1,
   kDeformBack2,
   kDeformBack4,
+  kDeformBackPairs1,
+  kDeformBackPairs2,
+  kDeformBackPairs3,
+  kDeformBackPairs4,
   kWarp1,
   kWarp8,
   kWarpBack1,
@@ -29,9 +33,23 @@ enum Kernel {
   kSettle,
   kKernels
 };
-constexpr const char* kNames[] = {"deform_1",      "deform_2",     "deform_4", "deform_back_1", "deform_back_2",
-                                  "deform_back_4", "warp_1",       "warp_8",   "warp_back_1",   "warp_back_8",
-                                  "nearest",       "nearest_back", "settle"};
+constexpr const char* kNames[] = {"deform_1",
+                                  "deform_2",
+                                  "deform_4",
+                                  "deform_back_1",
+                                  "deform_back_2",
+                                  "deform_back_4",
+                                  "deform_back_pairs_1",
+                                  "deform_back_pairs_2",
+                                  "deform_back_pairs_3",
+                                  "deform_back_pairs_4",
+                                  "warp_1",
+                                  "warp_8",
+                                  "warp_back_1",
+                                  "warp_back_8",
+                                  "nearest",
+                                  "nearest_back",
+                                  "settle"};
 static_assert(std::size(kNames) == kKernels);
 
 cuda::KernelSource& Source() {
@@ -44,6 +62,7 @@ constexpr unsigned kFlatBlocks = 132 * 16;
 constexpr double kFixedOne = 1099511627776.0;  // 2^40: room for 2^23 additions of the largest size
 constexpr double kSmallestBound = 1e-20;       // keeps the scale finite in float32
 constexpr int64_t kMostHops = 3;
+constexpr int kMostPairs = 4;  // of channels in a group of offsets that have a kernel
 
 // The structs of the source.
 struct Taps {
@@ -165,8 +184,9 @@ void SpreadColumns(const Deform& d, int64_t first, int64_t count, const Tensor& 
   for (size_t i = 0; i < gradients.flows.size(); ++i) to.flow[i] = cuda::Address(gradients.flows[i]);
   void* from = cuda::Address(columns);
   int again = refill ? 1 : 0;
-  Source().Launch(d.frames, kDeformBack1 + RunOf(d, columns), {BlocksFor(count * 32), 1, kThreads},
-                  {&taps, &from, &again, &to});
+  const int run = RunOf(d, columns), pairs = int(d.shape.PerOffsetGroup() / 2);
+  const int kernel = run > 0 && pairs <= kMostPairs ? kDeformBackPairs1 + pairs - 1 : kDeformBack1 + run;
+  Source().Launch(d.frames, kernel, {BlocksFor(count * 32), 1, kThreads}, {&taps, &from, &again, &to});
 }
 
 Tensor Warp(const Tensor& frames, const Tensor& flow, bool border) {

@@ -214,6 +214,17 @@ struct TapGradients {
   float* flow[3];        // null: not wanted
   Into frames;
 };
+// What the lanes of a warp have for the flows of its pixel.
+__device__ __forceinline__ void GiveFlows(const Taps& t, const TapGradients& to, int pixel, const float (&flow_x)[3],
+                                          const float (&flow_y)[3]) {
+  if (to.flow[0] == nullptr) return;
+#pragma unroll
+  for (int h = 0; h < 3; ++h) {
+    if (h >= t.hops) continue;
+    float x = LaneSum(flow_x[h], 32), y = LaneSum(flow_y[h], 32);
+    if ((threadIdx.x & 31) == 0) to.flow[h][2 * (i64)pixel] = x, to.flow[h][2 * (i64)pixel + 1] = y;
+  }
+}
 // A warp: one pixel. `columns` holds the gradient of the columns and, where `refill`, becomes the columns themselves.
 template <int V>
 __device__ __forceinline__ void Spread(const Taps& t, Elem* columns, int refill, const TapGradients& to) {
@@ -270,13 +281,84 @@ __device__ __forceinline__ void Spread(const Taps& t, Elem* columns, int refill,
       to.offset[2 * where] = y, to.offset[2 * where + 1] = x, to.mask[where] = mask;
     }
   }
-  if (to.flow[0] == nullptr) return;
+  GiveFlows(t, to, pixel, flow_x, flow_y);
+}
+// The same with a lane for every two channels: what groups add next to each other goes out as whole lines, and atomics
+// are paid by the line. PAIRS of channels in a group of offsets, and one in a group of the weight.
+template <int PAIRS>
+__device__ __forceinline__ void SpreadPairs(const Taps& t, Elem* columns, int refill, const TapGradients& to) {
+  constexpr int kItems = 32 / PAIRS;  // at a time: groups of a tap, then of the next
+  u32 i = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+  int lane = threadIdx.x & 31, all = t.groups * t.taps, own = lane / PAIRS;
+  if (i >= (u32)t.count) return;
+  int pixel = t.first + (int)i;
+  bool frames = Wanted(to.frames);
+  float scale = to.frames.fixed ? *to.frames.scale : 1.f;
+  float flow_x[3] = {0.f, 0.f, 0.f}, flow_y[3] = {0.f, 0.f, 0.f};
+  for (int first = 0; first < all; first += kItems) {
+    int item = min(first + own, all - 1), number = item / t.groups, group = item - number * t.groups;
+    int at = group * t.taps + number, c = group * t.per_group + 2 * (lane - own * PAIRS);
+    bool on = own < kItems && first + own < all;
+    Tap tap = TapOf(t, pixel, at);
+    float mask = 0.f, x = 0.f, y = 0.f;
+    if (on) {
+      Spot spot = SpotOf(t, tap, pixel, number);
+      const Place& place = spot.place;
+      Elem* column = columns + ColumnOf(t, (int)i, number, c);
+      Some<2> gradient = Read<2>(column), sum = Nothing<2>(), value[4];
+      i64 from[4];
 #pragma unroll
-  for (int h = 0; h < 3; ++h) {
-    if (h >= t.hops) continue;
-    float x = LaneSum(flow_x[h], 32), y = LaneSum(flow_y[h], 32);
-    if (lane == 0) to.flow[h][2 * (i64)pixel] = x, to.flow[h][2 * (i64)pixel + 1] = y;
+      for (int k = 0; k < 4; ++k) {
+        from[k] = spot.frame + (i64)place.row[k] * t.channels + c;
+        value[k] = place.row[k] < 0 ? Nothing<2>() : Read<2>(t.frames + from[k]);
+      }
+      float along[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float weight = Share(place, k) * tap.mask;
+        along[k] = gradient.v[0] * value[k].v[0] + gradient.v[1] * value[k].v[1];
+        sum.v[0] += weight * value[k].v[0], sum.v[1] += weight * value[k].v[1];
+        if (frames && place.row[k] >= 0) Add<2>(to.frames, scale, from[k], weight, gradient);
+      }
+      if (refill) Write<2>(column, sum);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) mask += Share(place, k) * along[k];
+      x = tap.mask * AlongX(place, along), y = tap.mask * AlongY(place, along);
+    }
+    float own_mask = mask, own_x = x, own_y = y;
+#pragma unroll
+    for (int step = 1; step < PAIRS; ++step) {
+      mask += __shfl_down_sync(0xffffffffu, own_mask, step);
+      x += __shfl_down_sync(0xffffffffu, own_x, step);
+      y += __shfl_down_sync(0xffffffffu, own_y, step);
+    }
+    if (!on || lane != own * PAIRS) continue;
+    if (t.raw) {
+      Elem* raw = to.raw + (i64)pixel * 3 * all;
+      SetOne(raw + 2 * at, y * t.reach * (1.f - tap.tanh_y * tap.tanh_y));
+      SetOne(raw + 2 * at + 1, x * t.reach * (1.f - tap.tanh_x * tap.tanh_x));
+      SetOne(raw + 2 * all + at, mask * tap.mask * (1.f - tap.mask));
+      int hop = HopOf(t, at);
+#pragma unroll
+      for (int h = 0; h < 3; ++h) flow_x[h] += hop == h ? x : 0.f, flow_y[h] += hop == h ? y : 0.f;
+    } else {
+      i64 where = (i64)pixel * all + at;
+      to.offset[2 * where] = y, to.offset[2 * where + 1] = x, to.mask[where] = mask;
+    }
   }
+  GiveFlows(t, to, pixel, flow_x, flow_y);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) deform_back_pairs_1(Taps t, Elem* columns, int refill, TapGradients to) {
+  SpreadPairs<1>(t, columns, refill, to);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) deform_back_pairs_2(Taps t, Elem* columns, int refill, TapGradients to) {
+  SpreadPairs<2>(t, columns, refill, to);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) deform_back_pairs_3(Taps t, Elem* columns, int refill, TapGradients to) {
+  SpreadPairs<3>(t, columns, refill, to);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) deform_back_pairs_4(Taps t, Elem* columns, int refill, TapGradients to) {
+  SpreadPairs<4>(t, columns, refill, to);
 }
 extern "C" __global__ void __launch_bounds__(256, 3) deform_back_1(Taps t, Elem* columns, int refill, TapGradients to) {
   Spread<1>(t, columns, refill, to);

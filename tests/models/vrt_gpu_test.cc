@@ -52,6 +52,7 @@ TEST(VrtOnAGpu, BlocksAreThoseOfTheCpu) {
   const BlockCase cases[] = {{"whole windows", {6, 8, 8}, {6, 32, 24}, 96, 120},
                              {"padded clips", {6, 8, 8}, {8, 20, 28}, 96, 120},
                              {"clips shorter than the window", {6, 8, 8}, {4, 16, 16}, 120, 180},
+                             {"wider rows in whole windows", {6, 8, 8}, {12, 24, 16}, 120, 180},
                              {"windows of four frames", {4, 8, 8}, {8, 16, 24}, 48, 60}};
   for (const BlockCase& c : cases) {
     const VrtConfig config = GpuVrt(c.window, c.width, c.last);
@@ -72,21 +73,24 @@ TEST(VrtOnAGpu, BlocksAreThoseOfTheCpu) {
     for (const Row& row : rows) {
       const at::Tensor x = at::randn({2, c.clip[0], c.clip[1], c.clip[2], c.width});
       const at::Tensor weight = at::randn(x.sizes());
-      at::Tensor draws = at::rand({2, host.Draws()});
+      const at::Tensor factors = host.Factors(at::rand({2, host.Draws()}), at::kFloat);
       const at::Tensor here = x.clone().requires_grad_(true), there = x.to(at::kCUDA).detach().requires_grad_(true);
       host.zero_grad();
       device.zero_grad();
-      const at::Tensor expected = row.host->Forward(here, {{}, draws});
+      const at::Tensor expected = row.host->Forward(here, {{}, factors, {}});
       (expected * weight).sum().backward();
-      at::Tensor mine;
+      at::Tensor mine, bare;  // bare: of a pass that keeps nothing, which has other kernels
       {
         const VrtAutocast autocast(at::kBFloat16);
         ASSERT_TRUE(vrt::Fuses(*row.device->norm1, *row.device->attn, there));
-        mine = row.device->Forward(there, {{}, draws.to(at::kCUDA)});
+        mine = row.device->Forward(there, {{}, factors.to(at::kCUDA), {}});
+        const at::NoGradGuard none;
+        bare = row.device->Forward(there, {{}, factors.to(at::kCUDA), {}});
       }
       (mine.to(at::kFloat) * weight.to(at::kCUDA)).sum().backward();
       const std::string where = fmt::format("{}, {}", c.what, row.name);
       EXPECT_LT(Apart(mine, expected), 6e-3) << where;
+      EXPECT_LT(Apart(bare, expected), 6e-3) << where;
       EXPECT_LT(Apart(there.grad(), here.grad()), 2e-2) << where;
       const auto parameters = row.device->named_parameters();
       for (const auto& item : row.host->named_parameters()) {
