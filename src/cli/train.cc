@@ -39,6 +39,8 @@ constexpr char kTrainHelp[] =
     "  --config FILE        configuration, YAML or JSON with comments (see `lockstep config RECIPE`)\n"
     "  --opt FILE           an option file of KAIR or S-VRT instead (recipe vrt; see `lockstep config vrt --opt "
     "FILE`)\n"
+    "  --deepspeed FILE     DeepSpeed's configuration, over --config (see `lockstep config RECIPE --deepspeed FILE`)\n"
+    "  --accelerate FILE    accelerate's configuration, over --config\n"
     "  --set KEY=VALUE      one value of it, wins over the file; may be repeated\n"
     "  --preset N|auto      batch, micro-batch, learning rate and intervals for N GPUs (auto: those it runs on), "
     "derived\n"
@@ -61,6 +63,7 @@ constexpr char kTrainHelp[] =
     "  lockstep train taehv --config taehv.yaml --name night-1 --max-restarts 3\n"
     "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n"
     "  lockstep train vrt --opt options/006.json --nproc-per-node 2\n"
+    "  lockstep train lm --deepspeed ds.json --nproc-per-node 2\n"
     "  lockstep train --program ./my-train spirals --nproc-per-node 2\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
@@ -69,6 +72,8 @@ const std::vector<FlagSpec>& EngineFlags() {
   static const std::vector<FlagSpec> flags = {
       {.name = "--config", .takes_value = true, .first_class = true},
       {.name = "--opt", .takes_value = true, .first_class = true},
+      {.name = "--deepspeed", .takes_value = true, .first_class = true},
+      {.name = "--accelerate", .takes_value = true, .first_class = true},
       {.name = "--set", .takes_value = true, .first_class = true},
       {.name = "--preset", .takes_value = true, .first_class = true},
       {.name = "--resume", .takes_value = true, .first_class = true},

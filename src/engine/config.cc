@@ -62,6 +62,11 @@ void DeclareSchedule(ConfigReader& r, Schedule* s, uint64_t steps, ConfigReader:
           {"multistep", Kind::kMultistep},
           {"polynomial", Kind::kPolynomial}});
   DeclareWarmup(r, s, steps, steps_from);
+  r.When(s->warmup > 0, "there is no warm-up", [&] {
+    r.Enum("warmup_shape", &s->warmup_shape,
+           {{"linear", Schedule::WarmupShape::kLinear}, {"log", Schedule::WarmupShape::kLog}},
+           {.help = "of the factor over the steps of the warm-up; log rises at once, as in DeepSpeed"});
+  });
   const auto only = [&](std::string_view key, bool used, const char* why, auto* value, const ConfigRule& rule) {
     r.When(used, why, [&] { r.Field(key, value, rule); });
   };

@@ -14,7 +14,10 @@ double Above(double floor, double factor) { return floor + (1 - floor) * factor;
 double Factor(const Schedule& schedule, uint64_t step) {
   const auto at = static_cast<double>(step);
   const auto warmup = static_cast<double>(schedule.warmup);
-  if (step < schedule.warmup) return at / warmup;
+  if (step < schedule.warmup) {
+    return schedule.warmup_shape == Schedule::WarmupShape::kLinear ? at / warmup
+                                                                   : std::log(at + 1) / std::log(std::max(2.0, warmup));
+  }
   const double span = std::max(1.0, static_cast<double>(schedule.steps) - warmup);
   const double done = std::min(1.0, (at - warmup) / span);
   switch (schedule.kind) {

@@ -80,11 +80,11 @@ class KairDerivation {
     return values;
   }
 
-  void Set(std::string_view key, ConfigNode value) { SetKair(&made_.settings, key, std::move(value)); }
+  void Set(std::string_view key, ConfigNode value) { foreign::SetKey(&made_.settings, key, std::move(value)); }
   void Refuse(const std::string& key, const std::string& reason) {
     const ConfigNode* node = Find(key);
     made_.refused.push_back(
-        {key, node == nullptr ? "" : KairText(*node), "", reason, node == nullptr ? 0 : node->where.line});
+        {key, node == nullptr ? "" : foreign::ValueText(*node), "", reason, node == nullptr ? 0 : node->where.line});
   }
   void Derived(std::string name, std::string value, std::string reason) {
     made_.derived.push_back({std::move(name), std::move(value), std::move(reason)});
@@ -283,9 +283,9 @@ class KairDerivation {
         groups.items.push_back(std::move(group));
       }
       if (until > 0) {
-        Derived(
-            "freeze", fmt::format("steps 0 to {}", until - 1),
-            fmt::format("parameters with {} in their names; then all are trained, without a restart", KairText(*keys)));
+        Derived("freeze", fmt::format("steps 0 to {}", until - 1),
+                fmt::format("parameters with {} in their names; then all are trained, without a restart",
+                            foreign::ValueText(*keys)));
       }
     }
     if (!groups.items.empty() || phase_.number > 0) Set("train.groups", std::move(groups));

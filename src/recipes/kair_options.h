@@ -1,8 +1,5 @@
-// Option files of KAIR and S-VRT (JSON with comments) as configurations of the recipe `vrt`. A pure function of the
-// text: every key of the file is honoured (it means the same here), mapped (the same thing under another form, with a
-// note), ignored (with the reason) or refused (training does not start, with the reason). A key that the table
-// (kair_keys.cc) does not have is an error with the nearest name, file and line; so is a value of another type. Any
-// thread.
+// Option files of KAIR and S-VRT (JSON with comments) as configurations of the recipe `vrt`: a pure function of the
+// text, and the table kair_keys.cc. What becomes of keys: foreign/translation.h. Any thread.
 //
 // Keys of the recipe that a translation sets, besides train.*, checkpoint.*, track.* and run.seed, which every recipe
 // has:
@@ -34,58 +31,29 @@
 //   recipe.test.frames, .frame_overlap, .tile, .tile_overlap, .tile_batch     tiles of validation and restoration
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/config_tree.h"
 #include "base/status.h"
+#include "foreign/translation.h"
 
 namespace lockstep::recipes {
 
-struct KairNote {
-  std::string key;     // in the option file: "datasets.train.gt_size"
-  std::string value;   // as written there; empty for secrets
-  std::string to;      // keys of ours; may be empty
-  std::string reason;  // what it means here, or why not
-  int line = 0;
-};
+using KairKey = foreign::KeyRow;
+using KairNote = foreign::Note;
+using KairDerived = foreign::Derived;
 
-struct KairDerived {
-  std::string name, value, reason;
-};
-
-struct KairTranslation {
-  std::string file, task;
-  ConfigNode settings;  // our configuration, sections and all
-  std::vector<KairNote> honoured, mapped, ignored, refused;
-  std::vector<KairDerived> derived;  // global batch, bytes of a sample, phases
-
-  // What was refused, as one error; Ok where nothing was.
-  Status Check() const;
-  // Our own form, a configuration file of the recipe; with the lists as comments above it.
-  std::string Yaml() const;
+struct KairTranslation : foreign::Translation {
+  std::string task;
   // honoured[], mapped[], ignored[], refused[], derived[] and config, one JSON document.
   std::string Json() const;
-  // The lists for people.
-  std::string Table(const std::string& prefix) const;
 };
 
 // `file` names the text in errors.
 Result<KairTranslation> TranslateKair(std::string_view text, const std::string& file);
 
-// A row of the table, for tests and docs.
-struct KairKey {
-  enum class Fate { kHonoured, kMapped, kIgnored, kRefused, kSecret };
-  std::string path;  // "datasets.*.gt_size": of train and test
-  char type = 'x';   // b bool, i integer, n number, s string, l list, g integer or list, o keys, x anything; or null
-  Fate fate = Fate::kIgnored;
-  bool copied = false;               // the value goes to `to` as it is
-  std::string to;                    // our key; of a test set below data.test
-  std::vector<std::string> allowed;  // other values are refused; empty: all are allowed
-  std::string why;
-};
+// The table.
 const std::vector<KairKey>& KairKeys();
 
 }  // namespace lockstep::recipes

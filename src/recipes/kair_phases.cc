@@ -81,7 +81,7 @@ ConfigNode Without(const ConfigNode& all, const ConfigNode& base) {
   ConfigNode rest{.kind = Kind::kMap};
   for (const ConfigEntry& entry : all.entries) {
     const ConfigNode* known = base.Find(entry.key);
-    if (known != nullptr && KairText(*known) == KairText(entry.value)) continue;
+    if (known != nullptr && foreign::ValueText(*known) == foreign::ValueText(entry.value)) continue;
     const bool maps = known != nullptr && known->kind == Kind::kMap && entry.value.kind == Kind::kMap;
     rest.entries.push_back({entry.key, {}, maps ? Without(entry.value, *known) : entry.value});
   }

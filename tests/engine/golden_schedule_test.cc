@@ -53,6 +53,25 @@ TEST(GoldenSchedule, AScheduleOneStepLateIsNoticed) {
   }
 }
 
+// deepspeed.runtime.lr_schedules.WarmupLR (0.19.8) with warmup_num_steps 8 and warmup_type log, iterations 0 to 9.
+TEST(GoldenSchedule, ALogarithmicWarmupIsDeepSpeeds) {
+  const std::vector<double> expected = {0.0,
+                                        0.33333333333333337,
+                                        0.5283208335737188,
+                                        0.6666666666666667,
+                                        0.7739760316291208,
+                                        0.8616541669070521,
+                                        0.9357849740192014,
+                                        1.0,
+                                        1.0,
+                                        1.0};
+  Schedule schedule;
+  schedule.kind = Schedule::Kind::kConstant;
+  schedule.warmup = 8;
+  schedule.warmup_shape = Schedule::WarmupShape::kLog;
+  for (size_t step = 0; step < expected.size(); ++step) EXPECT_NEAR(Factor(schedule, step), expected[step], 1e-12);
+}
+
 TEST(GoldenScaler, ScaleAndGoodStepsFollowGradScaler) {
   const nlohmann::json doc = golden::Json("scaler");
   ASSERT_EQ(doc["cases"].size(), 3U);

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/own_program.h"
+#include "cli/train/foreign_settings.h"
 
 namespace lockstep::cli {
 namespace {
@@ -100,6 +101,14 @@ Result<Settings> ReadOnce(const recipes::Registry& recipes, const std::string& n
   }
   Result<ConfigTree> tree = LoadTree(name, files, &settings.options);
   if (!tree.ok()) return tree.status();
+  if (HasForeign(files)) {
+    Result<foreign::DeepSpeedReport> report = TranslateForeign(recipes, name, files, assignments);
+    if (!report.ok()) return report.status();
+    LOCKSTEP_RETURN_IF_ERROR(report->Check());
+    LOCKSTEP_RETURN_IF_ERROR(CheckAgreement(*tree, *report));
+    tree->Merge(report->settings);
+    settings.deepspeed = std::move(*report);
+  }
   if (ConfigNode section = tree->Take("phases"); !index) {
     Result<std::vector<engine::PhaseSpec>> phases = engine::ReadPhases(section);
     if (!phases.ok()) return phases.status();
@@ -192,15 +201,38 @@ Result<recipes::KairTranslation> ReadOptions(const std::string& recipe, const st
   return recipes::TranslateKair(*text, file);
 }
 
+Result<foreign::DeepSpeedReport> TranslateForeign(const recipes::Registry& recipes, const std::string& recipe,
+                                                  const ConfigFiles& files, const std::vector<std::string>& overrides) {
+  const ConfigFiles own{files.config, files.options};
+  // Keys that only the other file gives a meaning.
+  constexpr std::array kOfForeign = {"train.zero.", "train.offload.", "train.parameters", "train.bucket",
+                                     "train.scaler."};
+  std::vector<std::string> assignments;
+  for (const std::string& one : overrides) {
+    const auto is_of = [&](const char* key) { return one.starts_with(key); };
+    if (std::none_of(kOfForeign.begin(), kOfForeign.end(), is_of)) assignments.push_back(one);
+  }
+  PhasePart part;
+  Result<Settings> base = ReadOnce(recipes, recipe, own, assignments, &part);
+  if (!base.ok()) base = ReadOnce(recipes, recipe, own, {}, &part);
+  if (!base.ok()) return base.status();
+  return ReadForeign(files, ContextOf(*base, files.ranks));
+}
+
 Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset) {
+  if (preset.gpus != 0 && HasForeign(files)) {
+    return Status(Code::kUsage, "a number of GPUs derives the batch, and DeepSpeed's file says it",
+                  "leave --gpus or --preset out, or the file");
+  }
   PhasePart part;
   Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, files, overrides, &part)
                                                : ReadDerived(recipes, name, files, overrides, preset);
   if (!settings.ok()) return settings;
   if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
   LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));
+  if (settings->deepspeed) TakeEffective(settings->config.train, &*settings->deepspeed);
   if (smoke) engine::ShortenTo(smoke_steps, &part.phases);
   for (size_t i = 0; i < part.phases.size(); ++i) {
     const std::string which = fmt::format("phases[{}]", i);

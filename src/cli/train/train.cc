@@ -42,7 +42,8 @@ std::string Variable(const char* name) {
 int LauncherCount(const char* name) { return ParseDigits(Variable(name)).value_or(0); }
 
 struct TrainFlags {
-  std::string recipe, config, options, resume = "auto", name, max_time, preset;
+  std::string recipe, resume = "auto", name, max_time, preset;
+  ConfigFiles files;
   std::vector<std::string> overrides, command;
   std::optional<uint64_t> smoke;
 
@@ -178,11 +179,15 @@ void SayWhere(const RunPlace& place, engine::RunEnd end) {
 }
 
 // What follows from an option file. The rest is a long list, which `lockstep config` prints.
-void SayOptions(const recipes::KairTranslation& options) {
-  fmt::print("options     {} of {} honoured, {} mapped, {} ignored: `lockstep config vrt --opt {}` lists them\n",
-             options.honoured.size(), options.file, options.mapped.size(), options.ignored.size(), options.file);
-  for (const recipes::KairDerived& one : options.derived) {
-    fmt::print("options     {} = {}: {}\n", one.name, one.value, one.reason);
+void SayTranslated(const char* label, const foreign::Translation& made) {
+  const std::string command = made.command.substr(0, made.command.rfind(' '));
+  fmt::print("{:<11} {} of {} honoured, {} mapped, {} ignored: `{} {}` lists them\n", label, made.honoured.size(),
+             made.file, made.mapped.size(), made.ignored.size(), command, made.file);
+  for (const foreign::Note& note : made.mapped) {
+    if (note.value == "auto") fmt::print("{:<11} {}: {}\n", label, note.key, note.reason);
+  }
+  for (const foreign::Derived& one : made.derived) {
+    fmt::print("{:<11} {} = {}: {}\n", label, one.name, one.value, one.reason);
   }
   std::fflush(stdout);
 }
@@ -205,8 +210,8 @@ Result<engine::RunEnd> Smoke(const recipes::Registry& recipes, const Settings& s
   options.stop_at = *asked.smoke / 2;
   Result<engine::RunEnd> half = TrainAll(settings, ranks, device, options, begun, loss);
   if (!half.ok()) return half;
-  auto again = ReadSettings(recipes, asked.recipe, {asked.config, asked.options}, asked.overrides, true, *asked.smoke,
-                            asked.PresetFor(who));
+  auto again =
+      ReadSettings(recipes, asked.recipe, asked.files, asked.overrides, true, *asked.smoke, asked.PresetFor(who));
   if (!again.ok()) return again.status();
   options.resume = "auto";
   options.stop_at.reset();
@@ -218,15 +223,15 @@ Status Verdict(const TrainFlags& asked, const Status& status) {
   return asked.smoke ? status.Context("not ready") : status;
 }
 
-int Train(const Program& program, const TrainFlags& asked) {
+int Train(const Program& program, TrainFlags asked) {
   // From here on a request to stop is remembered and answered after a step, or by the exit code of what failed.
   engine::StopRequests::Listen();
   Result<comm::Bootstrap> who = FindIdentity();
   if (!who.ok()) return Refuse(who.status(), true);
   const bool first = who->rank == 0;
-  Result<Settings> settings =
-      ReadSettings(program.recipes, asked.recipe, {asked.config, asked.options}, asked.overrides,
-                   asked.smoke.has_value(), asked.smoke.value_or(0), asked.PresetFor(*who));
+  asked.files.ranks = who->size;
+  Result<Settings> settings = ReadSettings(program.recipes, asked.recipe, asked.files, asked.overrides,
+                                           asked.smoke.has_value(), asked.smoke.value_or(0), asked.PresetFor(*who));
   Result<at::Device> device = at::Device(at::kCPU);
   if (settings.ok()) {
     device = engine::ChooseDevice(settings->config.train.device, who->local_rank, who->local_size,
@@ -254,9 +259,13 @@ int Train(const Program& program, const TrainFlags& asked) {
   if (first) {
     for (const std::string& note : settings->renamed) fmt::print("note        {}\n", note);
   }
-  if (first && settings->options) SayOptions(*settings->options);
+  if (first && settings->options) SayTranslated("options", *settings->options);
+  if (first && settings->deepspeed) {
+    SayTranslated(asked.files.accelerate.empty() ? "deepspeed" : "accelerate", *settings->deepspeed);
+  }
   if (first && settings->preset) {
-    fmt::print("{}", settings->preset->Table("preset      ", asked.config.empty() ? "the defaults" : asked.config));
+    fmt::print("{}", settings->preset->Table("preset      ",
+                                             asked.files.config.empty() ? "the defaults" : asked.files.config));
   }
   engine::TrainerOptions trainer;
   trainer.run_dir = place.run_dir;
@@ -298,8 +307,11 @@ int TrainMain(const Program& program, int argc, char** argv) {
   TrainFlags asked;
   std::string smoke;
   args.Option("RECIPE", &asked.recipe, "name of the recipe").Required();
-  args.Option("--config", &asked.config, "configuration file, YAML or JSON with comments").Named("FILE");
-  args.Option("--opt", &asked.options, "option file of KAIR or S-VRT, instead of --config (recipe vrt)").Named("FILE");
+  args.Option("--config", &asked.files.config, "configuration file, YAML or JSON with comments").Named("FILE");
+  args.Option("--opt", &asked.files.options, "option file of KAIR or S-VRT, instead of --config (recipe vrt)")
+      .Named("FILE");
+  args.Option("--deepspeed", &asked.files.deepspeed, "configuration of DeepSpeed, over --config").Named("FILE");
+  args.Option("--accelerate", &asked.files.accelerate, "configuration of accelerate, over --config").Named("FILE");
   args.Option("--set", &asked.overrides, "path.of.key=value, wins over the file; may be repeated")
       .Named("KEY=VALUE")
       .Repeated();
@@ -351,7 +363,7 @@ int TrainMain(const Program& program, int argc, char** argv) {
   if (!cache.empty()) {
     // Mistakes of the configuration itself are reported by Train.
     const Result<Settings> settings =
-        ReadSettings(program.recipes, asked.recipe, {asked.config, asked.options}, asked.overrides, false, 0);
+        ReadSettings(program.recipes, asked.recipe, asked.files, asked.overrides, false, 0);
     if (settings.ok()) {
       const Result<std::vector<std::string>> policies = CachePolicy(*settings, cache);
       if (!policies.ok()) return Refuse(policies.status(), main);

@@ -1,0 +1,271 @@
+#include "foreign/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace lockstep::foreign {
+namespace {
+
+using nlohmann::ordered_json;
+using Kind = ConfigNode::Kind;
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+struct TypeRow {
+  char letter;
+  const char* words;
+};
+constexpr TypeRow kTypes[] = {{'b', "true or false"},
+                              {'i', "a whole number"},
+                              {'u', "a whole number, 0 or more"},
+                              {'p', "a whole number above 0"},
+                              {'n', "a number"},
+                              {'s', "a string"},
+                              {'l', "a list"},
+                              {'g', "a whole number or a list"},
+                              {'o', "keys in braces"}};
+
+bool IsWhole(const ConfigNode& node, double least) {
+  double value = 0;
+  const char* end = node.text.data() + node.text.size();
+  const auto read = std::from_chars(node.text.data(), end, value);
+  // Beyond 2^53 a double no longer counts elements.
+  return read.ec == std::errc() && read.ptr == end && std::floor(value) == value && value >= least && value < 0x1p53;
+}
+
+bool FitsType(const ConfigNode& node, char type) {
+  const bool scalar = node.kind == Kind::kScalar;
+  const bool number = scalar && !node.quoted && node.LooksNumber();
+  const bool digits = number && node.text.find_first_of(".eE") == std::string::npos;
+  switch (type) {
+    case 'b':
+      return scalar && !node.quoted && (node.text == "true" || node.text == "false");
+    case 'i':
+      return digits;
+    case 'u':
+    case 'p':
+      return number && IsWhole(node, type == 'p' ? 1 : 0);
+    case 'n':
+      return number;
+    case 's':
+      return scalar && node.quoted;
+    case 'l':
+      return node.kind == Kind::kList;
+    case 'g':
+      return digits || node.kind == Kind::kList;
+    case 'o':
+      return node.kind == Kind::kMap;
+    default:
+      return true;
+  }
+}
+
+bool HasKeysBelow(const std::vector<KeyRow>& rows, const KeyRow& row) {
+  return row.type == 'o' || std::ranges::any_of(rows, [&](const KeyRow& key) {
+           return key.path.starts_with(row.path + ".") && !row.path.ends_with('*');
+         });
+}
+
+struct NamedNotes {
+  const char* name;
+  std::vector<Note> Translation::* notes;
+};
+constexpr NamedNotes kNoteLists[] = {{"honoured", &Translation::honoured},
+                                     {"mapped", &Translation::mapped},
+                                     {"ignored", &Translation::ignored},
+                                     {"refused", &Translation::refused}};
+
+}  // namespace
+
+std::string ValueText(const ConfigNode& node) {
+  switch (node.kind) {
+    case Kind::kNull:
+      return "null";
+    case Kind::kScalar:
+      return node.text;
+    case Kind::kList: {
+      std::vector<std::string> items;
+      for (const ConfigNode& item : node.items) items.push_back(ValueText(item));
+      return "[" + Join(items, ", ") + "]";
+    }
+    case Kind::kMap: {
+      std::vector<std::string> items;
+      for (const ConfigEntry& entry : node.entries) items.push_back(entry.key + ": " + ValueText(entry.value));
+      return "{" + Join(items, ", ") + "}";
+    }
+  }
+  return "";
+}
+
+ConfigNode Scalar(std::string text, bool quoted) {
+  return {.kind = Kind::kScalar, .text = std::move(text), .quoted = quoted};
+}
+
+void SetKey(ConfigNode* root, std::string_view key, ConfigNode value) {
+  ConfigNode* at = root;
+  at->kind = Kind::kMap;
+  for (const std::string& part : Split(key, '.')) {
+    auto it = std::ranges::find(at->entries, part, &ConfigEntry::key);
+    if (it == at->entries.end()) it = at->entries.insert(it, ConfigEntry{part, {}, {}});
+    if (it->value.kind != Kind::kMap) it->value = ConfigNode{.kind = Kind::kMap};
+    at = &it->value;
+  }
+  *at = std::move(value);
+}
+
+const ConfigNode* FindKey(const ConfigNode& root, std::string_view key) {
+  const ConfigNode* at = &root;
+  for (const std::string& part : Split(key, '.')) {
+    at = at->Find(part);
+    if (at == nullptr) return nullptr;
+  }
+  return at;
+}
+
+bool IsAllowed(const KeyRow& row, const ConfigNode& value) {
+  return row.allowed.empty() || std::ranges::any_of(row.allowed, [&](const std::string& one) {
+           return LowerCase(one) == LowerCase(ValueText(value));
+         });
+}
+
+bool Translation::Take(Note note, const KeyRow& row, const ConfigNode& value) {
+  using Fate = KeyRow::Fate;
+  const bool null = value.kind == Kind::kNull;
+  const bool allowed = IsAllowed(row, value);
+  if (row.fate == Fate::kSecret) {
+    note.value.clear();
+    const bool empty = null || value.text.empty();
+    note.reason =
+        empty ? "no key, as it should be"
+              : fmt::format("a secret in a file: {}, put it into {} and take it out of the file", row.why, row.to);
+    note.to.clear();
+    (empty ? ignored : refused).push_back(std::move(note));
+    return false;
+  }
+  if (row.fate == Fate::kRefused) {
+    const bool off = null || (!row.allowed.empty() && allowed);
+    if (off) note.reason = "off";
+    (off ? ignored : refused).push_back(std::move(note));
+    return false;
+  }
+  if (!null && !allowed) {
+    note.reason = fmt::format("{}{}expected {}", row.why, row.why.empty() ? "" : "; ", Join(row.allowed, ", "));
+    refused.push_back(std::move(note));
+    return false;
+  }
+  const bool taken = row.fate != Fate::kIgnored;
+  (!taken ? ignored : row.fate == Fate::kHonoured ? honoured : mapped).push_back(std::move(note));
+  return taken && row.copied && !null;
+}
+
+void Translation::Refuse(const std::string& key, const ConfigNode* value, const std::string& reason) {
+  refused.push_back(
+      {key, value == nullptr ? "" : ValueText(*value), "", reason, value == nullptr ? 0 : value->where.line});
+}
+
+void Translation::Set(std::string_view key, ConfigNode value, const ConfigLocation& where) {
+  value.where = where;
+  for (ConfigNode& item : value.items) item.where = where;
+  SetKey(&settings, key, std::move(value));
+}
+
+Status Translation::Check() const {
+  if (refused.empty()) return Status::Ok();
+  std::vector<std::string> lines;
+  for (const Note& note : refused) {
+    lines.push_back(fmt::format("{}:{} {}{}: {}", file, note.line > 0 ? fmt::format("{}:", note.line) : "", note.key,
+                                note.value.empty() ? "" : fmt::format(" = {}", note.value), note.reason));
+  }
+  return Status(Code::kUsage,
+                fmt::format("{} of the {} cannot be honoured:\n{}", Count(static_cast<int64_t>(refused.size()), "key"),
+                            kind, Join(lines, "\n")),
+                fmt::format("change or remove them; {} shows what every key becomes", command));
+}
+
+std::string Translation::Table(const std::string& prefix) const {
+  std::string out;
+  for (const NamedNotes& list : kNoteLists) {
+    const std::vector<Note>& notes = this->*list.notes;
+    out += fmt::format("{}{} ({})\n", prefix, list.name, notes.size());
+    for (const Note& note : notes) {
+      out += fmt::format("{}  {}{}{}{}\n", prefix, note.key, note.value.empty() ? "" : " = " + note.value,
+                         note.to.empty() ? "" : " -> " + note.to, note.reason.empty() ? "" : ": " + note.reason);
+    }
+  }
+  out += fmt::format("{}derived\n", prefix);
+  for (const Derived& one : derived) {
+    out += fmt::format("{}  {} = {}: {}\n", prefix, one.name, one.value, one.reason);
+  }
+  return out;
+}
+
+std::string Translation::Yaml() const {
+  std::string by = command.substr(0, command.rfind(' '));  // without FILE
+  return fmt::format("# From {}, by {}.\n{}{}", file, by, Table("# "), WriteYaml(settings));
+}
+
+void Translation::AddLists(ordered_json* document) const {
+  for (const NamedNotes& list : kNoteLists) {
+    ordered_json notes = ordered_json::array();
+    for (const Note& note : this->*list.notes) {
+      notes.push_back(
+          {{"key", note.key}, {"value", note.value}, {"to", note.to}, {"reason", note.reason}, {"line", note.line}});
+    }
+    (*document)[list.name] = std::move(notes);
+  }
+  ordered_json more = ordered_json::array();
+  for (const Derived& one : derived) {
+    more.push_back({{"name", one.name}, {"value", one.value}, {"reason", one.reason}});
+  }
+  (*document)["derived"] = std::move(more);
+}
+
+void KeyWalk::Run(const ConfigNode& map, const std::string& above) {
+  for (const ConfigEntry& entry : map.entries) {
+    const std::string path = above.empty() ? entry.key : above + "." + entry.key;
+    const KeyRow* row = lookup_(path);
+    if (row == nullptr) {
+      Unknown(path, entry);
+      continue;
+    }
+    const bool fits =
+        entry.value.kind == Kind::kNull || FitsType(entry.value, row->type) || (also_fits_ && also_fits_(entry.value));
+    if (!fits) {
+      const auto* type = std::ranges::find(kTypes, row->type, &TypeRow::letter);
+      errors_.push_back(fmt::format("{}: {}: expected {}, found {}", entry.where.ToString(), path, type->words,
+                                    row->fate == KeyRow::Fate::kSecret ? "something else" : entry.value.Describe()));
+    } else if (entry.value.kind == Kind::kMap && HasKeysBelow(rows_, *row)) {
+      Run(entry.value, path);
+    } else {
+      take_(path, entry, *row);
+    }
+  }
+}
+
+void KeyWalk::Unknown(const std::string& path, const ConfigEntry& entry) {
+  std::vector<std::string> names;
+  for (const KeyRow& key : rows_) names.push_back(key.path);
+  std::string hint;
+  const std::string name = path.substr(path.rfind('.') + 1);
+  for (const std::string& known : names) {  // the right name in the wrong section
+    if (hint.empty() && (known.ends_with("." + name) || known == name)) {
+      hint = fmt::format(" (did you mean '{}'?)", known);
+    }
+  }
+  if (hint.empty()) hint = DidYouMean(spell_ ? spell_(path) : path, names);
+  errors_.push_back(fmt::format("{}: unknown key '{}'{}", entry.where.ToString(), path, hint));
+}
+
+}  // namespace lockstep::foreign
