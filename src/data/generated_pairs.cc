@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "data/color_jitter.h"
 #include "data/paired_check.h"
 #include "data/paired_clips.h"
 #include "data/random.h"
@@ -37,7 +38,8 @@ class GeneratedPairs final : public Source {
                          config.spikes.floats ? ElementType::kF32 : ElementType::kU8,
                          {config.frames, config.spikes.form.channels, size_, size_}});
     }
-    fields_.push_back({"target", ElementType::kU8, {config.frames, 3, config.crop, config.crop}});
+    fields_.push_back(
+        {"target", ElementType::kU8, {config.interpolate ? 1 : config.frames, 3, config.crop, config.crop}});
   }
 
   const std::vector<Field>& fields() const override { return fields_; }
@@ -61,27 +63,39 @@ class GeneratedPairs final : public Source {
       drawn.transpose = config_.rotate && turned;
     }
     SpikeScene scene(config_.seed, draw.index, options);
-    for (int i = 0; i < config_.frames; ++i) {
+    for (int i = 0; i < config_.Span(); ++i) {
       if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
-      const int at = drawn.reverse ? config_.frames - 1 - i : i;
+      const int at = drawn.reverse ? config_.Span() - 1 - i : i;
       const SpikeScene::Exposure exposure = scene.Next();
+      if (config_.interpolate) {  // sharp frames alone
+        uint8_t* to = reinterpret_cast<uint8_t*>(out[0]) + at / 2 * PerFrame(0);
+        if (at == config_.frames - 1) {
+          to = reinterpret_cast<uint8_t*>(out[1]);
+        } else if (at % 2 != 0) {
+          continue;
+        }
+        Put(exposure.sharp.data(), 3, size_, drawn, to);
+        continue;
+      }
       const auto reduced = ReducePlanes(exposure.blurred, config_.crop, config_.crop, config_.scale);
       Put(reduced.data(), 3, size_, drawn, reinterpret_cast<uint8_t*>(out[0]) + at * PerFrame(0));
       if (WithSpikes()) LOCKSTEP_RETURN_IF_ERROR(PutSpikes(scene, exposure, drawn, out[1], at));
       const size_t last = fields_.size() - 1;
       Put(exposure.sharp.data(), 3, config_.crop, drawn, reinterpret_cast<uint8_t*>(out[last]) + at * PerFrame(last));
     }
+    JitterFields(config_.color_jitter, draw, fields_, out);
     return Status::Ok();
   }
 
   std::string Describe() const override {
-    return fmt::format("generated: {} scenes from seed {}, blurred by motion{}", config_.clips, config_.seed,
+    return fmt::format("generated: {} scenes from seed {}, {}{}", config_.clips, config_.seed,
+                       config_.interpolate ? "every second frame" : "blurred by motion",
                        WithSpikes() ? ", with spikes " + config_.spikes.form.Folder() : "");
   }
   std::string Digest() const override {
-    const std::string identity =
-        fmt::format("generated pairs 1 {} {} {} {} {}", config_.seed, config_.clips, config_.crop,
-                    config_.sensor_divisor, WithSpikes() ? config_.spikes.form.Folder() : "");
+    const std::string identity = fmt::format(
+        "generated pairs 1 {} {} {} {} {}{}", config_.seed, config_.clips, config_.crop, config_.sensor_divisor,
+        WithSpikes() ? config_.spikes.form.Folder() : "", config_.interpolate ? "interpolation" : "");
     return fmt::format("xxh64:{:016x}", static_cast<uint64_t>(XXH64(identity.data(), identity.size(), 0)));
   }
 

@@ -103,6 +103,13 @@ Status CheckPairedConfig(const PairedConfig& config) {
   if (config.spikes.use && files && config.spikes.path.empty()) {
     return wrong("spikes are asked for, and no folder of spikes is given", "set data.spikes.path");
   }
+  if (config.interpolate && (config.frames % 2 != 0 || config.scale != 1 || config.spikes.use)) {
+    return wrong(
+        fmt::format("interpolation from {} frames at scale {}{}: the target is a frame in the middle of an even "
+                    "number of frames, of their size, and RGB",
+                    config.frames, config.scale, config.spikes.use ? " with spikes" : ""),
+        "use data.frames: 4, data.scale: 1 and no spikes");
+  }
   if (config.spikes.use) return CheckForm(config.spikes.form);
   return Status::Ok();
 }
@@ -111,7 +118,8 @@ Status CheckClipSizes(const PairedConfig& config, const std::string& target_file
                       const PartReader& parts, PairedClip* clip) {
   const Result<ImageSize> target = SizeOfFrames(config.target, target_file, *clip, clip->target, parts);
   if (!target.ok()) return target.status();
-  const Result<ImageSize> input = SizeOfFrames(config.input, input_file, *clip, clip->input, parts);
+  const Result<ImageSize> input =
+      config.input == config.target ? target : SizeOfFrames(config.input, input_file, *clip, clip->input, parts);
   if (!input.ok()) return input.status();
   clip->width = target->width;
   clip->height = target->height;
@@ -129,13 +137,19 @@ Status CheckClipSizes(const PairedConfig& config, const std::string& target_file
                               config.crop, clip->name, clip->width, clip->height),
                   fmt::format("crop at most {}", std::min(clip->width, clip->height) / config.scale * config.scale));
   }
-  const int64_t needed = static_cast<int64_t>(config.frames - 1) * std::ranges::max(config.intervals) + 1;
+  if (config.center[0] > clip->height || config.center[1] > clip->width) {
+    return Status(Code::kUsage,
+                  fmt::format("a centre of {} x {} pixels is larger than the frames of clip '{}', which are {} x {}",
+                              config.center[0], config.center[1], clip->name, clip->height, clip->width),
+                  "set data.test.center to a smaller one, or to [0, 0] for whole frames");
+  }
+  const int span = config.repeat_ends ? 3 : config.Span();
+  const int64_t needed = static_cast<int64_t>(span - 1) * std::ranges::max(config.intervals) + 1;
   if (clip->frames() < needed) {
-    return Status(
-        Code::kUsage,
-        fmt::format("clip '{}' is too short: {} at interval {} need {}, it has {}", clip->name,
-                    Count(config.frames, "frame"), std::ranges::max(config.intervals), needed, clip->frames()),
-        "use shorter clips or smaller intervals, or leave it out of the list of clips");
+    return Status(Code::kUsage,
+                  fmt::format("clip '{}' is too short: {} at interval {} need {}, it has {}", clip->name,
+                              Count(span, "frame"), std::ranges::max(config.intervals), needed, clip->frames()),
+                  "use shorter clips or smaller intervals, or leave it out of the list of clips");
   }
   return Status::Ok();
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "data/color_jitter.h"
 #include "data/image.h"
 #include "data/paired_check.h"
 #include "data/random.h"
@@ -28,7 +29,8 @@ class PairedSource final : public Source {
                          c.spikes.floats ? ElementType::kF32 : ElementType::kU8,
                          {c.frames, c.spikes.form.channels, height_, width_}});
     }
-    fields_.push_back({"target", ElementType::kU8, {c.frames, 3, height_ * c.scale, width_ * c.scale}});
+    fields_.push_back(
+        {"target", ElementType::kU8, {c.interpolate ? 1 : c.frames, 3, height_ * c.scale, width_ * c.scale}});
     for (const PairedClip& clip : set_->clips()) {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + (c.every_start ? clip.frames() : 1));
     }
@@ -48,14 +50,21 @@ class PairedSource final : public Source {
     const PairedDraw drawn = DrawPaired(c, draw, frame, clip->frames(), clip->input_height, clip->input_width);
     const SpikeBox input_box{drawn.top, drawn.left, height_, width_};
     const SpikeBox target_box{drawn.top * c.scale, drawn.left * c.scale, height_ * c.scale, width_ * c.scale};
+    const size_t last = fields_.size() - 1;
+    const int64_t step = drawn.interval * (c.interpolate ? 2 : 1);
     for (int i = 0; i < c.frames; ++i) {
       if (draw.cancelled != nullptr && *draw.cancelled) return Status(Code::kInterrupted, "reading was stopped");
-      const int64_t number = drawn.start + static_cast<int64_t>(drawn.reverse ? c.frames - 1 - i : i) * drawn.interval;
+      const int64_t number = drawn.start + (drawn.reverse ? c.frames - 1 - i : i) * step;
       LOCKSTEP_RETURN_IF_ERROR(ReadPicture(*clip, number, false, input_box, drawn, out[0] + i * PerFrame(0)));
       if (fields_.size() == 3) LOCKSTEP_RETURN_IF_ERROR(ReadSpikePlanes(*clip, number, input_box, drawn, out[1], i));
-      const size_t last = fields_.size() - 1;
+      if (c.interpolate) continue;
       LOCKSTEP_RETURN_IF_ERROR(ReadPicture(*clip, number, true, target_box, drawn, out[last] + i * PerFrame(last)));
     }
+    if (c.interpolate) {
+      const int64_t middle = drawn.start + static_cast<int64_t>(c.frames - 1) * drawn.interval;
+      LOCKSTEP_RETURN_IF_ERROR(ReadPicture(*clip, middle, true, target_box, drawn, out[last]));
+    }
+    JitterFields(c.color_jitter, draw, fields_, out);
     return Status::Ok();
   }
 
@@ -71,6 +80,7 @@ class PairedSource final : public Source {
   std::string Digest() const override {
     std::string identity = fmt::format("paired 1 {} {} {}", set_->config().frames, set_->config().scale,
                                        fields_.size() == 3 ? set_->config().spikes.form.Folder() : "");
+    if (set_->config().interpolate) identity += " interpolation";
     for (const PairedClip& clip : set_->clips()) {
       identity += fmt::format("\n{} {} {} {}x{}", clip.name, clip.first, clip.frames(), clip.width, clip.height);
       for (const Picture& picture : clip.target) identity += fmt::format(" {}", picture.bytes);
@@ -146,8 +156,9 @@ PairedDraw DrawPaired(const PairedConfig& config, const Draw& draw, int64_t fram
   Random time(draw.seed, draw.epoch, draw.index, Purpose::kTime);
   drawn.interval = draw.augment ? config.intervals[time.Below(config.intervals.size())] : config.intervals[0];
   // KAIR leaves room for `interval` frames behind the last one; a clip that has no such room is used to its end.
-  int64_t last = clip_frames - static_cast<int64_t>(config.frames) * drawn.interval;
-  if (last < 0) last = clip_frames - static_cast<int64_t>(config.frames - 1) * drawn.interval - 1;
+  const int64_t span = config.Span();
+  int64_t last = clip_frames - span * drawn.interval;
+  if (last < 0) last = clip_frames - (span - 1) * drawn.interval - 1;
   drawn.start = frame <= last ? frame : draw.augment ? time.Between(0, last) : last;
   drawn.reverse = draw.augment && config.random_reverse && time.Chance(0.5);
   const int size_y = config.crop > 0 ? config.crop / config.scale : input_height;

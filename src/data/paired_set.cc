@@ -31,9 +31,27 @@ std::string StemOf(std::string_view name) { return std::string(name.substr(0, na
 // Frames of a clip by their numbers.
 using Numbered = std::map<int64_t, Picture>;
 
-Result<Numbered> NumberedPictures(const std::string& folder) {
+// UCF101 as it is used for interpolation: frame0 to frame3 and, in the middle, framet. As a septuplet these are 1, 3,
+// 5, 7 and 4; 2 and 6, which nobody reads, are their neighbours.
+std::optional<Numbered> MiddleByName(const std::vector<Entry>& entries) {
+  constexpr std::pair<std::string_view, int64_t> kNames[] = {{"frame0", 1}, {"frame0", 2}, {"frame1", 3}, {"framet", 4},
+                                                             {"frame2", 5}, {"frame3", 6}, {"frame3", 7}};
+  Numbered pictures;
+  for (const auto& [stem, number] : kNames) {
+    const auto it =
+        std::ranges::find_if(entries, [&](const Entry& e) { return IsImageName(e.name) && StemOf(e.name) == stem; });
+    if (it == entries.end()) return std::nullopt;
+    pictures.try_emplace(number, Picture{it->name});
+  }
+  return pictures;
+}
+
+Result<Numbered> NumberedPictures(const std::string& folder, bool interpolate) {
   Result<std::vector<Entry>> entries = ListEntries(folder);
   if (!entries.ok()) return entries.status();
+  if (interpolate) {
+    if (std::optional<Numbered> named = MiddleByName(*entries)) return std::move(*named);
+  }
   Numbered pictures;
   for (const Entry& entry : *entries) {
     if (entry.is_folder || !IsImageName(entry.name)) continue;
@@ -139,7 +157,11 @@ Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::st
     }
     if (words.empty()) continue;
     const auto digits = [](const std::string& word) { return !word.empty() && std::ranges::all_of(word, IsDigit); };
-    if (words.size() < 2 || !digits(words[1]) || words[1].size() > 9) {
+    if (words.size() == 1) {
+      lines.push_back({words[0]});
+      continue;
+    }
+    if (!digits(words[1]) || words[1].size() > 9) {
       return Status(
           Code::kUsage,
           fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number, Printable(Trim(line))),
@@ -176,8 +198,11 @@ Status PairedSet::ListFolderClips(const std::vector<MetaLine>& lines) {
   std::vector<Status> errors(lines.size());
   clips_.resize(lines.size());
   ForEachAtOnce(lines.size(), [&](size_t i) {
-    Result<Numbered> target = NumberedPictures(JoinPath(config_.target, lines[i].clip));
-    Result<Numbered> input = NumberedPictures(JoinPath(config_.input, lines[i].clip));
+    const auto pictures = [&](const std::string& root) {
+      return NumberedPictures(JoinPath(root, lines[i].clip), config_.interpolate);
+    };
+    Result<Numbered> target = pictures(config_.target);
+    Result<Numbered> input = config_.input == config_.target ? target : pictures(config_.input);
     errors[i] = !target.ok()  ? NoClip(lines[i], target.status())
                 : !input.ok() ? NoClip(lines[i], input.status())
                               : TakeFrames(lines[i], *target, *input, config_, &clips_[i]);
@@ -210,7 +235,8 @@ Status PairedSet::ListLmdbClips(const std::vector<MetaLine>& lines) {
 Result<PairedSet> PairedSet::Open(const PairedConfig& config) {
   PairedSet set;
   set.config_ = config;
-  LOCKSTEP_RETURN_IF_ERROR(CheckPairedConfig(config));
+  if (config.interpolate && config.input.empty()) set.config_.input = config.target;
+  LOCKSTEP_RETURN_IF_ERROR(CheckPairedConfig(set.config_));
   std::vector<MetaLine> lines;
   if (!config.meta_info.empty()) {
     Result<std::string> text = ReadFile(config.meta_info, kMostMeta);
@@ -257,7 +283,7 @@ Status PairedSet::CheckSizes() {
   ForEachAtOnce(clips_.size(),
                 [&](size_t i) { errors[i] = CheckClipSizes(config_, target_file_, input_file_, *parts_, &clips_[i]); });
   for (const Status& error : errors) LOCKSTEP_RETURN_IF_ERROR(error);
-  if (config_.crop > 0) return Status::Ok();
+  if (config_.crop > 0 || config_.validation) return Status::Ok();  // those that validate are read one by one
   for (const PairedClip& clip : clips_) {
     if (clip.height == clips_[0].height && clip.width == clips_[0].width) continue;
     return Status(Code::kUsage,

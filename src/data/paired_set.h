@@ -9,6 +9,7 @@
 //              with its meta_info.txt
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,18 +49,25 @@ struct PairedConfig {
   std::vector<int> intervals = {1};
   bool every_start = true;  // every frame begins a sample, as KAIR counts; false: one sample for each clip
   bool random_reverse = false, hflip = true, rotate = true;
+  double color_jitter = 0;  // how far brightness, contrast, saturation and hue are changed, the same for all frames
+  // Of frame interpolation: every second frame is input, `frames` of them, and the one in their middle is the target.
+  bool interpolate = false;
+  std::array<int, 2> center{0, 0};  // height and width of the part of test frames that counts; 0: all of it
+  bool repeat_ends = false;         // a test clip goes on with its first and its last frame
   // Of kind generated:
   uint64_t clips = 256, seed = 0;
   int sensor_divisor = 1;  // picture size / sensor size
+
+  int Span() const { return interpolate ? 2 * frames - 1 : frames; }  // frames of a clip that a sample reaches over
 };
 
 extern const std::vector<std::string> kPairedKinds;
 
 // A line of a meta_info file: "GOPR0372_07_00 100 (720,1280,3) 47". The shape is not looked at: files have "0" or
-// anything else there. Vimeo's lines have no fourth column.
+// anything else there. Lines of KAIR's list of Vimeo90K have no fourth column, those of its own lists the clip alone.
 struct MetaLine {
   std::string clip;
-  int64_t frames = 0;
+  int64_t frames = 0;  // 0: all that there are
   int64_t first = -1;  // number of the first frame; -1: the file does not say
 };
 Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::string& name);

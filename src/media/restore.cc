@@ -32,8 +32,9 @@ at::Tensor Padded(const RestoreForward& forward, const RestoreTiles& tiles, cons
       .to(at::kFloat);
 }
 
-// One window of frames [d, c, h, w].
-at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window) {
+}  // namespace
+
+at::Tensor RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window) {
   const int64_t height = window.size(2), width = window.size(3), scale = tiles.scale;
   const at::Tensor clips = window.unsqueeze(0);
   if (tiles.tile == 0) {  // as KAIR, at least one row and column of windows more
@@ -75,8 +76,6 @@ at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tile
   return sum.div_(count);
 }
 
-}  // namespace
-
 Status RestoreTiles::Check(bool flags) const {
   const auto wrong = [&](const std::string& key, const std::string& text, const std::string& remedy = "") {
     std::string flag = "--" + key;
@@ -110,7 +109,7 @@ void RestoreStream::Run(int64_t begin, int64_t length) {
   at::Tensor window = held_.narrow(0, begin - held_from_, length);
   if (tiles_.frames == 0) window = Mirrored(window, 0, tiles_.window[0] - length % tiles_.window[0]);
   window = Mirrored(window, 0, tiles_.least[0] - window.size(0));
-  const at::Tensor restored = RestoreWindow(forward_, tiles_, window).narrow(0, 0, length);
+  const at::Tensor restored = RestoreFrames(forward_, tiles_, window).narrow(0, 0, length);
   const int64_t shared = sum_.defined() ? written_ + sum_.size(0) - begin : 0;
   if (shared > 0) sum_.narrow(0, begin - written_, shared).add_(restored.narrow(0, 0, shared));
   const at::Tensor fresh = restored.narrow(0, shared, length - shared);

@@ -60,6 +60,9 @@ class RestoreStream {
   int64_t written_ = 0;
 };
 
+// A window of frames [d, c, h, w], in tiles: as many frames come out as the model makes of it, float32.
+at::Tensor RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window);
+
 // A clip in memory, [d, c, h, w] -> [d, 3, h * scale, w * scale], float32.
 at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip);
 

@@ -98,16 +98,16 @@ class KairDerivation {
       Set(to + "kind", KairScalar(Text(from + "io_backend.type") == "lmdb" ? "lmdb" : "folders"));
       for (const char* stat : {"mean", "std"}) CheckNormal(from + "spike_normalize." + stat, *stat == 'm' ? 0 : 1);
     }
-    std::string type = Text("datasets.train.dataset_type").value_or("");
-    std::ranges::transform(type, type.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    const std::string type = DataSetType("train");
     if (type.find("vimeo") != std::string::npos) Set("data.starts", KairScalar("clip"));
+    Interpolation(type.find("vfi") != std::string::npos);
     if (type.find("denoising") != std::string::npos) Set("recipe.task", KairScalar("denoise"));
     if (type.ends_with("rgbspike") && Find("datasets.train.dataroot_spike") == nullptr) {
       Refuse("datasets.train.dataset_type", "a data set with spikes needs dataroot_spike");
     }
     if (const auto sigma = Find("datasets.test.sigma")) Set("recipe.noise.test", *sigma);
-    if (const auto frames = Whole("datasets.train.num_frame")) Set("data.frames", KairNumber(*frames));
+    if (const auto frames = Whole("datasets.train.num_frame"))
+      Set("data.frames", KairNumber(interpolates_ ? (*frames + 1) / 2 : *frames));
     const std::vector<int64_t> crops = Each("datasets.train.gt_size"),
                                batches = Each("datasets.train.dataloader_batch_size");
     if (!crops.empty()) Set("data.crop", KairNumber(crops.front()));
@@ -128,6 +128,48 @@ class KairDerivation {
     int64_t every = 0;
     for (const int64_t step : tests) every = std::gcd(every, step);
     if (every > 0) Set("data.validation.every", KairNumber(every));
+  }
+
+  // In small letters, as KAIR compares it.
+  std::string DataSetType(const std::string& phase) const {
+    std::string type = Text(fmt::format("datasets.{}.dataset_type", phase)).value_or("");
+    std::ranges::transform(type, type.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    return type;
+  }
+
+  // VFI data: every second frame, and the one in their middle as target. A test set is then cut as upstream's test
+  // does.
+  void Interpolation(bool asked) {
+    interpolates_ = asked;
+    const std::string test = DataSetType("test");
+    for (const std::string phase : {"train", "test"}) {
+      const std::string at = fmt::format("datasets.{}.", phase), key = at + "temporal_scale";
+      if (Find("datasets." + phase) == nullptr || (phase == "test" && test != "videotestvimeo90kdataset")) continue;
+      if (const int64_t step = Whole(key).value_or(1); step != (asked ? 2 : 1)) {
+        Refuse(Find(key) == nullptr ? at + "dataset_type" : key,
+               asked ? fmt::format("VFI data are here with temporal_scale 2, every second frame: found {}", step)
+                     : "of VFI data (VideoRecurrentTrainVimeoVFIDataset)");
+      }
+    }
+    if (!asked) return;
+    const int64_t frames = Whole("datasets.train.num_frame").value_or(7);
+    if (frames % 4 != 3) {
+      Refuse("datasets.train.num_frame",
+             fmt::format("{} frames have no target in the middle of every second one: expected 7 (or 3, 11)", frames));
+    }
+    Set("recipe.task", KairScalar("interpolate"));
+    if (True("datasets.train.color_jitter")) Set("data.color_jitter", KairScalar("0.05"));
+    const auto centre = [&](int64_t height, int64_t width) {
+      ConfigNode size{.kind = ConfigNode::Kind::kList};
+      size.items = {KairNumber(height), KairNumber(width)};
+      Set("data.test.center", std::move(size));
+    };
+    if (test == "vfi_davis") centre(480, 840);
+    if (test == "vfi_ucf101") centre(224, 224);
+    if (test == "vfi_vid4") Set("data.test.repeat_ends", KairScalar("true"));
+    Derived("input and target", fmt::format("{} frames, and the one in their middle", (frames + 1) / 2),
+            fmt::format("every second of {}; validation is on such frames, as upstream's main_test_vrt.py", frames));
   }
 
   // Identity, or refused.
@@ -399,9 +441,12 @@ class KairDerivation {
     const std::vector<int64_t> crops = Each("datasets.train.gt_size");
     if (frames < 1 || crops.empty() || scale < 1) return;
     const int64_t target = crops.front() * crops.front(), input = target / (scale * scale);
-    Derived("bytes of a sample", std::to_string(frames * ((3 + channels_) * input + 3 * target)),
-            fmt::format("{} frames of {} x {}, {} channels in and 3 out, one byte each", frames, crops.front(),
-                        crops.front(), 3 + channels_));
+    const int64_t in = interpolates_ ? (frames + 1) / 2 : frames, out = interpolates_ ? 1 : frames;
+    Derived("bytes of a sample", std::to_string(in * (3 + channels_) * input + out * 3 * target),
+            interpolates_
+                ? fmt::format("{} frames of {} x {} in and 1 out, one byte each", in, crops.front(), crops.front())
+                : fmt::format("{} frames of {} x {}, {} channels in and 3 out, one byte each", frames, crops.front(),
+                              crops.front(), 3 + channels_));
   }
 
   const ConfigNode& options_;
@@ -409,6 +454,7 @@ class KairDerivation {
   KairTranslation& made_;
   int64_t channels_ = 0;  // of spikes
   bool fuses_ = false;    // an adapter makes RGB of RGB and spikes
+  bool interpolates_ = false;
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ runtime|o|I|||
 constexpr std::string_view kData = R"(
 datasets.*.name|s|I|||a label; val_partition is honoured whatever the name is
 datasets.*.phase|s|I|||follows from the name of the section
-datasets.*.dataset_type|s|M|data.starts, recipe.task|TrainDataset,TestDataset,TrainDatasetRGBSpike,TestDatasetRGBSpike,VideoRecurrentTrainDataset,VideoRecurrentTestDataset,VideoRecurrentTrainDatasetRGBSpike,VideoRecurrentTestDatasetRGBSpike,VideoRecurrentTrainNonblindDenoisingDataset,VideoRecurrentTrainVimeoDataset,VideoTestVimeo90KDataset,SingleVideoRecurrentTestDataset|pairs of clips, with spikes where dataroot_spike is given; frame interpolation's and images' data are not here
+datasets.*.dataset_type|s|M|data.starts, recipe.task|TrainDataset,TestDataset,TrainDatasetRGBSpike,TestDatasetRGBSpike,VideoRecurrentTrainDataset,VideoRecurrentTestDataset,VideoRecurrentTrainDatasetRGBSpike,VideoRecurrentTestDatasetRGBSpike,VideoRecurrentTrainNonblindDenoisingDataset,VideoRecurrentTrainVimeoDataset,VideoRecurrentTrainVimeoVFIDataset,VideoTestVimeo90KDataset,VFI_DAVIS,VFI_UCF101,VFI_Vid4,SingleVideoRecurrentTestDataset|pairs of clips, with spikes where dataroot_spike is given; VFI: frames and the one in their middle; images' data are not here
 datasets.*.dataroot_gt|s|H+|data.target||sharp frames
 datasets.*.dataroot_lq|s|H+|data.input||degraded frames
 datasets.*.dataroot_spike|s|H+|data.spikes.path||folder of CLIP/spike/FRAME.dat
@@ -112,10 +112,10 @@ datasets.*.interval_list|l|H+|data.intervals||distance of frames, drawn for each
 datasets.*.random_reverse|b|H+|data.random_reverse||half of the clips backwards
 datasets.*.use_hflip|b|H+|data.hflip||horizontal flip of half of the clips
 datasets.*.use_rot|b|H+|data.rotate||vertical flip and transposition, half of the clips each
-datasets.*.color_jitter|b|R||false|colours are not changed
+datasets.*.color_jitter|b|M|data.color_jitter||brightness, contrast, saturation and hue within 0.05, of VFI data alone
 datasets.*.mirror_sequence|b|R||false|of RVRT's clips of 14 frames
 datasets.*.pad_sequence|b|M||false,true|test clips are padded where their length asks for it
-datasets.*.temporal_scale|i|R||1|of frame interpolation, whose data are not here
+datasets.*.temporal_scale|i|M|data.frames|1,2|2: every second of num_frame frames is input, the one in their middle is the target (VFI data)
 datasets.*.sigma_min|n|H+|recipe.noise.min||of Gaussian noise, in levels of 255
 datasets.*.sigma_max|n|H+|recipe.noise.max||of Gaussian noise, in levels of 255
 datasets.*.sigma|n|M|recipe.noise.test||of Gaussian noise in validation, in levels of 255

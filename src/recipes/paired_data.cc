@@ -44,8 +44,11 @@ std::optional<data::PairedConfig> PairedData::Test() const {
   test.spikes.precomputed_path = test_precomputed;
   test.validation = true;
   test.crop = 0;
-  test.frames = 1;
+  if (!test.interpolate) test.frames = 1;
+  test.center = test_center;
+  test.repeat_ends = test_repeat_ends;
   test.intervals = {1};
+  test.color_jitter = 0;
   test.random_reverse = test.hflip = test.rotate = false;
   return test;
 }
@@ -62,8 +65,9 @@ void DeclarePairedData(ConfigReader& r, PairedData* data, engine::DataConfig* en
   });
   r.When(!generated, "kind is generated: other kinds read files", [&] {
     r.Field("target", &c.target, {.required = true, .help = "folder of clips as they should be, or an .lmdb"});
-    r.Field("input", &c.input, {.required = true, .help = "folder of degraded clips, or an .lmdb"});
-    r.Field("meta_info", &c.meta_info, {.help = "KAIR's list of clips; empty: all"});
+    r.Field("input", &c.input,
+            {.required = !c.interpolate, .help = "folder of degraded clips, or an .lmdb; of interpolation the target"});
+    r.Field("meta_info", &c.meta_info, {.help = "list of clips, KAIR's or one name in a line; empty: all"});
     r.Field("partition", &c.partition, {.help = "REDS4 or official: clips of REDS that are not trained on"});
     r.Field("intervals", &c.intervals, {.min = 1, .min_items = 1, .help = "distance of frames, drawn for each clip"});
     r.Enum("starts", &c.every_start, {{"every", true}, {"clip", false}},
@@ -77,7 +81,14 @@ void DeclarePairedData(ConfigReader& r, PairedData* data, engine::DataConfig* en
         s.Field("path", &data->test_spikes);
         s.Field("precomputed_path", &data->test_precomputed);
       });
-      if (!data->test_target.empty() && data->test_input.empty()) t.Fail("input", "a test set needs an input");
+      t.When(c.interpolate, "only recipe.task interpolate has it", [&] {
+        t.Field("center", &data->test_center, {.min = 0, .help = "height and width that count; 0: whole frames"});
+        t.Field("repeat_ends", &data->test_repeat_ends,
+                {.help = "the first and the last frame go on: every second frame of a clip is a target"});
+      });
+      if (!data->test_target.empty() && data->test_input.empty() && !c.interpolate) {
+        t.Fail("input", "a test set needs an input");
+      }
     });
   });
   r.Field("frames", &c.frames, {.min = 1, .help = "of one clip"});
@@ -87,6 +98,8 @@ void DeclarePairedData(ConfigReader& r, PairedData* data, engine::DataConfig* en
   r.Field("random_reverse", &c.random_reverse, {.help = "half of the clips backwards"});
   r.Field("hflip", &c.hflip, {.help = "horizontal flip of half of the clips"});
   r.Field("rotate", &c.rotate, {.help = "vertical flip and transposition, half of the clips each"});
+  r.Field("color_jitter", &c.color_jitter,
+          {.min = 0, .max = 0.5, .help = "change of brightness, contrast, saturation and hue, the same for a clip"});
   r.Section("spikes", [&](ConfigReader& s) { DeclareSpikeKeys(s, &c.spikes, generated); });
   if (!data->test_target.empty() && c.spikes.use && data->test_spikes.empty()) {
     r.Fail("test", "the training set has spikes, so the test set needs test.spikes.path");

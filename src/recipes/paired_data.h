@@ -6,6 +6,7 @@
 //   Open: OpenPaired(data_.train); clips that validate: PairedSet::Open(*data_.Test()), or a part of the training clips
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,8 @@ struct PairedData {
   data::PairedConfig train;
   // What of a test set differs from the training set; without a target there is none.
   std::string test_kind = "folders", test_target, test_input, test_meta_info, test_spikes, test_precomputed;
+  std::array<int, 2> test_center{0, 0};
+  bool test_repeat_ends = false;
 
   // Whole frames of the test set, not augmented; nothing where the configuration names none.
   std::optional<data::PairedConfig> Test() const;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/glob.h"
+#include "data/interpolation_clips.h"
 #include "data/paired_clips.h"
 #include "data/random.h"
 #include "data/whole_clips.h"
@@ -125,8 +126,9 @@ Result<std::shared_ptr<const data::Source>> VrtRecipe::OpenTest() const {
   if (!whole_clips_ || !test) return std::shared_ptr<const data::Source>();
   Result<data::PairedSet> clips = data::PairedSet::Open(*test);
   if (!clips.ok()) return clips.status().Context("data.test");
-  return std::shared_ptr<const data::Source>(
-      data::MakeWholeClips(std::make_shared<data::PairedSet>(std::move(*clips))));
+  auto set = std::make_shared<const data::PairedSet>(std::move(*clips));
+  return std::shared_ptr<const data::Source>(settings_.interpolates() ? data::MakeInterpolationClips(std::move(set))
+                                                                      : data::MakeWholeClips(std::move(set)));
 }
 
 Result<engine::Sources> VrtRecipe::Open(const engine::Config& config) {
@@ -263,7 +265,8 @@ at::Tensor VrtRecipe::Restored(const engine::TensorBatch& batch, Clips* clips) {
       if (part.size(2) > 3) tile.spikes = part.narrow(2, 3, part.size(2) - 3);
       return Forward(tile, {});
     };
-    restored.push_back(media::RestoreClip(forward, settings_.test, input[0]).unsqueeze(0));
+    const auto restore = settings_.interpolates() ? media::RestoreFrames : media::RestoreClip;
+    restored.push_back(restore(forward, settings_.test, input[0]).unsqueeze(0));
   }
   return at::cat(restored);
 }
@@ -282,12 +285,17 @@ at::Tensor VrtRecipe::RestoredBefore(const engine::TensorBatch& batch, Clips* cl
   return restored_;
 }
 
+at::Tensor VrtRecipe::Without(const Clips& clips) const {
+  if (!settings_.interpolates()) return clips.rgb;
+  return clips.rgb.narrow(1, clips.rgb.size(1) / 2 - 1, 2).mean(1, /*keepdim=*/true);
+}
+
 std::vector<engine::Score> VrtRecipe::Validate(const engine::TensorBatch& batch) {
   Clips clips;
   const at::Tensor restored = RestoredBefore(batch, &clips);
   std::vector<engine::Score> scores;
   for (const ScoreRow& row : kScores) scores.push_back({row.name, SumOf(row.score, restored, clips.target)});
-  if (shape_.upscale == 1) scores.push_back({kInputScore, SumOf(media::Psnr, clips.rgb, clips.target)});
+  if (shape_.upscale == 1) scores.push_back({kInputScore, SumOf(media::Psnr, Without(clips), clips.target)});
   return scores;
 }
 
@@ -306,14 +314,14 @@ void VrtRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
   Clips clips;
   const at::Tensor restored = RestoredBefore(batch, &clips);
   const int64_t middle = restored.size(1) / 2;
-  const at::Tensor psnr = media::Psnr(restored, clips.target);
+  const at::Tensor psnr = media::Psnr(restored, clips.target), without = Without(clips);
   sheet->columns = {"input"};
   if (clips.spikes.defined()) sheet->columns.push_back("spikes");
   for (const char* column : {"restored", "target", "error"}) sheet->columns.push_back(column);
   sheet->map_label = track::kAbsoluteError;
   for (int64_t i = 0; i < batch.count(); ++i) {
     track::SheetRow row{.score = track::ScoreText("psnr", psnr[i].item<double>()),
-                        .cells = {{media::ToPicture(clips.rgb[i][middle])}}};
+                        .cells = {{media::ToPicture(without[i][middle])}}};
     if (clips.spikes.defined()) {
       const at::Tensor spikes = clips.spikes[i][middle].narrow(0, clips.spikes.size(2) / 2, 1);
       row.cells.push_back({media::ToPicture(spikes.expand({3, -1, -1}))});

@@ -1,4 +1,5 @@
-// VRT: video restoration (deblurring, super-resolution, denoising) from frames and, where the data have them, spikes
+// VRT: video restoration (deblurring, super-resolution, denoising) from frames and, where the data have them, spikes;
+// frame interpolation
 // (docs/vrt.md). Trained on crops of short clips; validated on whole clips in overlapping windows and tiles where the
 // configuration names a test set, else on clips that are never trained on.
 #pragma once
@@ -52,6 +53,7 @@ struct VrtSettings {
   // The named shape with what the keys change. Input channels are those of `spikes` and RGB unless a key says them.
   Result<models::VrtConfig> Shape(const data::SpikeInput& spikes) const;
   bool fuses() const { return fusion_operator != "concat"; }
+  bool interpolates() const { return task == "interpolate"; }
   bool fading() const { return passthrough > 0 || passthrough_end > 0; }
 };
 
@@ -102,6 +104,8 @@ class VrtRecipe : public engine::Recipe {
   at::Tensor Forward(const Clips& clips, const at::Tensor& draws, at::Tensor* fused = nullptr);
   at::Tensor Restored(const engine::TensorBatch& batch, Clips* clips);
   at::Tensor RestoredBefore(const engine::TensorBatch& batch, Clips* clips);
+  // What is there without the model: the input, or for interpolation the mean of the two frames around the target.
+  at::Tensor Without(const Clips& clips) const;
   at::Tensor AdapterLoss(const engine::TensorBatch& batch, const Clips& clips, const at::Tensor& fused) const;
   at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) const;
 

@@ -67,7 +67,8 @@ void DeclareFusion(ConfigReader& f, VrtSettings* s) {
 
 void VrtSettings::Declare(ConfigReader& r) {
   DeclareShape(r, this);
-  r.Choice("task", &task, {"restore", "denoise"}, {.help = "denoise: the input is the target with noise"});
+  r.Choice("task", &task, {"restore", "denoise", "interpolate"},
+           {.help = "denoise: the input is the target with noise; interpolate: every second frame, the one between"});
   r.Field("spynet", &spynet, {.help = "file of SpyNet's weights, for a model that starts without weights"});
   r.Section("recompute", [this](ConfigReader& c) {
     c.Field("attention", &recompute_attention,
@@ -125,7 +126,7 @@ Result<models::VrtConfig> VrtSettings::Shape(const data::SpikeInput& spikes) con
                   "leave recipe.in_channels out, or change data.spikes");
   }
   shape.upscale = upscale.value_or(shape.upscale);
-  shape.pa_frames = pa_frames.value_or(shape.pa_frames);
+  shape.pa_frames = pa_frames.value_or(interpolates() ? 0 : shape.pa_frames);
   shape.deformable_groups = deformable_groups.value_or(shape.deformable_groups);
   shape.img_size = img_size.value_or(shape.img_size);
   shape.window_size = window.value_or(shape.window_size);
@@ -162,6 +163,7 @@ void VrtRecipe::Defaults(engine::Config* config) {
     data_.train.crop = static_cast<int>(size[1] * scale);
     data_.train.scale = static_cast<int>(scale);
   }
+  data_.train.interpolate = settings_.interpolates();
 }
 
 void VrtRecipe::DeclareData(ConfigReader& reader, engine::DataConfig* data) { DeclarePairedData(reader, &data_, data); }
@@ -170,9 +172,21 @@ Status VrtRecipe::Check(engine::Config* config) {
   Result<models::VrtConfig> shape = settings_.Shape(data_.train.spikes);
   if (!shape.ok()) return shape.status();
   shape_ = *shape;
-  if (shape_.pa_frames == 0) {
-    return Status(Code::kUsage, "recipe.pa_frames is 0: a model for interpolation, whose data are not here",
-                  "use 2, 4 or 6");
+  if ((shape_.pa_frames == 0) != settings_.interpolates()) {
+    return Status(
+        Code::kUsage,
+        fmt::format("recipe.task is {} and recipe.pa_frames {}: a model for interpolation, and no other, has 0",
+                    settings_.task, shape_.pa_frames),
+        shape_.pa_frames == 0 ? "set recipe.task: interpolate, or recipe.pa_frames: 2" : "leave recipe.pa_frames out");
+  }
+  if (settings_.interpolates() && !settings_.spynet.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("recipe.spynet is {}, and a model for interpolation has no SpyNet", settings_.spynet),
+                  "leave recipe.spynet out");
+  }
+  if (settings_.interpolates() && (data_.train.spikes.use || settings_.fuses())) {
+    return Status(Code::kUsage, "recipe.task is interpolate, and spikes are asked for: it takes RGB alone",
+                  "set data.spikes.use: false and recipe.fusion.operator: concat");
   }
   if (shape_.nonblind_denoising && settings_.task != "denoise") {
     return Status(Code::kUsage, "recipe.nonblind_denoising needs recipe.task: denoise, which knows the noise level");
@@ -237,7 +251,7 @@ void VrtRecipe::Shrink(engine::Config* config) {
   settings_.spynet.clear();
   settings_.keep_attention.reset();
   settings_.keep_ffn.reset();
-  data_.train.frames = std::min(data_.train.frames, 3);
+  data_.train.frames = settings_.interpolates() ? 2 : std::min(data_.train.frames, 3);
   if (data_.train.kind == "generated") data_.train.clips = std::min<uint64_t>(data_.train.clips, 16);
 }
 

@@ -177,11 +177,28 @@ TEST(KairOptions, TheShippedShapes) {
       Net(6, 192, 2), Train()))["config"];
   EXPECT_EQ(noise["recipe"]["noise"]["max"], 50);
   EXPECT_EQ(noise["recipe"]["task"], "denoise");
-  // 009: frame interpolation has data of its own.
-  EXPECT_THAT(ErrorOf(OptionFile(
-                  Data("VideoRecurrentTrainVimeoVFIDataset", 7, 192, R"(, "temporal_scale": 2, "color_jitter": true)"),
-                  Net(4, 192, 0), Train())),
-              testing::AllOf(HasSubstr("dataset_type"), HasSubstr("temporal_scale"), HasSubstr("interpolation")));
+  // 009: frame interpolation has data of its own, and test sets of its own.
+  const auto interpolation = [](const std::string& test) {
+    const std::string train =
+        Data("VideoRecurrentTrainVimeoVFIDataset", 7, 192, R"(, "temporal_scale": 2, "color_jitter": true)");
+    return OptionFile(train + R"(}, "test": { "dataroot_gt": "t", "dataroot_lq": "t")" + test, Net(4, 192, 0), Train());
+  };
+  const json middle = ConfigOf(
+      interpolation(R"(, "dataset_type": "VideoTestVimeo90KDataset", "num_frame": 7, "temporal_scale": 2)"))["config"];
+  EXPECT_EQ(middle["recipe"]["task"], "interpolate");
+  EXPECT_EQ(middle["recipe"]["pa_frames"], 0);
+  EXPECT_EQ(middle["data"]["frames"], 4);
+  EXPECT_EQ(middle["data"]["starts"], "clip");
+  EXPECT_EQ(middle["data"]["color_jitter"], 0.05);
+  EXPECT_FALSE(middle["data"]["test"].contains("center"));
+  EXPECT_EQ(ConfigOf(interpolation(R"(, "dataset_type": "VFI_DAVIS")"))["config"]["data"]["test"]["center"],
+            (json{480, 840}));
+  EXPECT_EQ(ConfigOf(interpolation(R"(, "dataset_type": "VFI_Vid4")"))["config"]["data"]["test"]["repeat_ends"], true);
+  EXPECT_THAT(ErrorOf(interpolation(R"(, "dataset_type": "VideoTestVimeo90KDataset", "temporal_scale": 1)")),
+              HasSubstr("datasets.test.temporal_scale = 1: VFI data are here with temporal_scale 2"));
+  EXPECT_THAT(ErrorOf(OptionFile(Data("VideoRecurrentTrainVimeoDataset", 7, 192, R"(, "temporal_scale": 2)"),
+                                 Net(4, 192, 0), Train())),
+              HasSubstr("datasets.train.temporal_scale = 2: of VFI data"));
   const json none =
       ConfigOf(OptionFile(Data("TrainDataset", 4, 192), Net(4, 192, 0),
                           R"("fix_iter": -1, "fix_lr_mul": 0, "fix_keys": [], "total_iter": 100)"))["config"];

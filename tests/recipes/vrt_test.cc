@@ -36,6 +36,7 @@ engine::TensorBatch BatchFor(VrtRecipe& recipe, int64_t count) {
   };
   engine::TensorBatch batch;
   batch.fields = {{"input", bytes(3, side)}, {"target", bytes(3, data.crop)}};
+  if (data.interpolate) batch.fields["target"] = batch.fields["target"].narrow(1, 0, 1);
   if (data.spikes.use) batch.fields["spikes"] = bytes(data.spikes.form.channels, side);
   for (int64_t i = 0; i < count; ++i) {
     batch.ids.push_back({.index = static_cast<uint64_t>(i)});
@@ -61,6 +62,11 @@ TEST(VrtRecipe, EveryTaskAndFusionTrainsAllParametersAndIsScored) {
        }},
       {"denoise", [](VrtRecipe& r) { r.settings().task = "denoise", r.settings().nonblind_denoising = true; }},
       {"LoRA", [](VrtRecipe& r) { r.settings().lora = {.rank = 2, .alpha = 4, .targets = {"*qkv*", "*proj*"}}; }},
+      {"interpolation",
+       [](VrtRecipe& r) {
+         r.settings().task = "interpolate";
+         r.data().train.interpolate = true;
+       }},
       {"twice the size",
        [](VrtRecipe& r) {
          r.settings().upscale = r.data().train.scale = 2;
@@ -118,7 +124,11 @@ TEST(VrtRecipe, WhatCannotBeTrainedIsRefused) {
       {"recipe.in_channels is 3, and the data have 5 channels",
        [](VrtRecipe& r) { UseSpikes(r, "concat"), r.settings().in_channels = 3; }},
       {"data.spikes.use is false", [](VrtRecipe& r) { r.settings().fusion_operator = "gated"; }},
-      {"recipe.pa_frames is 0", [](VrtRecipe& r) { r.settings().pa_frames = 0; }},
+      {"recipe.task is restore and recipe.pa_frames 0", [](VrtRecipe& r) { r.settings().pa_frames = 0; }},
+      {"recipe.task is interpolate and recipe.pa_frames 2",
+       [](VrtRecipe& r) { r.settings().task = "interpolate", r.settings().pa_frames = 2; }},
+      {"it takes RGB alone", [](VrtRecipe& r) { UseSpikes(r, "gated"), r.settings().task = "interpolate"; }},
+      {"has no SpyNet", [](VrtRecipe& r) { r.settings().task = "interpolate", r.settings().spynet = "spynet.pth"; }},
       {"needs recipe.task: denoise", [](VrtRecipe& r) { r.settings().nonblind_denoising = true; }},
       {"data.scale is 1 and recipe.upscale 4", [](VrtRecipe& r) { r.settings().upscale = 4; }},
       {"recipe.test.tile", [](VrtRecipe& r) { r.settings().test.tile = 100; }},
