@@ -21,9 +21,13 @@ const KeyRow* DeepSpeedRow(const std::string& path) {
     return all;
   }();
   if (const auto it = rows.find(path); it != rows.end()) return it->second;
-  const size_t dot = path.rfind('.');
-  const auto any = rows.find(dot == std::string::npos ? "*" : path.substr(0, dot) + ".*");
-  return any == rows.end() ? nullptr : any->second;
+  const std::vector<std::string> parts = Split(path, '.');
+  for (const auto& [pattern, row] : rows) {
+    if (pattern.find('*') == std::string::npos) continue;
+    const auto same = [](const std::string& known, const std::string& given) { return known == "*" || known == given; };
+    if (std::ranges::equal(Split(pattern, '.'), parts, same)) return row;
+  }
+  return nullptr;
 }
 
 namespace {

@@ -4,8 +4,8 @@
 //
 // Fates: H honoured, M mapped, I ignored, R refused, S secret; a + behind it: the value goes to our key as it is.
 // Values that are not in the list are refused; an empty list allows all. Null is allowed everywhere. One row can have
-// several keys with the same fate: section.{a=default,b}. Read from DeepSpeed 0.19.8: docs/_pages/config-json.md and
-// the classes behind it; what older versions had is marked.
+// several keys with the same fate: section.{a=default,b}; a part * stands for any name. Read from DeepSpeed 0.19.8:
+// docs/_pages/config-json.md and the classes behind it; what older versions had is marked.
 #include "foreign/deepspeed_keys.h"
 
 #include "base/text.h"
@@ -96,7 +96,7 @@ zero_optimization.allgather_bucket_size|u|5e8|I|||ELEMENTS of parameters that ar
 zero_optimization.{overlap_comm=false,contiguous_gradients=true,reduce_scatter=true,allgather_partitions=true,use_multi_rank_bucket_allreduce=true,round_robin_gradients=false}|b||I|||how gradients and parameters are sent|always so: gradients lie in one buffer and are reduced and scattered while backward computes
 zero_optimization.compute_grad_norm|b|true|I|||keeps the gradient norm|the norm is in every metric line
 zero_optimization.{load_from_fp32_weights=true,elastic_checkpoint=false,pipeline_loading_checkpoint=false}|b||I|||loading of checkpoints|any run continues any other, on any number of ranks and at any stage, with its float32 master
-zero_optimization.legacy_stage1|b|false|I|||older implementation of stage 1|there is one implementation
+zero_optimization.{legacy_stage1=false,grad_hooks=true}|b||I|||older implementations|there is one implementation
 zero_optimization.ignore_unused_parameters|b|true|I|||parameters without a gradient are no error|train.find_unused says it
 zero_optimization.parameter_alignment|b|false|I|||aligns parameters in flat buffers|parameters begin on cache lines
 zero_optimization.sub_group_size|u|1e9|I|||ELEMENTS that are updated at once|updates go in chunks of 4,194,304 elements, whatever the size of the model
@@ -132,15 +132,18 @@ zero_allow_untested_optimizer|b|false|I|||allows other optimizers than DeepSpeed
 zero_force_ds_cpu_optimizer|b|true|I|||demands DeepSpeedCPUAdam for offload|an offloaded optimizer is updated by one pass of our own
 )";
 
-// "a.{b=1,c}" is a.b and a.c.
+// "a.{b=1,c}.d" is a.b.d and a.c.d; a default behind a name counts where the name is the last part.
 std::vector<std::pair<std::string, std::string>> Spread(const std::string& path, const std::string& initial) {
   const size_t open = path.find('{');
   if (open == std::string::npos) return {{path, initial}};
+  const size_t close = path.find('}', open);
   std::vector<std::pair<std::string, std::string>> all;
-  for (const std::string& one : Split(std::string_view(path).substr(open + 1, path.size() - open - 2), ',')) {
+  for (const std::string& one : Split(std::string_view(path).substr(open + 1, close - open - 1), ',')) {
     const size_t equals = one.find('=');
-    all.emplace_back(path.substr(0, open) + one.substr(0, equals),
-                     equals == std::string::npos ? initial : one.substr(equals + 1));
+    const std::string spread = path.substr(0, open) + one.substr(0, equals) + path.substr(close + 1);
+    for (auto& row : Spread(spread, equals == std::string::npos ? initial : one.substr(equals + 1))) {
+      all.push_back(std::move(row));
+    }
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// The tables of docs/deepspeed.md.
+// The tables of docs/deepspeed.md. Their keys are no code spans: those name keys of ours.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -20,7 +20,7 @@ std::string TableOf(const std::vector<KeyRow>& rows) {
     if (!row.allowed.empty() && row.fate == KeyRow::Fate::kRefused) {
       says.push_back("fine where it is " + Join(row.allowed, " or "));
     }
-    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.path, row.initial, row.meaning,
+    out += fmt::format("| <code>{}</code> | {} | {} | {} | {} |\n", row.path, row.initial, row.meaning,
                        kFates[static_cast<size_t>(row.fate)], Join(says, ": "));
   }
   return out;
