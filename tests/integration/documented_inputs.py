@@ -128,7 +128,7 @@ INPUTS = [
     (r"", r"^--weights$", r"^runs/", lambda path: copy(trained)(runs() / path.relative_to(runs()).parts[0])),
     (r"", r"^--weights$", r"\.(safetensors|pth)$", copy(exported)),
     (r"", r"^--config$", r"\.ya?ml$", text("recipe: {model: taehv-small}\n")),
-    (r"", r"^--deepspeed$", r"\.json$", text("// auto is the recipe's\nzero_optimization: {stage: 2}\ntrain_batch_size: auto\n")),
+    (r"", r"^--deepspeed$", r"\.(json|sbatch)$", text("// auto is the recipe's\nzero_optimization: {stage: 2}\ntrain_batch_size: auto\n")),
     (r"", r"^--accelerate$", r"\.ya?ml$", text("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\n")),
     (r"", r"^--hardware$", r"\.json$", hardware),
     (r"", r"^--token-file$", r"", text("")),
