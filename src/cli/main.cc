@@ -35,7 +35,7 @@ const std::vector<Group>& Groups() {
        {{"train", TrainMain, "train a recipe (taehv, ...) with the native engine, one rank per GPU"},
         {"config", EngineMain, "every key of a recipe's configuration, with value and meaning"},
         {"eval", EngineMain, "PSNR, SSIM, LPIPS and temporal consistency of trained weights"},
-        {"restore", EngineMain, "video deblurred, denoised or enlarged by VRT, any length and size"},
+        {"restore", RestoreMain, "videos deblurred, denoised or enlarged by VRT, any length and size"},
         {"reconstruct", EngineMain, "a video through the autoencoder and back, any length"},
         {"encode", EngineMain, "a video to latents"},
         {"decode", EngineMain, "latents to a video"},

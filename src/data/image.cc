@@ -300,7 +300,7 @@ void PngAppend(png_structp png, png_bytep from, size_t bytes) {
 }
 void PngFlush(png_structp) {}
 
-bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height) {
+bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height, PngEffort effort) {
   job->png = png_create_write_struct(PNG_LIBPNG_VER_STRING, job, PngFail, PngIgnore);
   if (job->png == nullptr) return false;
   job->info = png_create_info_struct(job->png);
@@ -309,6 +309,11 @@ bool EncodePngJob(PngJob* job, const uint8_t* rgb, int width, int height) {
   png_set_write_fn(job->png, job, PngAppend, PngFlush);
   png_set_IHDR(job->png, job->info, width, height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  if (effort == PngEffort::kFast) {
+    png_set_compression_level(job->png, 1);
+    png_set_compression_strategy(job->png, 3);  // runs alone (Z_RLE)
+    png_set_filter(job->png, PNG_FILTER_TYPE_BASE, PNG_FILTER_SUB);
+  }
   png_write_info(job->png, job->info);
   for (int y = 0; y < height; ++y) png_write_row(job->png, rgb + static_cast<size_t>(y) * width * 3);
   png_write_end(job->png, nullptr);
@@ -353,13 +358,13 @@ Result<Image> DecodeImage(const std::string& path, const WindowOf& window) {
   return DecodeImageBytes(*bytes, path, window);
 }
 
-Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height) {
+Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height, PngEffort effort) {
   if (width < 1 || height < 1 || rgb.size() != static_cast<size_t>(width) * height * 3) {
     return Status(Code::kInternal,
                   fmt::format("{} bytes are not an RGB picture of {}x{} pixels", rgb.size(), width, height));
   }
   PngJob job;
-  const bool ok = EncodePngJob(&job, rgb.data(), width, height);
+  const bool ok = EncodePngJob(&job, rgb.data(), width, height, effort);
   png_destroy_write_struct(&job.png, &job.info);
   if (!ok) return Status(Code::kInternal, "the picture was not encoded as PNG: " + job.error);
   return std::move(job.out);

@@ -57,7 +57,10 @@ ImageSize SizeOfImage(std::string_view bytes);
 // Of a picture in bytes [offset, offset + bytes) of a file: as much is read as its header takes.
 ImageSize SizeOfImage(const ReadAt& read, uint64_t offset, uint64_t bytes);
 
+// kFast: one filter and runs only, as OpenCV writes PNG; several times as fast, and some larger.
+enum class PngEffort { kSmall, kFast };
 // [height, width, 3] as a PNG file's bytes.
-Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height);
+Result<std::string> EncodePng(std::span<const uint8_t> rgb, int width, int height,
+                              PngEffort effort = PngEffort::kSmall);
 
 }  // namespace lockstep::data

@@ -78,6 +78,8 @@ struct OutputOptions {
 
 // Whether a path of this name becomes tensors.
 bool IsTensorName(const std::string& path);
+// An error for the name of a folder of frames that ends like a file's.
+Status CheckFolderName(const std::string& path);
 // Checks what can be known before any work: the ending, and that nothing is in the way.
 Status CheckOutput(const std::string& path, bool latents, bool overwrite);
 // `shape.count` must be certain for more than one clip.

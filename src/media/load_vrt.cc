@@ -139,6 +139,15 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
     loaded.model->register_module("fusion_adapter", loaded.adapter);
   }
   LOCKSTEP_RETURN_IF_ERROR(models::LoadVrt(*loaded.model, tensors).Context(loaded.path));
+  if (lora.on()) {  // merged: a GPU's own kernels take plain matrices
+    const models::NamedTensors merged = models::VrtStateDict(*loaded.model);
+    loaded.model = std::make_shared<models::Vrt>(*config);
+    if (fusion) {
+      loaded.adapter = std::make_shared<models::FusionAdapter>(*fusion);
+      loaded.model->register_module("fusion_adapter", loaded.adapter);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(models::LoadVrt(*loaded.model, merged).Context(loaded.path));
+  }
   loaded.model->eval();
   for (at::Tensor& parameter : loaded.model->parameters()) parameter.set_requires_grad(false);
   return loaded;

@@ -15,7 +15,7 @@
 namespace lockstep::media {
 
 struct LoadedVrt {
-  std::shared_ptr<models::Vrt> model;
+  std::shared_ptr<models::Vrt> model;              // LoRA merged
   std::shared_ptr<models::FusionAdapter> adapter;  // null: spikes, if any, are further channels
   std::string path;                                // the file or the step folder
   std::string note;                                // which of several models in a file; "": nothing

@@ -108,6 +108,15 @@ bool EndsLikeAFile(const std::string& path) {
 
 }  // namespace
 
+Status CheckFolderName(const std::string& path) {
+  struct stat info{};
+  const bool folder = ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (!EndsLikeAFile(path) || folder || path.back() == '/') return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("'{}': its ending is not one of a video ({}) or .safetensors", path, data::kVideoNames),
+                "for a folder of PNG frames end the name with '/'");
+}
+
 Status CheckOutput(const std::string& path, bool latents, bool overwrite) {
   if (latents) {
     if (!IsTensorName(path)) {
@@ -123,11 +132,7 @@ Status CheckOutput(const std::string& path, bool latents, bool overwrite) {
     if (!data::HasVideo()) return data::NoVideoSupport();
     return data::Publication::File(path, overwrite).status();
   }
-  if (EndsLikeAFile(path) && !folder && path.back() != '/') {
-    return Status(Code::kUsage,
-                  fmt::format("'{}': its ending is not one of a video ({}) or .safetensors", path, data::kVideoNames),
-                  "for a folder of PNG frames end the name with '/'");
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckFolderName(path));
   return data::Publication::Folder(path, overwrite).status();
 }
 

@@ -105,64 +105,55 @@ std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap) {
   return starts;
 }
 
-void RestoreStream::Run(int64_t begin, int64_t length) {
-  at::Tensor window = held_.narrow(0, begin - held_from_, length);
-  if (tiles_.frames == 0) window = Mirrored(window, 0, tiles_.window[0] - length % tiles_.window[0]);
-  window = Mirrored(window, 0, tiles_.least[0] - window.size(0));
-  const at::Tensor restored = RestoreFrames(forward_, tiles_, window).narrow(0, 0, length);
-  const int64_t shared = sum_.defined() ? written_ + sum_.size(0) - begin : 0;
-  if (shared > 0) sum_.narrow(0, begin - written_, shared).add_(restored.narrow(0, 0, shared));
-  const at::Tensor fresh = restored.narrow(0, shared, length - shared);
-  sum_ = sum_.defined() ? at::cat({sum_, fresh}) : fresh;
-  counts_.resize(static_cast<size_t>(sum_.size(0)), 0);
-  for (int64_t frame = begin - written_; frame < sum_.size(0); ++frame) ++counts_[static_cast<size_t>(frame)];
+std::vector<FrameWindow> FrameWindows(int64_t count, const RestoreTiles& tiles) {
+  if (count <= 0) return {};
+  const int64_t length = tiles.frames == 0 ? count : std::min(tiles.frames, count);
+  std::vector<FrameWindow> windows;
+  for (const int64_t begin : TileStarts(count, length, tiles.frame_overlap)) windows.push_back({begin, length});
+  return windows;
 }
 
-Status RestoreStream::Emit(int64_t until) {
-  const int64_t done = until - written_;
-  if (done <= 0) return Status::Ok();
-  const at::Tensor counts =
-      at::tensor(std::vector<int64_t>(counts_.begin(), counts_.begin() + done), at::kFloat).to(sum_.device());
-  LOCKSTEP_RETURN_IF_ERROR(write_(sum_.narrow(0, 0, done) / counts.view({-1, 1, 1, 1})));
-  sum_ = sum_.narrow(0, done, sum_.size(0) - done).clone();
-  counts_.erase(counts_.begin(), counts_.begin() + done);
-  written_ = until;
-  return Status::Ok();
+std::pair<size_t, size_t> WindowsOver(const std::vector<FrameWindow>& windows, int64_t frame) {
+  const auto first = std::ranges::upper_bound(windows, frame, {}, &FrameWindow::end);
+  const auto last = std::ranges::upper_bound(windows, frame, {}, &FrameWindow::begin);
+  return {static_cast<size_t>(first - windows.begin()), static_cast<size_t>(last - windows.begin())};
 }
 
-Status RestoreStream::Push(const at::Tensor& frames) {
-  held_ = held_.defined() ? at::cat({held_, frames}) : frames;
-  if (tiles_.frames == 0) return Status::Ok();
-  while (next_ + tiles_.frames < end()) {
-    Run(next_, tiles_.frames);
-    next_ += tiles_.frames - tiles_.frame_overlap;
-    // The last window begins at least here.
-    const int64_t last = end() - tiles_.frames;
-    LOCKSTEP_RETURN_IF_ERROR(Emit(std::min(next_, last)));
-    const int64_t drop = std::min(next_, last) - held_from_;
-    if (drop > 0) held_ = held_.narrow(0, drop, held_.size(0) - drop).clone();
-    held_from_ += std::max<int64_t>(drop, 0);
-  }
-  return Status::Ok();
+FrameWindow OwnFrames(const std::vector<FrameWindow>& windows, size_t number) {
+  const FrameWindow& own = windows[number];
+  const int64_t begin = number == 0 ? own.begin : std::max(own.begin, windows[number - 1].end());
+  const int64_t end = number + 1 == windows.size() ? own.end() : std::min(own.end(), windows[number + 1].begin);
+  return {begin, std::max<int64_t>(0, end - begin)};
 }
 
-Status RestoreStream::Finish() {
-  if (!held_.defined()) return Status::Ok();
-  const int64_t length = tiles_.frames == 0 ? end() : std::min(tiles_.frames, end());
-  Run(end() - length, length);
-  return Emit(end());
+at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window) {
+  const int64_t length = window.size(0);
+  // As KAIR, at least one window of mirrored frames more where the clip is taken whole.
+  const int64_t more = tiles.frames == 0 ? tiles.window[0] - length % tiles.window[0] : 0;
+  return RestoreFrames(forward, tiles, Mirrored(window, 0, std::max(more, tiles.least[0] - length)))
+      .narrow(0, 0, length);
 }
 
 at::Tensor RestoreClip(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& clip) {
-  std::vector<at::Tensor> parts;
-  RestoreStream stream(forward, tiles, [&](const at::Tensor& frames) {
-    parts.push_back(frames);
-    return Status::Ok();
-  });
-  Status restored = stream.Push(clip);
-  if (restored.ok()) restored = stream.Finish();
-  TORCH_CHECK(restored.ok(), restored.message());
-  return at::cat(parts);
+  const std::vector<FrameWindow> windows = FrameWindows(clip.size(0), tiles);
+  at::Tensor sum;
+  int64_t filled = 0;
+  for (const FrameWindow& window : windows) {
+    const at::Tensor restored = RestoreWindow(forward, tiles, clip.narrow(0, window.begin, window.length));
+    if (!sum.defined()) {
+      sum = at::empty({clip.size(0), restored.size(1), restored.size(2), restored.size(3)}, restored.options());
+    }
+    const int64_t shared = std::max<int64_t>(0, filled - window.begin);
+    if (shared > 0) sum.narrow(0, window.begin, shared).add_(restored.narrow(0, 0, shared));
+    const int64_t fresh = window.length - shared;
+    sum.narrow(0, window.begin + shared, fresh).copy_(restored.narrow(0, shared, fresh));
+    filled = window.end();
+  }
+  for (int64_t frame = 0; frame < clip.size(0); ++frame) {
+    const auto [first, last] = WindowsOver(windows, frame);
+    if (last - first > 1) sum.select(0, frame).div_(static_cast<double>(last - first));
+  }
+  return sum;
 }
 
 }  // namespace lockstep::media

@@ -1,6 +1,7 @@
 // Restores clips of any length and size with a model made for short and small ones, as KAIR's test does: windows of
 // frames and tiles of pixels that overlap, blended by how many cover a pixel; near a tile's inner edges half of the
-// overlap is left to its neighbour. Memory does not depend on the length of a clip. One thread.
+// overlap is left to its neighbour. A window depends on its own frames alone, so windows may be restored in any order
+// and by any process. One thread.
 #pragma once
 
 #include <torch/types.h>
@@ -30,35 +31,26 @@ struct RestoreTiles {
 
 // [b, d, c, h, w] -> [b, d, 3, h * scale, w * scale].
 using RestoreForward = std::function<at::Tensor(const at::Tensor& clips)>;
-// Where restored frames [d, 3, h * scale, w * scale] go, in order, each once.
-using WriteFrames = std::function<Status(const at::Tensor& frames)>;
 
 // First frames or pixels of windows over `size`: `part - overlap` apart, the last one ends where `size` does.
 std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap);
 
-// Frames in, restored frames out, as soon as no later window changes them. A window that covers none of what is still
-// to come is run when further frames, or Finish, show where it lies.
-class RestoreStream {
- public:
-  RestoreStream(RestoreForward forward, const RestoreTiles& tiles, WriteFrames write)
-      : forward_(std::move(forward)), tiles_(tiles), write_(std::move(write)) {}
-  Status Push(const at::Tensor& frames);  // [d, c, h, w]
-  Status Finish();
-
- private:
-  int64_t end() const { return held_from_ + (held_.defined() ? held_.size(0) : 0); }
-  void Run(int64_t begin, int64_t length);
-  Status Emit(int64_t until);  // frames before `until` are done
-
-  RestoreForward forward_;
-  RestoreTiles tiles_;
-  WriteFrames write_;
-  at::Tensor held_;                   // frames that windows to come need
-  int64_t held_from_ = 0, next_ = 0;  // number of its first; where the next window begins
-  at::Tensor sum_;                    // of windows, for frames from `written_` on
-  std::vector<int64_t> counts_;       // windows that each of them is in
-  int64_t written_ = 0;
+// Frames [begin, begin + length) of a clip.
+struct FrameWindow {
+  int64_t begin = 0, length = 0;
+  int64_t end() const { return begin + length; }
+  friend bool operator==(const FrameWindow&, const FrameWindow&) = default;
 };
+// The windows of a clip of `count` frames, in order.
+std::vector<FrameWindow> FrameWindows(int64_t count, const RestoreTiles& tiles);
+// The windows that hold a frame: numbers [first, second). What is written is the mean of what they give, summed in
+// their order.
+std::pair<size_t, size_t> WindowsOver(const std::vector<FrameWindow>& windows, int64_t frame);
+// The frames of a window that no other one holds; none: length 0.
+FrameWindow OwnFrames(const std::vector<FrameWindow>& windows, size_t number);
+
+// One window [d, c, h, w] -> [d, 3, h * scale, w * scale], float32. No value waits for the device.
+at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window);
 
 // A window of frames [d, c, h, w], in tiles: as many frames come out as the model makes of it, float32.
 at::Tensor RestoreFrames(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window);

@@ -1,69 +1,43 @@
-// `lockstep restore`: frames through VRT in windows and tiles, with the spikes that belong to them where it takes some.
+// `lockstep restore`: clips through VRT in windows and tiles, on any number of ranks. Rank 0 looks at what is there and
+// tells the others; windows that are missing are divided over the ranks, each clip is put together by one.
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <deque>
-#include <filesystem>
+#include <thread>
 
-#include "data/spike.h"
+#include "base/checksum.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/version.h"
 #include "engine/precision.h"
+#include "engine/ranks.h"
+#include "engine/trainer.h"
 #include "media/load_vrt.h"
 #include "media/pipe.h"
-#include "media/restore.h"
+#include "media/restore_run.h"
 #include "media/tool.h"
 
 namespace lockstep::media {
 namespace {
 
-// Spikes of one frame after the other: files of a folder, in the order of their names.
-class SpikeFolder {
- public:
-  static Result<SpikeFolder> Open(const RestoreAsked& asked, int64_t channels) {
-    SpikeFolder folder;
-    folder.sensor_ = {asked.sensor_height, asked.sensor_width, !asked.no_flip};
-    folder.form_ = {.kind = data::SpikeKindByName(asked.spike_form), .channels = static_cast<int>(channels)};
-    LOCKSTEP_RETURN_IF_ERROR(data::CheckForm(folder.form_).Context("--spike-form"));
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(asked.spikes, error)) {
-      if (entry.path().extension() == ".dat") folder.files_.push_back(entry.path().string());
-    }
-    if (error || folder.files_.empty()) {
-      return Status(Code::kUsage, fmt::format("--spikes {}: expected a folder of .dat files{}", asked.spikes,
-                                              error ? ", found: " + error.message() : ", found none"));
-    }
-    std::sort(folder.files_.begin(), folder.files_.end());
-    return folder;
-  }
-  size_t size() const { return files_.size(); }
+constexpr std::chrono::hours kPatience{24 * 14};  // ranks wait for each other's windows; a dead one is noticed at once
+constexpr std::chrono::minutes kConnect{5};
+constexpr size_t kMostThreads = 16;  // that decode or encode pictures beside computing
+// Memory of a tile on a GPU: what four of 12 x 224 x 224 took of an H200 with 006's shape in bf16.
+constexpr double kTileBytesPerPixel = 8500;
+constexpr int64_t kMostTiles = 4;
 
-  // Of `count` frames from `begin` on: [count, channels, height, width].
-  Result<at::Tensor> Read(int64_t begin, int64_t count, int height, int width) const {
-    at::Tensor all = at::empty({count, form_.channels, height, width});
-    for (int64_t i = 0; i < count; ++i) {
-      if (begin + i >= static_cast<int64_t>(files_.size())) {
-        return Status(Code::kUsage,
-                      fmt::format("--spikes: {} files, and frame {} has none", files_.size(), begin + i + 1),
-                      "give one file for each frame");
-      }
-      const std::string& path = files_[static_cast<size_t>(begin + i)];
-      Result<data::SpikeFile> file = data::SpikeFile::Open(path, sensor_);
-      if (!file.ok()) return file.status().Context("--spikes");
-      LOCKSTEP_RETURN_IF_ERROR(data::CheckSteps(form_, file->steps(), path));
-      Result<std::vector<float>> planes = data::RenderSpikes(*file, form_, {0, 0, sensor_.height, sensor_.width});
-      if (!planes.ok()) return planes.status();
-      const std::vector<float> sized =
-          data::ResizePlanes(std::move(*planes), form_.channels, sensor_.height, sensor_.width, height, width);
-      std::copy(sized.begin(), sized.end(), all[i].data_ptr<float>());
-    }
-    return all;
-  }
-
- private:
-  data::SpikeSensor sensor_;
-  data::SpikeForm form_;
-  std::vector<std::string> files_;
+// What the model needs to know, and of this rank's device.
+struct Restorer {
+  LoadedVrt loaded;
+  at::Device device = at::kCPU;
+  engine::Precision precision = engine::Precision::kFp32;
+  RestoreTiles tiles;
+  int64_t spike_channels = 0;
+  std::string weights;  // checksum
 };
 
 // `spikes`: channels of them that the model takes.
@@ -89,109 +63,292 @@ Status CheckModel(const models::VrtConfig& config, int64_t spikes, const Restore
   return Status::Ok();
 }
 
+std::string ChecksumOf(const models::Vrt& model) {
+  Checksum sum;
+  for (const auto& item : model.named_parameters()) {
+    const at::Tensor values = item.value().detach().contiguous();
+    sum.Update(item.key().data(), item.key().size());
+    sum.Update(values.data_ptr(), values.nbytes());
+  }
+  return sum.Text();
+}
+
+int64_t TilesAtOnce(const RestoreTiles& tiles, at::Device device) {
+  if (tiles.batch > 0) return tiles.batch;
+  const auto gpu = engine::DescribeGpu(device);
+  if (!gpu || tiles.tile == 0 || tiles.frames == 0) return 1;
+  const double one = kTileBytesPerPixel * static_cast<double>(tiles.frames * tiles.tile * tiles.tile);
+  return std::clamp<int64_t>(static_cast<int64_t>(0.6 * static_cast<double>(gpu->memory) / one), 1, kMostTiles);
+}
+
+Result<Restorer> LoadRestorer(const MediaOptions& options) {
+  const RestoreAsked& asked = options.restore;
+  Result<at::Device> device =
+      engine::ChooseDevice(options.device, asked.who.local_rank, asked.who.local_size, comm::Backend::kHost);
+  if (!device.ok()) return device.status();
+  Result<LoadedVrt> loaded = LoadVrtWeights(options.weights, options.variant);
+  if (!loaded.ok()) return loaded.status().Context("--weights");
+  Restorer made;
+  made.loaded = std::move(*loaded);
+  made.device = *device;
+  const models::VrtConfig& config = made.loaded.model->config();
+  made.spike_channels = made.loaded.adapter ? made.loaded.adapter->config().spike_bins : config.in_chans - 3;
+  LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, made.spike_channels, asked, made.loaded.path));
+  made.tiles = asked.tiles;
+  made.tiles.scale = config.upscale;
+  made.tiles.window = config.ClipMultiples();
+  made.tiles.least = config.LeastClip();
+  LOCKSTEP_RETURN_IF_ERROR(made.tiles.Check(/*flags=*/true));
+  made.tiles.batch = TilesAtOnce(made.tiles, *device);
+  made.precision = options.precision == "auto"
+                       ? (device->is_cuda() ? engine::Precision::kBf16 : engine::Precision::kFp32)
+                       : *engine::PrecisionNamed(options.precision);
+  made.weights = ChecksumOf(*made.loaded.model);
+  return made;
+}
+
+// Everything but the files that the result depends on, by the names that a user knows.
+nlohmann::json SettingsOf(const MediaOptions& options, const Restorer& restorer) {
+  const RestoreAsked& asked = options.restore;
+  const RestoreTiles& tiles = restorer.tiles;
+  nlohmann::json all = {
+      {"the weights", restorer.weights},
+      {"the model", ChecksumText(models::ToJson(restorer.loaded.model->config()).dump())},
+      {"--frames", std::to_string(tiles.frames)},
+      {"--frame-overlap", std::to_string(tiles.frame_overlap)},
+      {"--tile", std::to_string(tiles.tile)},
+      {"--tile-overlap", std::to_string(tiles.tile_overlap)},
+      {"--tile-batch", std::to_string(tiles.batch)},
+      {"--precision", engine::PrecisionName(restorer.precision)},
+      {"--device", restorer.device.is_cuda() ? "cuda" : "cpu"},
+      {"--max-frames", std::to_string(options.max_frames)},
+      {"--fps", options.fps},
+      {"--codec", options.out.codec},
+      {"--pixels", options.out.pixels},
+      {"--crf", options.out.crf ? std::to_string(*options.out.crf) : ""},
+      {"--dtype", options.dtype},
+      {"version", ThisBuild().version},
+  };
+  if (!asked.spikes.empty()) {
+    all["--spike-form"] = asked.spike_form;
+    all["--sensor-height"] = std::to_string(asked.sensor_height);
+    all["--sensor-width"] = std::to_string(asked.sensor_width);
+    all["--no-flip"] = asked.no_flip ? "yes" : "no";
+  }
+  if (asked.noise) all["--noise"] = std::to_string(*asked.noise);
+  if (restorer.loaded.adapter) all["the adapter"] = FusionToJson(restorer.loaded.adapter->config()).dump();
+  return all;
+}
+
+RestoreForward ForwardOf(const Restorer& restorer) {
+  return [&restorer](const at::Tensor& clips) {
+    const engine::AutocastGuard autocast(restorer.device.type(), restorer.precision);
+    const LoadedVrt& loaded = restorer.loaded;
+    if (!loaded.adapter) return loaded.model->Forward(clips);
+    const at::Tensor fused =
+        loaded.adapter->Forward(clips.narrow(2, 0, 3), clips.narrow(2, 3, restorer.spike_channels));
+    return loaded.adapter->Reduce(loaded.model->Forward(fused));
+  };
+}
+
+// Frames that are done, of all ranks, on stderr: those of rank 0 as it goes, those of others by their marks.
+class RestoreProgress {
+ public:
+  RestoreProgress(const WorkFiles& files, const std::vector<RestoreTask>& tasks, const std::vector<WorkState>& states)
+      : files_(files) {
+    uint64_t total = 0, done = 0;
+    for (const RestoreTask& task : tasks) {
+      const WorkState& state = states[task.number];
+      total += state.count;
+      for (size_t w = 0; w < task.windows.size(); ++w) {
+        const bool last = w + 1 == task.windows.size();
+        const int64_t frames = (last ? task.windows[w].end() : task.windows[w + 1].begin) - task.windows[w].begin;
+        if (state.done[w] != 0) done += static_cast<uint64_t>(frames);
+        if (state.done[w] == 0) waiting_.push_back({task.number, w, static_cast<uint64_t>(frames)});
+      }
+    }
+    first_ = done_ = done;
+    line_.emplace(track::ProgressLineOptions{.unit = "frame", .total = total, .first_step = done, .fd = 2});
+  }
+  // At most once in a while: it looks at one file for each window that is not done.
+  void Look(bool all) {
+    if (!all && SecondsSince(looked_) < 0.5) return;
+    looked_ = Now();
+    const uint64_t before = done_;
+    std::erase_if(waiting_, [&](const Waiting& one) {
+      const bool there = FileExists(files_.Mark(one.clip, one.window));
+      if (there) done_ += one.frames;
+      return there;
+    });
+    if (done_ > before) line_->Update({.step = done_});
+  }
+  void End() { line_->Finish(); }
+  uint64_t restored() const { return done_ - first_; }
+  double seconds() const { return SecondsSince(began_); }
+
+ private:
+  struct Waiting {
+    size_t clip, window;
+    uint64_t frames;
+  };
+  const WorkFiles& files_;
+  std::vector<Waiting> waiting_;
+  uint64_t first_ = 0, done_ = 0;
+  TimePoint began_ = Now(), looked_ = began_ - std::chrono::hours(1);
+  std::optional<track::ProgressLine> line_;
+};
+
+struct Agreed {
+  std::vector<WorkState> states;
+  uint64_t kept = 0;
+};
+// Rank 0 tells what there is to do.
+Result<Agreed> AgreeOnWork(comm::Communicator& comm, const std::optional<WorkFolder>& work) {
+  nlohmann::json mine;
+  if (work) mine = {{"states", ToJson(work->states())}, {"kept", work->kept()}};
+  const auto all = comm.Gather(work ? mine.dump() : std::string());
+  if (!all.ok()) return all.status();
+  const Result<nlohmann::json> told = ParseJson(all->front(), "plan of rank 0");
+  if (!told.ok()) return told.status();
+  return Agreed{WorkStatesFrom((*told)["states"]), (*told)["kept"]};
+}
+
+// Windows that are missing, every rank's in turn; and the clips that each puts together.
+void Divide(const std::vector<WorkState>& states, const comm::Bootstrap& who, RestoreLoop* loop) {
+  size_t number = 0;
+  for (size_t t = 0; t < loop->tasks.size(); ++t) {
+    const RestoreTask& task = loop->tasks[t];
+    for (size_t w = 0; w < task.windows.size(); ++w) {
+      if (states[task.number].done[w] != 0) continue;
+      if (static_cast<int>(number++ % static_cast<size_t>(who.size)) == who.rank) loop->units.push_back({t, w});
+    }
+    if (static_cast<int>(t % static_cast<size_t>(who.size)) == who.rank) loop->assembled.push_back(t);
+  }
+}
+
+std::vector<RestoreTask> TasksOf(const std::vector<FoundClip>& clips, const std::vector<WorkState>& states,
+                                 const RestoreTiles& tiles, const OutputOptions& out) {
+  std::vector<RestoreTask> tasks;
+  for (size_t i = 0; i < clips.size(); ++i) {
+    if (states[i].complete) continue;
+    RestoreTask task{&clips[i], i, FrameWindows(static_cast<int64_t>(states[i].count), tiles), clips[i].shape, true};
+    task.out.height *= tiles.scale;
+    task.out.width *= tiles.scale;
+    task.out.count = states[i].count;
+    task.out.count_certain = true;
+    task.bytes = clips[i].written != Written::kTensor || out.dtype == Dtype::kU8;
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+void Summarise(const MediaOptions& options, const Restorer& restorer, const std::vector<FoundClip>& clips,
+               const Agreed& agreed, nlohmann::json* summary) {
+  nlohmann::json& all = *summary;
+  uint64_t frames = 0, windows = 0;
+  all["results"] = nlohmann::json::array();
+  bool complete = true;
+  for (size_t i = 0; i < clips.size(); ++i) {
+    const FoundClip& clip = clips[i];
+    const WorkState& state = agreed.states[i];
+    frames += state.count;
+    windows += state.windows();
+    complete = complete && state.complete;
+    all["results"].push_back({{"name", clip.name},
+                              {"input", clip.input},
+                              {"output", clip.output},
+                              {"frames", state.count},
+                              {"width", clip.shape.width * restorer.tiles.scale},
+                              {"height", clip.shape.height * restorer.tiles.scale},
+                              {"already", state.complete}});
+  }
+  const models::VrtConfig& config = restorer.loaded.model->config();
+  all["command"] = options.command;
+  all["input"] = options.input;
+  all["output"] = options.output;
+  all["clips"] = clips.size();
+  all["frames"] = frames;
+  all["width"] = all["results"][0]["width"];
+  all["height"] = all["results"][0]["height"];
+  all["rate"] = RateText(clips[0].shape.rate);
+  all["already"] = complete;
+  all["ranks"] = options.restore.who.size;
+  all["windows"] = windows;
+  all["windows_kept"] = agreed.kept;
+  all["tile_batch"] = restorer.tiles.batch;
+  all["variant"] = config.name == "custom" ? "vrt" : "vrt " + config.name;
+  all["weights"] = restorer.loaded.path;
+  all["averaged"] = restorer.loaded.averaged;
+  if (restorer.loaded.step) all["step"] = *restorer.loaded.step;
+  all["device"] = restorer.device.str();
+  all["precision"] = engine::PrecisionName(restorer.precision);
+  all["seconds"] = 0;
+  all["frames_per_second"] = 0;
+}
+
 }  // namespace
 
 Status Restore(const MediaOptions& options, nlohmann::json* summary) {
-  const RestoreAsked& how = options.restore;
-  LOCKSTEP_RETURN_IF_ERROR(CheckOutput(options.output, /*latents=*/false, options.out.overwrite));
-  Result<AskedFrames> asked = OpenAsked(options);
-  if (!asked.ok()) return asked.status();
-  const MediaShape& shape = asked->shape;
-  if (shape.clips != 1) {
-    return Status(Code::kUsage, fmt::format("'{}' has {} clips, expected one", options.input, shape.clips));
+  const comm::Bootstrap& who = options.restore.who;
+  auto comm = comm::Communicator::Connect(who, {.timeout = kPatience, .connect_timeout = kConnect, .group = "restore"});
+  if (!comm.ok()) return comm.status();
+  // Checked by every rank, so that all leave with the same error before anything is written.
+  Result<Restorer> restorer = LoadRestorer(options);
+  LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, restorer.status()));
+  Result<std::vector<FoundClip>> clips = FindRestoreClips(options, restorer->spike_channels);
+  LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, clips.status()));
+  const nlohmann::json settings = SettingsOf(options, *restorer);
+  std::optional<WorkFolder> work;
+  Status opened;
+  if (who.rank == 0) {
+    Result<WorkFolder> folder = WorkFolder::Open(options, settings, *clips, restorer->tiles);
+    opened = folder.status();
+    if (folder.ok()) work.emplace(std::move(*folder));
   }
-  Result<LoadedVrt> loaded = LoadVrtWeights(options.weights, options.variant);
-  if (!loaded.ok()) return loaded.status().Context("--weights");
-  const models::VrtConfig& config = loaded->model->config();
-  const int64_t spike_channels = loaded->adapter ? loaded->adapter->config().spike_bins : config.in_chans - 3;
-  LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, spike_channels, how, loaded->path));
-  RestoreTiles tiles = how.tiles;
-  tiles.scale = config.upscale;
-  tiles.window = config.ClipMultiples();
-  tiles.least = config.LeastClip();
-  LOCKSTEP_RETURN_IF_ERROR(tiles.Check(/*flags=*/true));
-  std::optional<SpikeFolder> spikes;
-  if (!how.spikes.empty()) {
-    Result<SpikeFolder> folder = SpikeFolder::Open(how, spike_channels);
-    if (!folder.ok()) return folder.status();
-    if (shape.count_certain && folder->size() < shape.count) {
-      return Status(Code::kUsage, fmt::format("--spikes: {} files for {} frames", folder->size(), shape.count),
-                    "give one file for each frame");
-    }
-    spikes = std::move(*folder);
-  }
-  const Result<at::Device> chosen = DeviceFor(options);
-  if (!chosen.ok()) return chosen.status();
-  const at::Device device = *chosen;
-  const engine::Precision precision = options.precision == "auto"
-                                          ? (device.is_cuda() ? engine::Precision::kBf16 : engine::Precision::kFp32)
-                                          : *engine::PrecisionNamed(options.precision);
-  loaded->model->to(device);
+  LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, opened));
+  Result<Agreed> agreed = AgreeOnWork(**comm, work);
+  if (!agreed.ok()) return agreed.status();
+  Summarise(options, *restorer, *clips, *agreed, summary);
+  (*summary)["began"] = true;
+  if ((*summary)["already"].get<bool>()) return Status::Ok();
 
-  MediaShape out = shape;
-  out.height *= config.upscale;
-  out.width *= config.upscale;
-  auto output = CreateFrames(options.output, out, options.out);
-  if (!output.ok()) return output.status();
-  MediaProgress progress(shape.count);
-  const bool planes = IsTensorName(options.output);
-  MediaPipe pipe(asked->input.get(), std::max<int64_t>(1, options.chunk > 0 ? options.chunk : 8), options.max_frames);
-  pipe.WriteTo(output->get());
-  const at::NoGradGuard no_grad;
-  std::deque<double> seconds;
-  const RestoreForward forward = [&](const at::Tensor& clips) {
-    const engine::AutocastGuard autocast(device.type(), precision);
-    if (!loaded->adapter) return loaded->model->Forward(clips);
-    const at::Tensor fused = loaded->adapter->Forward(clips.narrow(2, 0, 3), clips.narrow(2, 3, spike_channels));
-    return loaded->adapter->Reduce(loaded->model->Forward(fused));
-  };
-  RestoreStream stream(forward, tiles, [&](const at::Tensor& frames) {
-    if (!frames.isfinite().all().item<bool>()) {
-      return Status(Code::kEnvironment, "the model gave values that are not finite", "try --precision fp32");
+  const WorkFiles files(options.output);
+  RestoreLoop loop;
+  loop.tasks = TasksOf(*clips, agreed->states, restorer->tiles, options.out);
+  loop.tiles = restorer->tiles;
+  loop.forward = ForwardOf(*restorer);
+  loop.device = restorer->device;
+  if (options.restore.noise) loop.noise = *options.restore.noise / 255.0;
+  const size_t cores = std::max(std::thread::hardware_concurrency(), 1U) / static_cast<size_t>(who.local_size);
+  loop.store_threads = std::clamp<size_t>(cores, 1, kMostThreads);
+  loop.reading = {SensorOf(options.restore), FormOf(options.restore, restorer->spike_channels), loop.store_threads,
+                  restorer->device.is_cuda()};
+  loop.assembling = {options.out, settings, nullptr};
+  Divide(agreed->states, who, &loop);
+  restorer->loaded.model->to(restorer->device);
+  std::optional<RestoreProgress> progress;
+  if (who.rank == 0) {
+    if (agreed->kept > 0) {
+      fmt::print(stderr, "lockstep restore: goes on with '{}': {} of {} windows are there\n", files.path(),
+                 agreed->kept, (*summary)["windows"].dump());
     }
-    at::Tensor x = frames.clamp(0, 1).unsqueeze(0);
-    if (!planes || options.out.dtype == Dtype::kU8) x = x.mul(255).round_().to(at::kByte);
-    Piece piece{MediaModel::ToHost(x, planes), {}};
-    for (int64_t i = 0; i < frames.size(0) && !seconds.empty(); ++i) {
-      piece.seconds.push_back(seconds.front());
-      seconds.pop_front();
-    }
-    progress.Done(frames.size(0));
-    return pipe.Put(std::move(piece));
-  });
-  for (int64_t begin = 0;;) {
-    Result<Piece> piece = pipe.Next();
-    if (!piece.ok()) return piece.status();
-    if (piece->count() == 0) break;
-    seconds.insert(seconds.end(), piece->seconds.begin(), piece->seconds.end());
-    at::Tensor x = piece->data[0].to(device);
-    x = x.scalar_type() == at::kByte ? x.to(at::kFloat).div_(255) : x.to(at::kFloat).clamp(0, 1);
-    std::vector<at::Tensor> channels = {x};
-    if (spikes) {
-      Result<at::Tensor> read =
-          spikes->Read(begin, piece->count(), static_cast<int>(x.size(2)), static_cast<int>(x.size(3)));
-      if (!read.ok()) return read.status();
-      channels.push_back(read->to(device));
-    }
-    if (how.noise) channels.push_back(at::full_like(x.narrow(1, 0, 1), *how.noise / 255.0));
-    LOCKSTEP_RETURN_IF_ERROR(stream.Push(at::cat(channels, 1)));
-    begin += piece->count();
+    progress.emplace(files, loop.tasks, agreed->states);
+    loop.progress = [&] { progress->Look(/*all=*/false); };
   }
-  LOCKSTEP_RETURN_IF_ERROR(stream.Finish());
-  LOCKSTEP_RETURN_IF_ERROR(pipe.Finish({{"rate", RateText(shape.rate)}}));
-  progress.End();
-  std::vector<std::string> notes = asked->input->Notes();
-  if (!loaded->note.empty()) notes.push_back(loaded->note);
-  for (std::string& note : (*output)->Notes()) notes.push_back(std::move(note));
+  Result<RestoreOutcome> outcome = RunRestoreLoop(files, options, loop, StopFlag());
+  if (!outcome.ok()) return outcome.status();
+  LOCKSTEP_RETURN_IF_ERROR((*comm)->Barrier());
+  if (!progress) return Status::Ok();
+  progress->Look(/*all=*/true);
+  progress->End();
+  LOCKSTEP_RETURN_IF_ERROR(work->Remove());
   nlohmann::json& all = *summary;
-  SummarizeFrames(options, out, progress, notes, summary);
-  all["variant"] = config.name == "custom" ? "vrt" : "vrt " + config.name;
-  all["weights"] = loaded->path;
-  all["averaged"] = loaded->averaged;
-  if (loaded->step) all["step"] = *loaded->step;
-  all["device"] = device.str();
-  all["precision"] = engine::PrecisionName(precision);
-  all["written"] = (*output)->Describe();
+  all["seconds"] = progress->seconds();
+  all["frames_per_second"] = static_cast<double>(progress->restored()) / std::max(progress->seconds(), 1e-6);
+  all["written"] = outcome->written;
+  all["notes"] = outcome->notes;
+  if (!restorer->loaded.note.empty()) all["notes"].push_back(restorer->loaded.note);
+  for (const nlohmann::json& note : all["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
   return Status::Ok();
 }
 

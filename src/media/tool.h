@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/communicator.h"
 #include "media/files.h"
 #include "media/load_taehv.h"
 #include "media/restore.h"
@@ -22,11 +23,15 @@ namespace lockstep::media {
 
 // Of `restore` alone.
 struct RestoreAsked {
-  RestoreTiles tiles;
-  std::string spikes, spike_form = "tfp";  // folder of .dat files, one for each frame
+  RestoreTiles tiles;                      // batch 0: chosen by the device
+  std::string spikes, spike_form = "tfp";  // folder of .dat files, one for each frame; of many clips the one above
   int sensor_height = 360, sensor_width = 640;
   bool no_flip = false;
   std::optional<int> noise;  // of 255
+  bool allow_gaps = false;   // numbers of frames may leave some out
+  comm::Bootstrap who;       // ranks share clips and windows
+  std::string ranks;         // the launcher's; here it is an error
+  std::string summary;       // file to which the summary goes instead of stdout
 };
 
 struct MediaOptions {

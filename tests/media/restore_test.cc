@@ -75,6 +75,26 @@ TEST(Restore, AnyLengthAndSizeComesBackWhole) {
   }
 }
 
+TEST(Restore, AWindowKnowsWhichFramesAreItsOwn) {
+  for (const int64_t count : {1, 6, 7, 10, 11, 100}) {
+    for (const RestoreTiles& tiles : {RestoreTiles{.frames = 6, .frame_overlap = 2},
+                                      RestoreTiles{.frames = 6, .frame_overlap = 5}, RestoreTiles{.frames = 0}}) {
+      const std::vector<FrameWindow> windows = FrameWindows(count, tiles);
+      EXPECT_EQ(windows.back().end(), count);
+      for (int64_t frame = 0; frame < count; ++frame) {
+        const auto [first, last] = WindowsOver(windows, frame);
+        for (size_t w = 0; w < windows.size(); ++w) {
+          const bool holds = windows[w].begin <= frame && frame < windows[w].end();
+          EXPECT_EQ(holds, first <= w && w < last) << count << " frames, frame " << frame << ", window " << w;
+          const FrameWindow own = OwnFrames(windows, w);
+          const bool is_own = own.length > 0 && own.begin <= frame && frame < own.end();
+          EXPECT_EQ(is_own, holds && last - first == 1) << count << " frames, frame " << frame << ", window " << w;
+        }
+      }
+    }
+  }
+}
+
 // Smaller and shorter than the model takes: mirrored, and cut again.
 TEST(Restore, ClipsBelowTheLeastSizeArePadded) {
   const at::Tensor clip = at::rand({1, 3, 40, 24});
@@ -89,38 +109,6 @@ TEST(Restore, ClipsBelowTheLeastSizeArePadded) {
     const at::Tensor got = RestoreClip(forward, tiles, clip);
     ASSERT_EQ(got.sizes(), clip.sizes());
     EXPECT_LT((got - clip).abs().max().item<double>(), 1e-6) << tile;
-  }
-}
-
-TEST(Restore, FramesComeOutInOrderWhateverPiecesTheyCameIn) {
-  const RestoreTiles tiles{.frames = 6, .frame_overlap = 2, .tile = 0};
-  const auto frames = [](int64_t begin, int64_t end) {
-    return at::arange(begin, end).to(at::kFloat).view({-1, 1, 1, 1}).expand({-1, 3, 8, 8});
-  };
-  // What a window gives depends on where it begins.
-  const RestoreForward forward = [](const at::Tensor& x) { return x * 2 - x.narrow(1, 0, 1); };
-  for (const int64_t count : {1, 6, 7, 10, 11, 100}) {
-    at::Tensor expected;
-    for (const int64_t piece : {1, 3, 7, 200}) {
-      std::vector<at::Tensor> out;
-      int64_t ahead = 0, given = 0, longest = 0;
-      RestoreStream stream(forward, tiles, [&](const at::Tensor& part) {
-        out.push_back(part);
-        ahead += part.size(0);
-        return Status::Ok();
-      });
-      for (int64_t at = 0; at < count; at += piece) {
-        given = std::min(count, at + piece);
-        ASSERT_TRUE(stream.Push(frames(at, given)).ok());
-        longest = std::max(longest, given - ahead);
-      }
-      ASSERT_TRUE(stream.Finish().ok());
-      EXPECT_LE(longest, tiles.frames + std::max<int64_t>(piece, tiles.frames));  // whatever the length
-      const at::Tensor got = at::cat(out);
-      ASSERT_EQ(got.size(0), count);
-      if (!expected.defined()) expected = got;
-      EXPECT_TRUE(at::equal(got, expected)) << count << " frames in pieces of " << piece;
-    }
   }
 }
 

@@ -7,8 +7,10 @@
 
 #include "base/arguments.h"
 #include "base/exit_codes.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/train/rank_error.h"
 #include "data/spike.h"
 #include "media/pipe.h"
 
@@ -25,10 +27,11 @@ Status FromException(const std::exception& error) {
   return Status(Code::kEnvironment, torch != nullptr ? torch->what_without_backtrace() : error.what());
 }
 
-void Print(const nlohmann::json& summary, bool json) {
-  if (json) {
-    fmt::print("{}\n", summary.dump(2));
-    return;
+std::string TextOf(const nlohmann::json& summary, bool json) {
+  if (json) return summary.dump(2) + "\n";
+  if (summary.value("already", false)) {
+    return fmt::format("{}: complete already, {}, by the same weights and settings\n",
+                       summary["output"].get<std::string>(), Count(summary["frames"].get<int64_t>(), "frame"));
   }
   std::string text =
       fmt::format("{}: {}", summary["output"].get<std::string>(), Count(summary["frames"].get<int64_t>(), "frame"));
@@ -40,7 +43,22 @@ void Print(const nlohmann::json& summary, bool json) {
   text += fmt::format(", {:.1f} s, {:.1f} frames/s ({}, {}, {})", summary["seconds"].get<double>(),
                       summary["frames_per_second"].get<double>(), summary["variant"].get<std::string>(),
                       summary["device"].get<std::string>(), summary["precision"].get<std::string>());
-  fmt::print("{}\n", text);
+  return text + "\n";
+}
+
+// What the ranks' launcher shows of it.
+Status Show(const media::MediaOptions& options, const nlohmann::json& summary) {
+  const std::string text = TextOf(summary, options.json);
+  if (!options.restore.summary.empty()) return WriteFileAtomic(options.restore.summary, text);
+  fmt::print("{}", text);
+  if (std::fflush(stdout) != 0) return Status(Code::kEnvironment, "cannot write to stdout");
+  return Status::Ok();
+}
+
+// A rank among others says its error once, and leaves it for the launcher.
+int FailRestore(const media::MediaOptions& options, const Status& status, bool began) {
+  const bool main = options.restore.who.rank == 0;
+  return FailRank("restore", status, /*say=*/main || began, /*refused=*/!began);
 }
 
 void DeclareRestore(Arguments& args, media::RestoreAsked* asked) {
@@ -50,14 +68,23 @@ void DeclareRestore(Arguments& args, media::RestoreAsked* asked) {
   args.Option("--tile", &tiles.tile, "pixels of the input, a multiple of the model's windows (224); 0: whole frames")
       .Between(0, 1 << 20);
   args.Option("--tile-overlap", &tiles.tile_overlap, "of two tiles (20)").Between(0, 1 << 20);
-  args.Option("--tile-batch", &tiles.batch, "tiles at once (1)").Between(1, 1 << 20);
-  args.Option("--spikes", &asked->spikes, "folder of the clip's spike files (.dat), one for each frame, by name")
+  tiles.batch = 0;  // chosen
+  args.Option("--tile-batch", &tiles.batch, "tiles at once (default: up to 4 by the GPU's memory, 1 on a CPU)")
+      .Between(1, 1 << 20);
+  args.Option("--spikes", &asked->spikes,
+              "folder of the clip's spike files (.dat), one for each frame; for a folder of clips DIR/CLIP/spike/*.dat")
       .Named("DIR");
   args.Option("--spike-form", &asked->spike_form, "how spikes become channels").OneOf(data::kSpikeKinds);
   args.Option("--sensor-height", &asked->sensor_height, "of the spike camera (360)").Between(1, 1 << 20);
   args.Option("--sensor-width", &asked->sensor_width, "of the spike camera (640)").Between(1, 1 << 20);
   args.Flag("--no-flip", &asked->no_flip, "the spike file's first row is the picture's first");
   args.Option("--noise", &asked->noise, "level of the noise, of 255, for models that ask for it").Between(0, 255);
+  args.Option("--nproc-per-node", &asked->ranks,
+              "ranks on this node, one for each GPU ('gpu'), that share clips and windows; any other flag of `lockstep "
+              "run` as well")
+      .Named("N|gpu");
+  args.Option("--summary-file", &asked->summary, "the summary goes there instead of to stdout").Named("FILE");
+  args.Flag("--allow-gaps", &asked->allow_gaps, "numbers of frames may leave some out");
 }
 
 // Flags by command: what a command does not know, it refuses.
@@ -95,7 +122,9 @@ void Declare(Arguments& args, media::MediaOptions* options) {
                      : "constant rate (25, 29.97, 30000/1001): videos are resampled to it, folders and tensors are "
                        "taken at it")
       .Named("RATE");
-  args.Flag("--overwrite", &options->out.overwrite, "replace OUTPUT if it exists");
+  args.Flag("--overwrite", &options->out.overwrite,
+            restore ? "replace OUTPUT if it exists, discard an unfinished restoration with other settings"
+                    : "replace OUTPUT if it exists");
   args.Flag("--json", &options->json, "the summary as JSON on stdout");
   args.Option("--dtype", &options->dtype,
               encode ? "of the latents: f32, f16 or bf16" : "of a .safetensors output: f32, f16, bf16 or u8")
@@ -112,22 +141,31 @@ void Declare(Arguments& args, media::MediaOptions* options) {
                 "pixel format of a video output (default yuv420p, which holds even sizes only; yuv444p holds all)")
         .Named("FORMAT");
   }
-  args.Option("INPUT", &options->input,
-              decode ? ".safetensors file with a tensor 'latents'"
-                     : "video file, folder of PNG or JPEG frames, or .safetensors file with a tensor 'frames'")
+  args.Option(
+          "INPUT", &options->input,
+          decode ? ".safetensors file with a tensor 'latents'"
+          : restore
+              ? "video file, folder of PNG or JPEG frames, .safetensors file with a tensor 'frames', or a folder of "
+                "clips (videos and folders of frames)"
+              : "video file, folder of PNG or JPEG frames, or .safetensors file with a tensor 'frames'")
       .Required();
   args.Option("OUTPUT", &options->output,
               encode ? ".safetensors file"
-                     : "video file (.mp4 .mkv .mov .webm .avi), folder (frames as 000001.png ...), or .safetensors")
+              : restore
+                  ? "video file (.mp4 .mkv .mov .webm .avi), folder (frames with their names in INPUT, else 000001.png "
+                    "...), or .safetensors; for a folder of clips a folder, each goes to its name"
+                  : "video file (.mp4 .mkv .mov .webm .avi), folder (frames as 000001.png ...), or .safetensors")
       .Required();
 }
 
 }  // namespace
 
 int RunMediaCommand(int argc, char** argv, const std::string& about, const std::string& examples,
-                    const std::function<Status(const media::MediaOptions&, nlohmann::json*)>& work) {
+                    const std::function<Status(const media::MediaOptions&, nlohmann::json*)>& work,
+                    const comm::Bootstrap& who) {
   media::MediaOptions options;
   options.command = argv[0];
+  options.restore.who = who;
   Arguments args(about, "lockstep " + options.command);
   Declare(args, &options);
   args.Footer(examples);
@@ -135,8 +173,12 @@ int RunMediaCommand(int argc, char** argv, const std::string& about, const std::
   const std::map<std::string, Dtype> types = {
       {"f32", Dtype::kF32}, {"f16", Dtype::kF16}, {"bf16", Dtype::kBF16}, {"u8", Dtype::kU8}};
   options.out.dtype = types.at(options.dtype);
+  if (!options.restore.ranks.empty()) {
+    fmt::print(stderr, "lockstep {}: --nproc-per-node: ranks are started by `lockstep restore`\n", options.command);
+    return kExitUsage;
+  }
   media::ListenForStop();
-  nlohmann::json summary;
+  nlohmann::json summary = nlohmann::json::object();
   Status status;
   try {
     status = work(options, &summary);
@@ -144,15 +186,16 @@ int RunMediaCommand(int argc, char** argv, const std::string& about, const std::
     status = FromException(error);
   }
   if (media::StopSignal() != 0 && !status.ok()) {
-    fmt::print(stderr, "lockstep {}: stopped by a signal; nothing was written\n", options.command);
+    fmt::print(stderr, "lockstep {}: stopped by a signal; {}\n", options.command,
+               options.command == "restore" ? "the same command goes on where it stopped" : "nothing was written");
     return ExitOfSignal(media::StopSignal());
   }
-  if (!status.ok()) {
-    fmt::print(stderr, "lockstep {}: {}\n", options.command, status.ToString());
-    return ExitCode(status);
-  }
-  Print(summary, options.json);
-  return std::fflush(stdout) == 0 ? kExitOk : kExitEnvironment;
+  const bool began = summary.erase("began") > 0;
+  if (status.ok() && options.restore.who.rank == 0) status = Show(options, summary);
+  if (status.ok()) return kExitOk;
+  if (options.restore.who.size > 1) return FailRestore(options, status, began);
+  fmt::print(stderr, "lockstep {}: {}\n", options.command, status.ToString());
+  return ExitCode(status);
 }
 
 }  // namespace lockstep::cli

@@ -1,0 +1,104 @@
+"""`lockstep restore`: ranks and a killed process give the files of one that ran through; what is refused before anything is
+written; videos, folders of frames and folders of clips."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+
+import harness
+import test_vrt
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import train  # noqa: E402
+
+SENSOR = ("--sensor-height", "32", "--sensor-width", "32")
+BLURRED, SPIKES = "scenes/GOPRO_Large/train_GT_blurred", "scenes/GOPRO_Large_spike_seq/train"
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+class Restore(harness.Case):
+    TIMEOUT = 60
+
+    def setUp(self):
+        super().setUp()
+        made = harness.engine("data", "prepare", "generated-spike", "scenes", "--clips", "2", "--frames", "5", "--height", "64",
+                              "--width", "64")
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        (self.tmp / "opt.json").write_text(test_vrt.options())
+        run = harness.lockstep("train", "vrt", "--opt", "opt.json", "--name", "run", "--set", "train.threads=1", "--set", "train.steps=1",
+                               "--set", "data.test.target=", "--set", "data.validation.fraction=0", env=train.ONE_THREAD)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def words(self, output, *more, given=BLURRED, spikes=SPIKES):
+        return ("restore", "--weights", "runs/run", given, output, "--spikes", spikes, *SENSOR, "--tile", "64", "--frames", "2",
+                "--frame-overlap", "1", *more)
+
+    def clips(self, name):
+        return {clip: files(self.tmp / name / clip) for clip in ("scene_0000", "scene_0001")}
+
+    def test_ranks_and_a_killed_process_give_the_bits_of_one(self):
+        killed = harness.spawn_lockstep(*self.words("killed"), env=train.ONE_THREAD)
+        mark = self.tmp / "killed.restoring/clip-00000/windows/000001"
+        harness.wait_until(lambda: mark.exists() or not killed.alive(), what="two windows")
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+        for clip in ("scene_0000", "scene_0001"):  # whole or not at all
+            self.assertIn(len(list((self.tmp / "killed" / clip).glob("*"))), (0, 5))
+        other = harness.engine(*self.words("killed", "--tile-overlap", "8"))
+        self.assertEqual(other.returncode, 2, other.stderr)
+        self.assertIn("unfinished restoration with other settings: --tile-overlap (8, was 20)", other.stderr)
+        # It goes on with two ranks.
+        two = harness.lockstep(*self.words("killed", "--nproc-per-node", "2", "--json"), env=train.ONE_THREAD)
+        self.assertEqual(two.returncode, 0, two.stdout + two.stderr)
+        self.assertRegex(two.stderr, r"goes on with 'killed.restoring': [2-7] of 8 windows are there")
+        summary = json.loads(two.stdout)
+        self.assertEqual((summary["ranks"], summary["frames"], summary["clips"], summary["already"]), (2, 10, 2, False))
+        self.assertGreaterEqual(summary["windows_kept"], 2)
+        one = harness.engine(*self.words("one"))
+        self.assertEqual(one.returncode, 0, one.stderr)
+        self.assertEqual(self.clips("killed"), self.clips("one"))
+        self.assertEqual(sorted(path.name for path in self.tmp.glob("*.restoring")), [])
+        again = harness.engine(*self.words("one"))
+        self.assertEqual((again.returncode, again.stdout), (0, "one: complete already, 10 frames, by the same weights and settings\n"))
+
+    def test_videos_go_in_and_out_and_what_is_refused_writes_nothing(self):
+        clip, spikes = BLURRED + "/scene_0000", SPIKES + "/scene_0000"
+        video = harness.engine(*self.words("sharp.mkv", "--codec", "ffv1", "--max-frames", "3", given=clip, spikes=spikes))
+        self.assertEqual(video.returncode, 0, video.stderr)
+        shown = harness.engine(*self.words("frames", given="sharp.mkv", spikes=spikes))  # its spikes by their order
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertEqual(sorted(files(self.tmp / "frames")), ["000001.png", "000002.png", "000003.png"])
+        for name, change in [("gap", lambda to: (to / "000003.png").unlink()),
+                             ("mixed", lambda to: shutil.copy(harness.ROOT / "docs/images/vrt-small.png", to / "000003.png"))]:
+            shutil.copytree(self.tmp / clip, self.tmp / name)
+            change(self.tmp / name)
+        (self.tmp / "few").mkdir()
+        shutil.copy(self.tmp / spikes / "spike/000001.dat", self.tmp / "few")
+        before = sorted(path.name for path in self.tmp.iterdir())
+        weights = ("restore", "--weights", "runs/run")
+        for words, expected in [
+            (self.words("out", given="gap", spikes=spikes), "a frame is missing between '000002.png' and '000004.png'"),
+            (self.words("out", given="mixed", spikes=spikes), "mixed size"),
+            (self.words("out", given=clip, spikes="few"), "frame '000002.png' of"),
+            (self.words("out", given="sharp.mkv", spikes="few"), "1 files for the 3 frames"),
+            ((*weights, clip, "out", "--spikes", spikes, "--tile", "64"), "bytes"),  # not 360 x 640
+            (self.words(clip + "/out", given=clip, spikes=spikes), "inside INPUT"),
+            (self.words("out.mp4"), "has 2 clips, and OUTPUT 'out.mp4' is one file"),
+            (self.words("none/out", given=clip, spikes=spikes), "none/out"),
+            ((*weights, clip, "out"), "takes 4 channels: RGB and 1 of spikes"),
+            ((*weights, clip, "out", "--noise", "10", "--spikes", spikes), "takes no level of noise"),
+            (("restore", "--weights", "opt.json", clip, "out"), "opt.json"),
+        ]:
+            with self.subTest(expected):
+                refused = harness.engine(*words)
+                self.assertIn(refused.returncode, (2, 3), refused.stdout + refused.stderr)
+                self.assertIn(expected, refused.stderr)
+        ranks = harness.lockstep(*self.words("out", "--nproc-per-node", "2", given="gap", spikes=spikes), env=train.ONE_THREAD)
+        self.assertEqual(ranks.returncode, 2, ranks.stdout + ranks.stderr)
+        self.assertIn("a frame is missing between", ranks.stdout + ranks.stderr)
+        self.assertEqual(sorted(path.name for path in self.tmp.iterdir()), before)
