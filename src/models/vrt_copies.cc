@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numbers>
 
 namespace lockstep::models::vrt {
 namespace {
@@ -74,7 +75,8 @@ void Add(const Geglu& mlp, const MlpCopy& copy, Plan* plan) {
 
 // What needs more than copies.
 void Finish(const WindowAttention& a, AttentionCopy* copy) {
-  copy->table.copy_(a.relative_position_bias_table.detach().t());
+  at::mul_out(copy->table, a.relative_position_bias_table.detach().to(at::kFloat).t(),
+              at::scalar_tensor(std::numbers::log2e));
   if (!a.mutual) return;
   const int64_t width = copy->proj.size(0), places = copy->code.size(0);
   const Tensor code = a.tables->SineCode(a.window, width, copy->code.device())[0].narrow(0, 0, places);

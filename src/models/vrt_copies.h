@@ -13,7 +13,7 @@ namespace lockstep::models::vrt {
 struct AttentionCopy {
   at::Tensor qkv, qkv_bias;  // self, then mutual; the bias may be undefined
   at::Tensor code;           // of the mutual part: the sine code of 64 places through its weights, [64, 3 * width]
-  at::Tensor table;          // [heads, positions], float32
+  at::Tensor table;          // [heads, positions] in units of log2, float32
   at::Tensor proj;
 };
 struct MlpCopy {

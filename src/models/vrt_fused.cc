@@ -91,7 +91,7 @@ Tensor AddLinear(const Tensor& x, const Tensor& in, const Tensor& weight, const 
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
-                        const std::shared_ptr<const AttentionShape>& s) {
+                        const std::shared_ptr<const AttentionShape>& s, KeptAttention* kept) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<Tensor> p = list.vec();
     const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
@@ -99,7 +99,10 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     kernels::Normed normed = kernels::Norm(x, Floats(p[kNormWeight]), Floats(p[kNormBias]), kEpsilon);
     const Tensor qkv = Product(s->Pad(normed.normed), w.qkv, w.qkv_bias);
     normed.normed.reset();
-    kernels::Attended attended = kernels::Attend(qkv, w.code, s->table, s->windows);
+    const kernels::Attended attended =
+        kept != nullptr && kept->out.defined()
+            ? kernels::Attended{std::exchange(kept->out, {}), std::exchange(kept->lse, {})}
+            : kernels::Attend(qkv, w.code, s->table, s->windows);
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
@@ -117,7 +120,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const auto saved = context->get_saved_variables();
     const auto s = KeptShape<AttentionShape>(context);
     const std::vector<Tensor> p(saved.begin() + 1, saved.end());
-    variable_list out(1 + p.size() + 1);
+    variable_list out(1 + p.size() + 2);
     const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
     const int64_t width = s->windows.width;
     const Tensor x = saved[0].detach().contiguous().view({-1, width});
@@ -127,16 +130,15 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
     const kernels::Attended attended{TakeKept(context, "out"), TakeKept(context, "lse")};
     gradient(kProj) = WeightGradient(dy, s->Crop(attended.out));
-    gradient(kProjBias) = kernels::ColumnSums(dy);
     Tensor qkv = TakeKept(context, "qkv");
     kernels::AttendGradients d =
         kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, s->table, attended, s->windows);
     qkv.reset();
     const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
     kernels::NormGradients norm = kernels::NormBackward(d_normed, x, TakeKept(context, "stats"), Floats(p[kNormWeight]),
-                                                        Floats(p[kNormBias]), d_result);
+                                                        Floats(p[kNormBias]), d_result, s->factor);
     const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed));
-    gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias;
+    gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias, gradient(kProjBias) = norm.along;
     gradient(kTable) = d.table;
     if (const int64_t all = p[kTable].size(0); all != d.table.size(0)) {
       gradient(kTable) = at::constant_pad_nd(d.table, {0, 0, s->table_first, all - s->table_first - d.table.size(0)});
@@ -155,13 +157,16 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 };
 
 // As AttentionFunction's forward pass, where nothing is kept.
-Tensor ForwardAttention(const Tensor& input, const std::vector<Tensor>& p, const AttentionShape& s) {
+Tensor ForwardAttention(const Tensor& input, const std::vector<Tensor>& p, const AttentionShape& s,
+                        KeptAttention* kept) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Tensor x = input.contiguous().view({-1, input.size(-1)});
   const AttentionCopy& w = *s.copy;
-  const Tensor out = kernels::AttendWindows(
-      x, {Floats(p[kNormWeight]), Floats(p[kNormBias]), w.qkv, w.qkv_bias, w.code, s.table}, s.windows, kEpsilon);
-  return AddLinear(x, out, p[kProj], p[kProjBias], s.factor).view(input.sizes());
+  const kernels::Attended attended = kernels::AttendWindows(
+      x, {Floats(p[kNormWeight]), Floats(p[kNormBias]), w.qkv, w.qkv_bias, w.code, s.table}, s.windows, kEpsilon,
+      /*with_lse=*/kept != nullptr);
+  if (kept != nullptr) kept->out = attended.out, kept->lse = attended.lse;
+  return AddLinear(x, attended.out, p[kProj], p[kProjBias], s.factor).view(input.sizes());
 }
 
 struct MlpShape {
@@ -211,20 +216,22 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({x.size(0), -1});
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
     const Tensor both = TakeKept(context, "both");
+    Tensor d_bias;
     {
       const Tensor hidden = at::mm(dy, s->copy->down);
-      kernels::GegluBackward(both, hidden);  // now the gradient of both, and what GEGLU gave in forward
+      d_bias = kernels::GegluBackward(both, hidden);  // now the gradient of both, and what GEGLU gave in forward
       gradient(kDown) = WeightGradient(dy, hidden);
     }
-    gradient(kDownBias) = kernels::ColumnSums(dy);
     Tensor dx = at::mm(both, s->copy->both), seen = x;
     if (s->normed) {
       kernels::NormGradients norm = kernels::NormBackward(dx, x, TakeKept(context, "stats"), Floats(p[kMlpNorm]),
-                                                          Floats(p[kMlpNormBias]), d_result);
-      gradient(kMlpNorm) = norm.weight, gradient(kMlpNormBias) = norm.bias;
+                                                          Floats(p[kMlpNormBias]), d_result, s->factor);
+      gradient(kMlpNorm) = norm.weight, gradient(kMlpNormBias) = norm.bias, gradient(kDownBias) = norm.along;
       dx = norm.dx, seen = norm.normed;
+    } else {
+      gradient(kDownBias) = kernels::ColumnSums(dy);
     }
-    const Tensor d_weight = WeightGradient(both, seen), d_bias = kernels::ColumnSums(both);
+    const Tensor d_weight = WeightGradient(both, seen);
     const int64_t half = p[kGate].size(0);
     gradient(kGate) = d_weight.narrow(0, 0, half), gradient(kValue) = d_weight.narrow(0, half, half);
     gradient(kGateBias) = d_bias.narrow(0, 0, half), gradient(kValueBias) = d_bias.narrow(0, half, half);
@@ -246,9 +253,27 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     const Tensor x = saved[0].detach().contiguous().view({-1, saved[0].size(-1)});
     const kernels::NormGradients norm =
         kernels::NormBackward(gradients[0].to(x.scalar_type()).contiguous().view(x.sizes()), x, saved[3],
-                              Floats(saved[1]), Floats(saved[2]), {}, /*with_normed=*/false);
+                              Floats(saved[1]), Floats(saved[2]), {}, {}, /*with_normed=*/false);
     return {norm.dx.view(saved[0].sizes()), norm.weight.to(saved[1].scalar_type()),
             norm.bias.to(saved[2].scalar_type())};
+  }
+};
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& input, const Tensor& weight,
+                        const Tensor& bias) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    context->save_for_backward({input, weight, bias});
+    const auto rows = [](const Tensor& y) { return y.detach().contiguous().view({-1, y.size(-1)}); };
+    return AddLinear(rows(x), rows(input), weight, bias, {}).view(x.sizes());
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const Tensor in = saved[0].detach().contiguous().view({-1, saved[0].size(-1)}), weight = saved[1];
+    const Tensor along = gradients[0].to(in.scalar_type()).contiguous(), dy = along.view({in.size(0), -1});
+    return {along, at::mm(dy, Cast(weight, in.scalar_type())).view(saved[0].sizes()),
+            WeightGradient(dy, in).to(weight.scalar_type()), kernels::ColumnSums(dy).to(saved[2].scalar_type())};
   }
 };
 
@@ -280,7 +305,7 @@ bool Fuses(const Geglu& mlp, const Tensor& x) {
 }
 
 Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& shift, const Tensor& x,
-                      const Tensor& factor, std::shared_ptr<const AttentionCopy> copy) {
+                      const Tensor& factor, std::shared_ptr<const AttentionCopy> copy, KeptAttention* kept) {
   auto s = std::make_shared<AttentionShape>();
   const int64_t width = x.size(4), depth = std::min(x.size(1), a.window[0]);
   const Size3 window{depth, kSide, kSide};
@@ -309,10 +334,10 @@ Tensor FusedAttention(const Norm& norm, const WindowAttention& a, const Size3& s
   if (a.mutual && s->has_bias) parameters.push_back(a.qkv_mut->bias);
   const at::ScalarType type = s->type;
   if (!at::GradMode::is_enabled() && !s->padded() && kernels::FitsWindowsOf(x, s->windows)) {
-    return ForwardAttention(x.to(type), parameters, *s);
+    return ForwardAttention(x.to(type), parameters, *s, kept);
   }
   return AttentionFunction::apply(x.to(type), at::TensorList(parameters),
-                                  std::shared_ptr<const AttentionShape>(std::move(s)));
+                                  std::shared_ptr<const AttentionShape>(std::move(s)), kept);
 }
 
 Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tensor& factor,
@@ -331,6 +356,15 @@ Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tenso
   auto s = std::make_shared<const MlpShape>(
       MlpShape{type, /*normed=*/true, factor, copy ? std::move(copy) : CopyOf(mlp, type)});
   return MlpFunction::apply(in, at::TensorList(p), s);
+}
+
+Tensor AddLinear(const Linear& linear, const Tensor& in, const Tensor& x) {
+  const at::ScalarType type = TypeOf(x);
+  if (!x.is_cuda() || !IsPlain(linear) || !linear.bias.defined() || !kernels::Usable(x.device(), type) ||
+      !products::FitsLinear(x.to(type), in.size(-1), x.size(-1))) {
+    return linear.Forward(in) + x;
+  }
+  return LinearFunction::apply(x.to(type), in.to(type), linear.weight, linear.bias);
 }
 
 Tensor FusedNorm(const Norm& norm, const Tensor& x) {

@@ -52,6 +52,8 @@ cuda::KernelSource& RowKernels() {
 constexpr int64_t kPlaces = 64, kPairPlaces = 225;  // of a frame of a window, and differences between two
 constexpr unsigned kFlatBlocks = 132 * 16;          // sixteen for each multiprocessor
 constexpr unsigned kNormBlocks = 132 * 4;
+constexpr unsigned kGegluBlocks = 132 * 6;
+constexpr int64_t kGegluThreads = 256;
 constexpr unsigned kSumBlocks = 132 * 4;
 constexpr int64_t kSumThreads = 512;
 constexpr int64_t kBiasBlocks = 132;  // of 384 threads that the gradient of the bias is divided into; more smaller ones
@@ -132,6 +134,15 @@ bool FitsWindows(int64_t depth, int64_t head_size) {
   return depth <= kMostDepth && head_size % 2 == 0 && head_size <= 32;
 }
 
+at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts) {
+  const at::Tensor out = at::empty(parts.sizes().slice(1), parts.options());
+  int number = Int(parts.size(0)), count = Int(out.numel());
+  void *from = cuda::Address(parts), *to = cuda::Address(out);
+  RowKernels().Launch(like, kSumParts, {static_cast<unsigned>((count + 31) / 32), 1, 512},
+                      {&from, &to, &number, &count});
+  return out;
+}
+
 Normed Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   int64_t rows = x.size(0);
   int width = Int(x.size(1));
@@ -145,19 +156,20 @@ Normed Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
 }
 
 NormGradients NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats, const at::Tensor& weight,
-                           const at::Tensor& bias, const at::Tensor& along, bool with_normed) {
+                           const at::Tensor& bias, const at::Tensor& along, const at::Tensor& factor,
+                           bool with_normed) {
   int64_t rows = x.size(0);
-  int width = Int(x.size(1));
+  int width = Int(x.size(1)), rows_of_clip = Int(factor.defined() ? rows / factor.numel() : rows);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(kNormBlocks, (rows + 7) / 8));
-  const at::Tensor partial = at::empty({blocks, 2, width}, x.options().dtype(at::kFloat));
-  NormGradients out{at::empty_like(x), with_normed ? at::empty_like(x) : at::Tensor(), {}, {}};
+  const at::Tensor partial = at::empty({blocks, 3, width}, x.options().dtype(at::kFloat));
+  NormGradients out{at::empty_like(x), with_normed ? at::empty_like(x) : at::Tensor(), {}, {}, {}};
   void *d = cuda::Address(dy), *from = cuda::Address(x), *s = cuda::Address(stats), *w = cuda::Address(weight),
-       *b = cuda::Address(bias), *more = cuda::Address(along), *dx = cuda::Address(out.dx),
+       *b = cuda::Address(bias), *more = cuda::Address(along), *f = cuda::Address(factor), *dx = cuda::Address(out.dx),
        *normed = cuda::Address(out.normed), *parts = cuda::Address(partial);
   RowKernels().Launch(x, OfWidth(kNormBackward, width), {blocks, 1, 256},
-                      {&d, &from, &s, &w, &b, &more, &dx, &normed, &parts, &rows, &width});
+                      {&d, &from, &s, &w, &b, &more, &f, &rows_of_clip, &dx, &normed, &parts, &rows, &width});
   const at::Tensor sums = SumParts(x, partial);
-  out.weight = sums[0], out.bias = sums[1];
+  out.weight = sums[0], out.bias = sums[1], out.along = sums[2];
   return out;
 }
 
@@ -170,11 +182,17 @@ at::Tensor Geglu(const at::Tensor& both) {
   return out;
 }
 
-void GegluBackward(const at::Tensor& both, const at::Tensor& d_out) {
+at::Tensor GegluBackward(const at::Tensor& both, const at::Tensor& d_out) {
   int64_t rows = both.size(0);
   int width = Int(both.size(1) / 2);
-  void *from = cuda::Address(both), *d = cuda::Address(d_out);
-  RowKernels().Launch(both, kGegluBackward, {kFlatBlocks, 1, 256}, {&from, &d, &rows, &width});
+  const int64_t eighths = width / 8, rows_of_block = kGegluThreads / eighths;
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(kGegluBlocks, (rows + rows_of_block - 1) / rows_of_block));
+  const at::Tensor partial = at::empty({blocks, 2 * width}, both.options().dtype(at::kFloat));
+  void *from = cuda::Address(both), *d = cuda::Address(d_out), *to = cuda::Address(partial);
+  RowKernels().Launch(both, kGegluBackward, {blocks, 1, static_cast<unsigned>(rows_of_block * eighths)},
+                      {&from, &d, &to, &rows, &width});
+  return SumParts(both, partial);
 }
 
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor) {
@@ -182,15 +200,6 @@ at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& 
   int64_t quads = y.numel() / 4, of_clip = factor.defined() ? quads / factor.numel() : quads;
   void *from = cuda::Address(x), *more = cuda::Address(y), *f = cuda::Address(factor), *to = cuda::Address(out);
   RowKernels().Launch(y, kResidual, {kFlatBlocks, 1, 256}, {&from, &more, &f, &to, &quads, &of_clip});
-  return out;
-}
-
-at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts) {
-  const at::Tensor out = at::empty(parts.sizes().slice(1), parts.options());
-  int number = Int(parts.size(0)), count = Int(out.numel());
-  void *from = cuda::Address(parts), *to = cuda::Address(out);
-  RowKernels().Launch(like, kSumParts, {static_cast<unsigned>((count + 31) / 32), 1, 512},
-                      {&from, &to, &number, &count});
   return out;
 }
 
@@ -236,8 +245,11 @@ bool FitsWindowsOf(const at::Tensor& x, const Windows& w) {
          WindowShared(w) <= cuda::MostShared(x.device());
 }
 
-at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& p, const Windows& w, double epsilon) {
-  const at::Tensor out = at::empty({x.size(0), w.mutual ? 2 * w.width : w.width}, x.options());
+Attended AttendWindows(const at::Tensor& x, const WindowParameters& p, const Windows& w, double epsilon,
+                       bool with_lse) {
+  const int64_t parts = w.mutual ? 2 : 1;
+  Attended result{at::empty({x.size(0), parts * w.width}, x.options()), {}};
+  if (with_lse) result.lse = at::empty({x.size(0), parts * w.heads}, x.options().dtype(at::kFloat));
   WindowArgs args{ArgsOf(x, w),
                   cuda::Address(x),
                   cuda::Address(p.qkv),
@@ -246,7 +258,7 @@ at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& p, const W
                   cuda::Address(p.qkv_bias),
                   static_cast<float>(epsilon),
                   kWindowFrames / Int(w.depth)};
-  args.attention.out = cuda::Address(out);
+  args.attention.out = cuda::Address(result.out), args.attention.lse = cuda::Address(result.lse);
   args.attention.code = w.mutual ? cuda::Address(p.code) : nullptr;
   args.attention.bias = cuda::Address(p.table);
   const int blocks = (args.attention.windows + args.windows - 1) / args.windows;
@@ -255,7 +267,7 @@ at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& p, const W
       {static_cast<unsigned>(blocks), 1, static_cast<unsigned>(4 * 32 * args.attention.depth * args.windows), 1,
        static_cast<unsigned>(WindowShared(w))},
       {&args});
-  return out;
+  return result;
 }
 
 AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,

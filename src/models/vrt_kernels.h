@@ -27,15 +27,18 @@ struct NormGradients {
   at::Tensor dx;            // `along` + the norm's
   at::Tensor normed;        // what it gave in forward, where wanted
   at::Tensor weight, bias;  // float32
+  at::Tensor along;         // sums of factor[clip] * along over rows, float32
 };
-// `along` may be undefined.
+// `along` and `factor` may be undefined.
 NormGradients NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats, const at::Tensor& weight,
-                           const at::Tensor& bias, const at::Tensor& along, bool with_normed = true);
+                           const at::Tensor& bias, const at::Tensor& along, const at::Tensor& factor,
+                           bool with_normed = true);
 
 // gelu(gate) * value: [N, 2 * width] -> [N, width].
 at::Tensor Geglu(const at::Tensor& both);
-// `both` becomes its own gradient, and the gradient of the output becomes the output.
-void GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
+// `both` becomes its own gradient, and the gradient of the output becomes the output. The former's sums over rows,
+// float32.
+at::Tensor GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
 
 // x + factor[clip] * y, rows [clips * N, width]; x and factor (float32, [clips]) may be undefined.
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor);
@@ -61,7 +64,7 @@ struct Attended {
   at::Tensor lse;  // [tokens, heads of all], in units of log2
 };
 // qkv [tokens, 3 * width] (mutual: 6 *), code [64, 3 * width] of places in a frame, added to the mutual part; bias
-// [heads, 2 * depth - 1, 225] of the self part, float32.
+// [heads, 2 * depth - 1, 225] of the self part in units of log2, float32.
 Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor& bias, const Windows& windows);
 
 // What a forward pass needs that keeps nothing.
@@ -71,9 +74,9 @@ struct WindowParameters {
   at::Tensor code, table;      // as `code` and `bias` above
 };
 bool FitsWindowsOf(const at::Tensor& x, const Windows& windows);
-// What Attend gives as `out` for the queries, keys and values of the norm of x: [tokens, width]. One kernel.
-at::Tensor AttendWindows(const at::Tensor& x, const WindowParameters& parameters, const Windows& windows,
-                         double epsilon);
+// What Attend gives for the queries, keys and values of the norm of x: [tokens, width]. One kernel.
+Attended AttendWindows(const at::Tensor& x, const WindowParameters& parameters, const Windows& windows, double epsilon,
+                       bool with_lse);
 
 struct AttendGradients {
   at::Tensor qkv;

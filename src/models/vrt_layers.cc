@@ -13,6 +13,10 @@ namespace {
 
 using at::Tensor;
 
+// Of a window, at most, whose attention is rather made again than kept: its cost grows with the square, its result
+// does not.
+constexpr int64_t kCheapFrames = 2;
+
 std::vector<std::string> ParametersBelow(const torch::nn::Module& module, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& item : module.named_parameters()) names.push_back(name + "." + item.key());
@@ -116,7 +120,10 @@ Tensor WindowAttention::Forward(const Tensor& x, const WindowPlan& plan, bool sh
   return proj->Forward(at::cat({other, own}, 2));
 }
 
-Tmsa::Tmsa(Builder& builder, const Options& options) : shift_(options.shift), first_unit_(builder.units.size()) {
+Tmsa::Tmsa(Builder& builder, const Options& options)
+    : shift_(options.shift),
+      keeps_attention_(options.recompute_attention && options.window[0] > kCheapFrames),
+      first_unit_(builder.units.size()) {
   const int64_t hidden = static_cast<int64_t>(static_cast<double>(options.width) * builder.config.mlp_ratio);
   norm1 = register_module("norm1", std::make_shared<Norm>(options.width));
   attn = register_module(
@@ -142,9 +149,9 @@ Tensor Tmsa::Attention(const Tensor& x) const {
   return FromWindows(y, *plan, x.sizes());
 }
 
-Tensor Tmsa::AddAttention(const Tensor& x, const Tensor& factor,
-                          const std::shared_ptr<const AttentionCopy>& copy) const {
-  if (Fuses(*norm1, *attn, x)) return FusedAttention(*norm1, *attn, shift_, x, factor, copy);
+Tensor Tmsa::AddAttention(const Tensor& x, const Tensor& factor, const std::shared_ptr<const AttentionCopy>& copy,
+                          KeptAttention* kept) const {
+  if (Fuses(*norm1, *attn, x)) return FusedAttention(*norm1, *attn, shift_, x, factor, copy, kept);
   return AddDropped(x, Attention(x), factor);
 }
 
@@ -163,9 +170,14 @@ Tensor Tmsa::Forward(const Tensor& x, const Pass& pass) const {
   if (pass.copies) of_attention = pass.copies->attention(block), of_mlp = pass.copies->mlp(block);
   // The closures own what they use: a unit may run again in backward.
   const auto self = std::static_pointer_cast<const Tmsa>(shared_from_this());
+  const auto kept = keeps_attention_ && at::GradMode::is_enabled() ? std::make_shared<KeptAttention>()
+                                                                   : std::shared_ptr<KeptAttention>();
   const Tensor y = pass.Run(
       first_unit_,
-      [self, own = factor(0), of_attention](const Tensor& in) { return self->AddAttention(in, own, of_attention); }, x);
+      [self, own = factor(0), of_attention, kept](const Tensor& in) {
+        return self->AddAttention(in, own, of_attention, kept.get());
+      },
+      x);
   return pass.Run(
       first_unit_ + 1, [self, own = factor(1), of_mlp](const Tensor& in) { return self->AddMlp(in, own, of_mlp); }, y);
 }
@@ -201,7 +213,7 @@ Rtmsa::Rtmsa(Builder& builder, const Tmsag::Options& options) {
 }
 
 Tensor Rtmsa::Forward(const Tensor& x, const Pass& pass) const {
-  return x + linear->Forward(residual_group->Forward(x, pass));
+  return AddLinear(*linear, residual_group->Forward(x, pass), x);
 }
 
 }  // namespace lockstep::models::vrt

@@ -29,6 +29,7 @@ using Runner = std::function<at::Tensor(size_t unit, const UnitForward& forward,
 
 class Copies;
 struct AttentionCopy;
+struct KeptAttention;
 struct MlpCopy;
 
 // What the blocks of one forward pass share.
@@ -108,10 +109,11 @@ struct Tmsa : torch::nn::Module {
  private:
   // `factor`: DropPath's of each sample, or undefined.
   at::Tensor AddAttention(const at::Tensor& x, const at::Tensor& factor,
-                          const std::shared_ptr<const AttentionCopy>& copy) const;
+                          const std::shared_ptr<const AttentionCopy>& copy, KeptAttention* kept) const;
   at::Tensor AddMlp(const at::Tensor& x, const at::Tensor& factor, const std::shared_ptr<const MlpCopy>& copy) const;
   at::Tensor Attention(const at::Tensor& x) const;
   Size3 shift_;
+  bool keeps_attention_;
   size_t first_unit_;
   int64_t first_draw_ = -1;  // none without DropPath
 };

@@ -94,14 +94,16 @@ __device__ __forceinline__ void NormForward(const Elem* x, const float* weight, 
 
 #define FOR4(CODE) { CODE(x) } { CODE(y) } { CODE(z) } { CODE(w) }
 
-// dx = along + the norm's gradient; `normed` what it gave in forward. partial: [blocks, 2, width].
+// dx = along + the norm's gradient; `normed` what it gave in forward. partial: [blocks, 3, width], of the weight, the
+// bias, and of factor[clip] * along.
 template <int QUADS>
 __device__ __forceinline__ void NormBackward(const Elem* dy, const Elem* x, const float2* stats, const float* weight,
-                                             const float* bias, const Elem* along, Elem* dx, Elem* normed,
-                                             float* partial, i64 rows, int width) {
-  __shared__ float parts[8][2][128 * QUADS];
+                                             const float* bias, const Elem* along, const float* factor,
+                                             int rows_of_clip, Elem* dx, Elem* normed, float* partial, i64 rows,
+                                             int width) {
+  __shared__ float parts[8][3][128 * QUADS];
   int quads = width / 4, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  float4 dw[QUADS] = {}, db[QUADS] = {}, w[QUADS], b[QUADS];
+  float4 dw[QUADS] = {}, db[QUADS] = {}, da[QUADS] = {}, w[QUADS], b[QUADS];
   LoadVector<QUADS>(w, weight, quads);
   LoadVector<QUADS>(b, bias, quads);
   i64 warps = (i64)gridDim.x * 8;
@@ -120,7 +122,7 @@ __device__ __forceinline__ void NormBackward(const Elem* dy, const Elem* x, cons
     for (int r = 0; r < 2; ++r) {
       i64 own = row + r * warps;
       if (own >= rows) continue;
-      float one = 0.f, two = 0.f;
+      float one = 0.f, two = 0.f, f = factor ? factor[(u32)own / (u32)rows_of_clip] : 1.f;
 #pragma unroll
       for (int i = 0; i < QUADS; ++i) {
         int at = lane + 32 * i;
@@ -129,7 +131,8 @@ __device__ __forceinline__ void NormBackward(const Elem* dy, const Elem* x, cons
   v[r][i].C = (v[r][i].C - s[r].x) * s[r].y;               \
   dw[i].C += d[r][i].C * v[r][i].C, db[i].C += d[r][i].C;  \
   d[r][i].C *= w[i].C;                                     \
-  one += d[r][i].C, two += d[r][i].C * v[r][i].C;
+  one += d[r][i].C, two += d[r][i].C * v[r][i].C;          \
+  da[i].C += f * g[r][i].C;
         FOR4(ROW)
         if (normed) {
           ((uint2*)(normed + own * width))[at] =
@@ -152,12 +155,13 @@ __device__ __forceinline__ void NormBackward(const Elem* dy, const Elem* x, cons
   for (int i = 0; i < QUADS; ++i) {
     ((float4*)parts[warp][0])[lane + 32 * i] = dw[i];
     ((float4*)parts[warp][1])[lane + 32 * i] = db[i];
+    ((float4*)parts[warp][2])[lane + 32 * i] = da[i];
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < 2 * width; i += 256) {
+  for (int i = threadIdx.x; i < 3 * width; i += 256) {
     float sum = 0.f;
     for (int k = 0; k < 8; ++k) sum += parts[k][i / width][i % width];
-    partial[(i64)blockIdx.x * 2 * width + i] = sum;
+    partial[(i64)blockIdx.x * 3 * width + i] = sum;
   }
 }
 
@@ -170,8 +174,8 @@ extern "C" {
   }                                                                                                                    \
   __global__ void __launch_bounds__(256) layer_norm_backward##NAME(                                                    \
       const Elem* dy, const Elem* x, const float2* stats, const float* weight, const float* bias, const Elem* along,   \
-      Elem* dx, Elem* normed, float* partial, i64 rows, int width) {                                                   \
-    NormBackward<QUADS>(dy, x, stats, weight, bias, along, dx, normed, partial, rows, width);                          \
+      const float* factor, int rows_of_clip, Elem* dx, Elem* normed, float* partial, i64 rows, int width) {            \
+    NormBackward<QUADS>(dy, x, stats, weight, bias, along, factor, rows_of_clip, dx, normed, partial, rows, width);    \
   }
 NORMS(_128, 1)
 NORMS(_256, 2)
@@ -192,27 +196,43 @@ __global__ void __launch_bounds__(256) geglu(const Elem* x, Elem* to, i64 rows, 
   }
 }
 
-// x becomes its gradient, d (of the output) becomes the output.
-__global__ void __launch_bounds__(256) geglu_backward(Elem* x, Elem* d, i64 rows, int width) {
-  u32 eighths = width / 8;
-  i64 count = rows * eighths;
-  for (i64 i = blockIdx.x * (i64)256 + threadIdx.x; i < count; i += (i64)gridDim.x * 256) {
-    i64 row = i / eighths;
-    int c = (int)(i - row * eighths) * 8;
-    Elem* at = x + row * 2 * width + c;
-    F8 g = Load(at), u = Load(at + width), dy = Load(d + i * 8);
+// x becomes its gradient, d (of the output) becomes the output; sums of that gradient: [blocks, 2 * width]. A thread
+// has eight columns of each half, and one of some rows at a time.
+__global__ void __launch_bounds__(256) geglu_backward(Elem* x, Elem* d, float* sums, i64 rows, int width) {
+  __shared__ float4 parts[4][256];
+  int eighths = width / 8, lanes = blockDim.x / eighths, own = threadIdx.x / eighths, c = threadIdx.x % eighths * 8;
+  F8 gates = Zero(), values = Zero();
+#pragma unroll 2
+  for (i64 row = (i64)blockIdx.x * lanes + own; row < rows; row += (i64)gridDim.x * lanes) {
+    Elem *at = x + row * 2 * width + c, *out = d + row * width + c;
+    F8 g = Load(at), u = Load(at + width), dy = Load(out);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       float bell, half = Normal(g.v[k], bell), gelu = g.v[k] * half;
-      float slope = half + g.v[k] * 0.3989422804014327f * bell;
-      float out = gelu * u.v[k];
+      float slope = half + g.v[k] * 0.3989422804014327f * bell, given = gelu * u.v[k];
       g.v[k] = dy.v[k] * u.v[k] * slope;
       u.v[k] = dy.v[k] * gelu;
-      dy.v[k] = out;
+      dy.v[k] = given;
+      gates.v[k] += g.v[k], values.v[k] += u.v[k];
     }
     Store(at, g);
     Store(at + width, u);
-    Store(d + i * 8, dy);
+    Store(out, dy);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float* v = (i < 2 ? gates.v : values.v) + 4 * (i & 1);
+    parts[i][threadIdx.x] = make_float4(v[0], v[1], v[2], v[3]);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 4 * eighths; i += blockDim.x) {  // quarters of a thread's columns
+    int part = i / eighths, e = i - part * eighths;
+    float4 sum = parts[part][e];
+    for (int k = 1; k < lanes; ++k) {
+      float4 v = parts[part][k * eighths + e];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    *(float4*)(sums + ((i64)blockIdx.x * 2 + (part >> 1)) * width + e * 8 + 4 * (part & 1)) = sum;
   }
 }
 

@@ -11,7 +11,7 @@ inline constexpr char kAttentionSource[] = R"cuda(
 struct Attention {
   const Elem* qkv;   // [tokens, stride]: queries, keys, values of all heads from column `first` on
   const Elem* code;  // [64, 3 * width] added to them, or null
-  const float* bias; // [heads, 2 * depth - 1, 225], or null
+  const float* bias; // [heads, 2 * depth - 1, 225] in units of log2, or null
   Elem* out;         // [tokens, out_stride], from column `out_first` on
   float* lse;        // [tokens, lse_stride], heads from column `lse_first` on
   const Elem* d_out;
@@ -181,9 +181,7 @@ __device__ __forceinline__ void Finish(float (&s)[8][4], const float* bias, int 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       int e = i >> 1, c = i & 1;
-      float x = s[n][i] * scale;
-      if (BIAS) x = fmaf(bias[(TRANSPOSED ? -1 : 1) * ((e - n) * 15 - c)], LOG2E, x);
-      s[n][i] = x;
+      s[n][i] = BIAS ? fmaf(s[n][i], scale, bias[(TRANSPOSED ? -1 : 1) * ((e - n) * 15 - c)]) : s[n][i] * scale;
     }
   }
   if (whole) return;

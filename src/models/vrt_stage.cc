@@ -6,6 +6,7 @@
 #include "models/decoder_ops.h"
 #include "models/deformable.h"
 #include "models/flow_warp.h"
+#include "models/vrt_fused.h"
 
 namespace lockstep::models::vrt {
 namespace {
@@ -139,8 +140,8 @@ Tensor Stage::FuseNeighbours(const Tensor& x, const Flows& flows) const {
 
 Tensor Stage::Forward(const Tensor& input, const Flows& flows, const Pass& pass) const {
   Tensor x = ChangeScale(input);
-  x = linear1->Forward(residual_group1->Forward(x, pass)) + x;
-  x = linear2->Forward(residual_group2->Forward(x, pass)) + x;
+  x = AddLinear(*linear1, residual_group1->Forward(x, pass), x);
+  x = AddLinear(*linear2, residual_group2->Forward(x, pass), x);
   return pa_deform ? FuseNeighbours(x, flows) : x;
 }
 

@@ -182,8 +182,15 @@ struct WindowBlock {
     }
     Total(total);
     if (!on) return;
-    StoreTile<P>(a.out + (MUTUAL || !a.code ? 0 : C) + head * a.size, sum, rows + f * 64 + (tile & 3) * 16, a.out_stride,
-                 a.size, 1.f / total[0], 1.f / total[1]);
+    const int* own = rows + f * 64 + (tile & 3) * 16;
+    bool second = !MUTUAL && a.code;
+    StoreTile<P>(a.out + (second ? C : 0) + head * a.size, sum, own, a.out_stride, a.size, 1.f / total[0],
+                 1.f / total[1]);
+    if (!a.lse || t != 0) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      a.lse[(i64)own[g + 8 * r] * a.lse_stride + (second ? a.heads : 0) + head] = most[r] + __log2f(total[r]);
+    }
   }
 };
 

@@ -71,6 +71,7 @@ class VrtRecipe : public engine::Recipe {
   Status Build(const engine::Config& config, uint64_t seed) override;
   torch::nn::Module& model() override { return *model_; }
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
+  Status Start(at::Device device) override;
   nlohmann::json Identity() const override;
   std::vector<engine::Unit> Units() override;
   void RunUnits(engine::UnitRunner runner) override { model_->RunUnits(std::move(runner)); }
