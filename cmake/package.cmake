@@ -7,12 +7,12 @@ endif()
 include(CMakePackageConfigHelpers)
 
 # In the order of the link line: each uses only what comes behind it.
-set(lockstep_package_libraries cli_train recipes media engine models comm_torch comm cache data track place hardware record cuda foreign base)
+set(lockstep_package_libraries cli_train recipes media engine models comm_torch comm cache data track place hardware record cuda plan foreign base)
 list(TRANSFORM lockstep_package_libraries PREPEND lockstep_ OUTPUT_VARIABLE targets)
 install(TARGETS ${targets} ARCHIVE DESTINATION lib COMPONENT package)
 
 # Headers of what a recipe may use, by the names our own files use. Left out: those that only show libraries of others.
-foreach(folder base foreign record cache comm data track engine models media recipes)
+foreach(folder base foreign record cache comm data track plan engine models media recipes)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/${folder} DESTINATION include/lockstep COMPONENT package
     FILES_MATCHING PATTERN *.h PATTERN cairo.h EXCLUDE PATTERN ffmpeg.h EXCLUDE)
 endforeach()

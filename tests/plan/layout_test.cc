@@ -1,10 +1,10 @@
 // Enumerates small models, bucket sizes and numbers of ranks: what the arithmetic promises holds for all of them.
-#include "engine/layout.h"
+#include "plan/layout.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace lockstep::engine {
+namespace lockstep::plan {
 namespace {
 
 std::vector<Layout::Size> Sizes(const std::vector<int64_t>& numels) {
@@ -117,4 +117,4 @@ TEST(Segments, OfTheWholeBufferAreTheParameters) {
 }
 
 }  // namespace
-}  // namespace lockstep::engine
+}  // namespace lockstep::plan

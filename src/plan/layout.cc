@@ -1,14 +1,12 @@
-#include "engine/layout.h"
+#include "plan/layout.h"
 
 #include <algorithm>
 
-namespace lockstep::engine {
+namespace lockstep::plan {
 namespace {
 
 // Whole cache lines: no two parameters share one, vector loads are aligned, and a share can be cut at any of them.
 constexpr int64_t kAlignment = kFlatAlignment;
-
-int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 }  // namespace
 
@@ -66,4 +64,4 @@ int64_t TotalSize(const std::vector<FlatRange>& ranges) {
   return total;
 }
 
-}  // namespace lockstep::engine
+}  // namespace lockstep::plan
