@@ -5,6 +5,7 @@ namespace lockstep::cli {
 
 int RunMain(int argc, char** argv);
 int TrainMain(int argc, char** argv);
+int PlanMain(int argc, char** argv);
 int EngineMain(int argc, char** argv);  // whatever the engine answers itself: config, eval, reconstruct, encode, decode
 int RestoreMain(int argc, char** argv);  // the engine answers, or ranks of it
 int CacheMain(int argc, char** argv);

@@ -33,6 +33,7 @@ const std::vector<Group>& Groups() {
         {"stop", StopMain, "stop a run"}}},
       {"train and use models",
        {{"train", TrainMain, "train a recipe (taehv, ...) with the native engine, one rank per GPU"},
+        {"plan", PlanMain, "memory and time of a training before it starts: what fits, and which choice to take"},
         {"config", EngineMain, "every key of a recipe's configuration, with value and meaning"},
         {"eval", EngineMain, "PSNR, SSIM, LPIPS and temporal consistency of trained weights"},
         {"restore", RestoreMain, "videos deblurred, denoised or enlarged by VRT, any length and size"},

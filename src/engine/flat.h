@@ -129,6 +129,8 @@ class FlatParameters {
   // The flat values follow the own part, after an update. Parts of other ranks are left as they are.
   void WriteOwnedValues();
 
+  // Whole parameters, or the shards of stage 3 (which may be the own values), or what goes up from the host.
+  std::vector<at::Tensor> Working() const { return {values_, shards_, working_}; }
   // With a master on the host: what its update writes (the own part in the model's type, on its device or in host
   // memory), and that it has, so that the next WriteOwnedValues need not.
   at::Tensor OwnedWorking() const { return shards_.defined() ? shards_ : working_; }

@@ -48,6 +48,8 @@ c10::DataPtr UnitMemory::Take(size_t bytes) {
   return {slots_->all[slot].data_ptr(), context, &GiveBack, device_};
 }
 
+size_t UnitMemory::reserved() const { return device_.is_cpu() ? (slots_ ? slots_->all.size() * largest_ : 0) : peak_; }
+
 comm::TensorWork ShardUpload::AllGather(const at::Tensor& shard, const at::Tensor& into,
                                         comm::TensorCommunicator* comm) {
   const at::NoGradGuard no_grad;

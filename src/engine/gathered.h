@@ -33,6 +33,8 @@ class UnitMemory {
   size_t held() const { return held_; }
   size_t peak() const { return peak_; }
   void StartPeak() { peak_ = held_; }
+  // On the host: of all pieces; on a device the peak.
+  size_t reserved() const;
 
  private:
   comm::TensorCommunicator* comm_;

@@ -46,6 +46,7 @@ class Learner {
   Ema& ema() { return updater_->ema(); }
   LossScaler* scaler() { return updater_->scaler(); }  // null without fp16
   ParallelStrategy& strategy() { return *strategy_; }
+  std::vector<at::Tensor> OwnMemoryOfUpdates() const { return updater_->OwnMemory(); }
 
   // Sets requires_grad as it is at `step`. True when something changed.
   bool ApplyFreeze(uint64_t step);

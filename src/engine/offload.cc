@@ -63,6 +63,11 @@ class OffloadUpdater : public UpdaterOnHost {
     resident_ = dirty_ = false;
   }
   bool captured() const override { return false; }
+  std::vector<at::Tensor> OwnMemory() const override {
+    std::vector<at::Tensor> all = {on_device_.values, on_device_.m, on_device_.v};
+    for (const Staging& one : staging_) all.insert(all.end(), {one.gradients, one.values});
+    return all;
+  }
   Status Apply(bool ema, const at::Tensor& outcome) override;
   void Finish() override;
   void WaitFor(int64_t begin) override;

@@ -24,6 +24,7 @@
 #include "engine/config.h"
 #include "engine/ranks.h"
 #include "engine/units.h"
+#include "plan/workload.h"
 #include "track/sheet.h"
 
 namespace lockstep::cache {
@@ -96,6 +97,13 @@ Result<Sources> HoldOut(std::shared_ptr<const data::Source> all, const Config& c
 // where data.validation.samples is less, the first ones of each, as many of one as of another. Both are MixedSources.
 Result<Sources> Mix(const std::vector<Sources>& sets, const std::vector<double>& weights, const Config& config);
 
+// What `lockstep plan` and the memory check know of a recipe beside the parameters of its model.
+struct PlanFacts {
+  plan::Sample sample;             // empty: what a pass takes is not planned
+  bool drawn_in_parts = false;     // UndrawnParts would be true
+  std::vector<std::string> notes;  // what is not counted
+};
+
 class Recipe {
  public:
   virtual ~Recipe() = default;
@@ -131,6 +139,10 @@ class Recipe {
 
   // The units of the model (units.h), after Build. Without any, train.recompute is refused.
   virtual std::vector<Unit> Units() { return {}; }
+  // After Build.
+  virtual PlanFacts Plan() const { return {.notes = {"activations: the recipe does not say what a sample takes"}}; }
+  // Whether Open must come before Build for the model to have its shape (a vocabulary).
+  virtual bool ModelNeedsData() const { return false; }
   // Every forward of a unit goes through `runner` from now on.
   virtual void RunUnits(UnitRunner /*runner*/) {}
 

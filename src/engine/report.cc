@@ -19,22 +19,6 @@
 namespace lockstep::engine {
 namespace {
 
-struct DevicePeak {
-  double used = 0, reserved = 0;  // bytes
-};
-
-std::optional<DevicePeak> DevicePeakBytes(at::Device device) {
-#ifdef LOCKSTEP_CUDA
-  if (device.is_cuda()) {
-    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-    return DevicePeak{static_cast<double>(stats.allocated_bytes[0].peak),
-                      static_cast<double>(stats.reserved_bytes[0].peak)};
-  }
-#endif
-  (void)device;
-  return std::nullopt;
-}
-
 // Every scalar of a configuration under its path.
 void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* values) {
   for (const ConfigEntry& entry : node.entries) {
@@ -53,6 +37,18 @@ void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* 
 }
 
 }  // namespace
+
+std::optional<DevicePeak> DevicePeakBytes(at::Device device) {
+#ifdef LOCKSTEP_CUDA
+  if (device.is_cuda()) {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    return DevicePeak{static_cast<double>(stats.allocated_bytes[0].peak),
+                      static_cast<double>(stats.reserved_bytes[0].peak)};
+  }
+#endif
+  (void)device;
+  return std::nullopt;
+}
 
 Report::Report(const Options& options) : options_(options) {}
 Report::~Report() = default;

@@ -22,6 +22,12 @@
 
 namespace lockstep::engine {
 
+// What torch's allocator handed out and took from the device, at most since the start; nothing for a CPU.
+struct DevicePeak {
+  double used = 0, reserved = 0;  // bytes
+};
+std::optional<DevicePeak> DevicePeakBytes(at::Device device);
+
 struct StepFacts {
   uint64_t step = 0;  // steps done, this one included
   double loss = 0;    // over all ranks

@@ -105,6 +105,14 @@ class Trainer {
   Status MoveModel();
   Status CheckUnits() const;
   Status CheckMemory() const;
+  // trainer_plan.cc
+  struct Plan;
+  void MakePlan();
+  void SayPlan();
+  static uint64_t AvailableHostMemory();
+  // Bytes that this rank holds, by component; asked for once, after the first step.
+  const std::vector<std::pair<std::string, double>>& OwnedMetrics();
+  Status OutOfMemory(const std::string& what);
   TrainConfig InForce() const;
   void RunUnits();
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
@@ -165,6 +173,8 @@ class Trainer {
   std::string precision_why_;  // where it was chosen here
   uint64_t passes_ = 1;        // of this rank in a step
   ModelSize model_size_;
+  std::shared_ptr<Plan> planned_;
+  std::vector<std::pair<std::string, double>> owned_metrics_;
   bool undrawn_ = false;  // parameters have no memory until each rank draws its part
   bool queued_ = false;   // updates are queued on the device; numbers come later
 

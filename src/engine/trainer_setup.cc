@@ -218,6 +218,7 @@ Status Trainer::BuildModel() {
   if (built.ok()) built = CheckUnits();
   if (built.ok()) {
     model_size_ = SizeOf(recipe_->model());
+    MakePlan();
     built = CheckMemory();
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(built));
@@ -258,9 +259,7 @@ Status Trainer::CheckMemory() const {
     there.device = gpu->name;
     there.device_bytes = gpu->memory;
   }
-  const Result<std::string> memory = ReadFile("/proc/meminfo");
-  const size_t at = memory.ok() ? memory->find("MemAvailable:") : std::string::npos;
-  if (at != std::string::npos) there.host_bytes = std::strtoull(memory->c_str() + at + 13, nullptr, 10) * 1024;
+  there.host_bytes = AvailableHostMemory();
   return engine::CheckMemory(InForce(), model_size_, identity.size, passes_ == 1, there);
 }
 
@@ -466,6 +465,7 @@ void Trainer::Banner() {
   report_->Say(fmt::format("data        {}", sources_.train->Describe()));
   if (sources_.validation) report_->Say(fmt::format("validation  {}", sources_.validation->Describe()));
   report_->Say(fmt::format("batch       {}", plan_.text));
+  SayPlan();
   const RunPhase& phase = options_.phase;
   if (phase.count > 1) {
     report_->Say(fmt::format("phase       {} of {}: steps {} to {} of {}, {}", phase.index + 1, phase.count,

@@ -118,6 +118,7 @@ Status Trainer::Step() {
   facts.loader = feed_->stats();
   facts.traffic = ranks_->tensors().traffic();
   facts.more = recipe_->Metrics();
+  facts.more.insert(facts.more.end(), OwnedMetrics().begin(), OwnedMetrics().end());
   for (size_t set = 0; sources_.mixture && set < sources_.mixture->parts(); ++set) {
     const auto draws = static_cast<double>(sources_.mixture->DrawsOf(set, at.sampler.position));
     facts.sets.emplace_back(draws / static_cast<double>(at.sampler.position),
@@ -363,10 +364,8 @@ Status Trainer::Judge(const Totals& totals, const Status& failure) {
   Position& at = state_.position;
   if (totals.failed > 0) return ranks_->Agree(failure);
   if (totals.out_of_memory > 0 && config_.train.on_oom == "stop") {
-    return ranks_->Agree(Status(Code::kRankFailed,
-                                fmt::format("{} of {} ran out of memory in step {}", totals.out_of_memory,
-                                            Count(ranks_->size(), "rank"), at.step + 1),
-                                "lower train.micro_batch, set train.recompute: true, or train.on_oom: skip"));
+    return ranks_->Agree(OutOfMemory(fmt::format("{} of {} ran out of memory in step {}", totals.out_of_memory,
+                                                 Count(ranks_->size(), "rank"), at.step + 1)));
   }
   if (totals.bad_samples > 0) LOCKSTEP_RETURN_IF_ERROR(LeaveOutBadSamples());
   if (totals.stop > 0 || totals.time_up > 0) {

@@ -63,6 +63,8 @@ class Updater {
   virtual void WaitFor(int64_t /*begin*/) {}
   // Waits for all of it, and brings state and values to where the optimizer's slots and the own part say they are.
   virtual void Finish() {}
+  // Memory of its own beside the optimizer's state: staging, copies on the device.
+  virtual std::vector<at::Tensor> OwnMemory() const { return {}; }
   // Whether Apply can be captured in a CUDA graph.
   virtual bool captured() const { return true; }
 

@@ -253,6 +253,13 @@ Status Zero::AdoptParameters() {
   return PublishParameters();
 }
 
+ParallelStrategy::Held Zero::held() const {
+  Held held;
+  for (const at::Tensor& piece : pieces_) held.buckets += piece.nbytes();
+  if (memory_) held.gathered = memory_->reserved();
+  return held;
+}
+
 Status Zero::CombineNorm(SquareSum* squares) {
   std::array<int64_t, SquareSum::kWords> words = squares->ToWords();
   LOCKSTEP_RETURN_IF_ERROR(ranks_->host().AllReduceNow(words.data(), words.size(), comm::DType::kI64));

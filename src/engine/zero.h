@@ -48,6 +48,7 @@ class Zero : public Ddp {
   Status CombineNorm(SquareSum* squares) override;
   Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) override;
 
+  Held held() const override;
   // Stage 3: the memory of whole units.
   UnitMemory& unit_memory() { return *memory_; }
 

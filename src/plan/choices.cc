@@ -16,7 +16,9 @@ int Complexity(const Setting& s) {
   return (s.effective_stage() > 0 ? s.stage : 0) + 4 * static_cast<int>(s.offload) + (s.recompute ? 2 : 0);
 }
 
-std::string Size(int64_t bytes) { return FormatSize(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
+std::string Price(int64_t more) {
+  return fmt::format("for {} {} on each rank", SizeText(std::abs(more)), more < 0 ? "less" : "more");
+}
 
 }  // namespace
 
@@ -80,9 +82,9 @@ Advice Recommend(const std::vector<Line>& lines, const Machine& machine) {
     }
     const Line &best = lines[*advice.best], &one = lines[i];
     const double faster = best.time.Total() / one.time.Total();
-    // Less than 2 % is not worth a setting more.
+    // Less than 5 % is not worth a setting more, and below what the estimate can tell apart.
     const bool simpler = Complexity(one.setting) < Complexity(best.setting);
-    if (faster > 1.02 || (faster > 0.98 && simpler)) advice.best = i;
+    if (faster > 1.05 || (faster > 0.95 && simpler)) advice.best = i;
   }
   if (!advice.best) {
     const auto least = std::min_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
@@ -92,7 +94,8 @@ Advice Recommend(const std::vector<Line>& lines, const Machine& machine) {
     advice.why = fmt::format(
         "nothing fits {}: the least is {} with {} on the device and {} on the host; use more GPUs, a smaller "
         "micro-batch, or bf16 parameters",
-        Size(machine.gpu.memory), least->Name(), Size(least->memory.DeviceTotal()), Size(least->memory.HostTotal()));
+        SizeText(machine.gpu.memory), least->Name(), SizeText(least->memory.DeviceTotal()),
+        SizeText(least->memory.HostTotal()));
     return advice;
   }
   const Line& best = lines[*advice.best];
@@ -147,19 +150,19 @@ std::vector<Gain> GainsOf(const Workload& workload, const Setting& base, const M
     three.stage = 3, two.stage = 2;
     three.offload = two.offload = Offload::kNone;
     const int64_t more = MemoryOf(workload, two).DeviceTotal() - MemoryOf(workload, three).DeviceTotal();
-    row("ZeRO-2 instead of ZeRO-3", three, two, fmt::format("for {} more on each GPU", Size(more)));
+    row("ZeRO-2 instead of ZeRO-3", three, two, Price(more));
   }
   if (base.gpu) {
     Setting off = base, on = base;
     off.offload = Offload::kNone, on.offload = Offload::kOptimizer;
     const int64_t more = MemoryOf(workload, off).DeviceTotal() - MemoryOf(workload, on).DeviceTotal();
-    row("the optimizer on the GPU instead of offloaded", on, off, fmt::format("for {} more on each GPU", Size(more)));
+    row("the optimizer on the GPU instead of offloaded", on, off, Price(more));
   }
   if (!workload.units.empty()) {
     Setting off = base, on = base;
     off.recompute = false, on.recompute = true;
     const int64_t more = MemoryOf(workload, off).DeviceTotal() - MemoryOf(workload, on).DeviceTotal();
-    row("without recomputing", on, off, fmt::format("for {} more on each GPU", Size(more)));
+    row("without recomputing", on, off, Price(more));
   }
   // The same global batch on twice the GPUs; not where a rank would have no sample.
   if (base.batch >= 2 * static_cast<uint64_t>(base.ranks)) {

@@ -9,7 +9,7 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kOneGiB = int64_t{1} << 30;
 
 template <typename Row>
 Result<Row> Find(const std::vector<Row>& rows, const std::string& name, const char* flag) {
@@ -30,16 +30,16 @@ Result<Row> Find(const std::vector<Row>& rows, const std::string& name, const ch
 const std::vector<Gpu>& Gpus() {
   constexpr char kScaled[] = "data sheet times the fractions that an H200 reached";
   static const std::vector<Gpu> rows = {
-      {"h200", 139 * kGiB, 90, 720e12, 290e12, 394e12, 366e12, 3.05e12, 50e9, 2e-6,
+      {"h200", 139 * kOneGiB, 90, 720e12, 290e12, 394e12, 366e12, 3.05e12, 50e9, 2e-6, 16e-6,
        "training steps measured on one H200"},
-      {"h100", 79 * kGiB, 90, 720e12, 290e12, 394e12, 330e12, 2.13e12, 50e9, 2e-6, kScaled},
-      {"h800", 79 * kGiB, 90, 720e12, 290e12, 394e12, 330e12, 2.13e12, 50e9, 2e-6, kScaled},
-      {"a100-80", 79 * kGiB, 80, 227e12, 120e12, 160e12, 115e12, 1.30e12, 22e9, 2e-6, kScaled},
-      {"a100-40", 39 * kGiB, 80, 227e12, 120e12, 160e12, 115e12, 0.99e12, 22e9, 2e-6, kScaled},
-      {"b200", 178 * kGiB, 100, 1640e12, 660e12, 900e12, 830e12, 5.08e12, 50e9, 2e-6, kScaled},
-      {"l40s", 44 * kGiB, 89, 264e12, 106e12, 145e12, 134e12, 0.55e12, 22e9, 2e-6, kScaled},
-      {"rtx4090", 23 * kGiB, 89, 120e12, 48e12, 66e12, 61e12, 0.64e12, 22e9, 2e-6, kScaled},
-      {"v100", 31 * kGiB, 70, 91e12, 36e12, 50e12, 46e12, 0.57e12, 11e9, 2e-6, kScaled},
+      {"h100", 79 * kOneGiB, 90, 720e12, 290e12, 394e12, 330e12, 2.13e12, 50e9, 2e-6, 16e-6, kScaled},
+      {"h800", 79 * kOneGiB, 90, 720e12, 290e12, 394e12, 330e12, 2.13e12, 50e9, 2e-6, 16e-6, kScaled},
+      {"a100-80", 79 * kOneGiB, 80, 227e12, 120e12, 160e12, 115e12, 1.30e12, 22e9, 2e-6, 16e-6, kScaled},
+      {"a100-40", 39 * kOneGiB, 80, 227e12, 120e12, 160e12, 115e12, 0.99e12, 22e9, 2e-6, 16e-6, kScaled},
+      {"b200", 178 * kOneGiB, 100, 1640e12, 660e12, 900e12, 830e12, 5.08e12, 50e9, 2e-6, 16e-6, kScaled},
+      {"l40s", 44 * kOneGiB, 89, 264e12, 106e12, 145e12, 134e12, 0.55e12, 22e9, 2e-6, 16e-6, kScaled},
+      {"rtx4090", 23 * kOneGiB, 89, 120e12, 48e12, 66e12, 61e12, 0.64e12, 22e9, 2e-6, 16e-6, kScaled},
+      {"v100", 31 * kOneGiB, 70, 91e12, 36e12, 50e12, 46e12, 0.57e12, 11e9, 2e-6, 16e-6, kScaled},
   };
   return rows;
 }

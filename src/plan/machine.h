@@ -20,6 +20,7 @@ struct Gpu {
   double bandwidth = 0;                      // bytes per second that passes over its memory reach
   double host_link = 0;                      // bytes per second to the host, one direction
   double launch = 2e-6;                      // seconds lost between two kernels
+  double host_launch = 16e-6;                // seconds of the host for one kernel, with all of torch around it
   std::string source;                        // where the numbers come from
 };
 

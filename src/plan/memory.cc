@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/units.h"
 #include "plan/gathering.h"
 #include "plan/layout.h"
 
@@ -14,11 +15,10 @@ namespace {
 constexpr int64_t kHostChunk = int64_t{1} << 22;  // elements of an offloaded update at once (engine/host_memory.h)
 constexpr int64_t kStagings = 4;                  // of them (engine/offload.cc)
 constexpr size_t kInFlight = 2;                   // buckets on their way (engine/zero.cc)
-constexpr int64_t kMiB = int64_t{1} << 20;
 // Torch's cuBLAS workspace, once for the training thread and once for autograd's.
-constexpr int64_t kWorkspace = 32 * kMiB, kSmallWorkspace = 8 * kMiB + 128 * 1024;
+constexpr int64_t kWorkspace = int64_t{32} << 20, kSmallWorkspace = (int64_t{8} << 20) + 128 * 1024;
 // As nvidia-smi shows a process with kernels loaded; NCCL's channels beside it.
-constexpr int64_t kCudaContext = 530 * kMiB, kNccl = 300 * kMiB;
+constexpr int64_t kCudaContext = int64_t{530} << 20, kNccl = int64_t{300} << 20;
 
 // The buffers that units are gathered into, and what is always whole.
 struct Sharded {
@@ -170,6 +170,8 @@ const char* NameOf(Component component) {
                                                            "activations", "temporary", "context"};
   return kNames[static_cast<size_t>(component)];
 }
+
+std::string SizeText(int64_t bytes) { return FormatSize(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
 
 int64_t MemoryBytes::AllocatorPeak() const {
   const int64_t run =

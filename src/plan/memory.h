@@ -44,6 +44,9 @@ struct MemoryBytes {
   int64_t HostTotal() const;
 };
 
+// "8.4 GiB".
+std::string SizeText(int64_t bytes);
+
 // What the engine owns, a pass not counted. On a CPU `device` is host memory.
 MemoryBytes StateOf(const Workload& workload, const Setting& setting);
 // All of it, at the moment of a step when it is most.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostGpus = 1 << 20;
 
-Status Wrong(const std::string& text, const std::string& why) {
+Status WrongScale(const std::string& text, const std::string& why) {
   return Status(Code::kUsage, fmt::format("--scale {}: {}", Printable(text), why),
                 "write a range, --scale 8..16384, or numbers, --scale 8,64,512");
 }
@@ -32,9 +32,9 @@ Result<std::vector<int>> ParseScale(const std::string& text) {
   std::vector<int> points;
   const auto take = [&](std::string_view part, int* into) {
     const std::optional<int> value = Number(Trim(part));
-    if (!value) return Wrong(text, fmt::format("'{}' is no number of GPUs", Printable(part)));
+    if (!value) return WrongScale(text, fmt::format("'{}' is no number of GPUs", Printable(part)));
     if (*value < 1 || *value > kMostGpus) {
-      return Wrong(text, fmt::format("{} GPUs: expected 1 to {}", *value, kMostGpus));
+      return WrongScale(text, fmt::format("{} GPUs: expected 1 to {}", *value, kMostGpus));
     }
     *into = *value;
     return Status::Ok();
@@ -43,7 +43,7 @@ Result<std::vector<int>> ParseScale(const std::string& text) {
     int first = 0, last = 0;
     LOCKSTEP_RETURN_IF_ERROR(take(std::string_view(text).substr(0, dots), &first));
     LOCKSTEP_RETURN_IF_ERROR(take(std::string_view(text).substr(dots + 2), &last));
-    if (last < first) return Wrong(text, fmt::format("{} is less than {}", last, first));
+    if (last < first) return WrongScale(text, fmt::format("{} is less than {}", last, first));
     for (int n = first; n < last; n *= 2) points.push_back(n);
     points.push_back(last);
     return points;
@@ -51,7 +51,7 @@ Result<std::vector<int>> ParseScale(const std::string& text) {
   for (const std::string& part : Split(text, ',')) {
     points.push_back(0);
     LOCKSTEP_RETURN_IF_ERROR(take(part, &points.back()));
-    if (points.size() > 1 && points.back() <= points[points.size() - 2]) return Wrong(text, "numbers must grow");
+    if (points.size() > 1 && points.back() <= points[points.size() - 2]) return WrongScale(text, "numbers must grow");
   }
   return points;
 }

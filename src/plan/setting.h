@@ -1,9 +1,12 @@
 // How a workload is trained, as far as memory and time depend on it: the keys of `train` in plain numbers. The engine
-// makes one from its configuration (engine/plan_setting.h). Plain values, any thread.
+// makes one from its configuration (engine/planned.h). Plain values, any thread.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/status.h"
 
 namespace lockstep::plan {
 
@@ -52,5 +55,8 @@ struct Setting {
   // Whether autograd adds gradients to the buffer itself.
   bool gradient_views() const { return whole_gradients() && gradient_bytes() == parameter_bytes; }
 };
+
+nlohmann::json ToJson(const Setting& setting);
+Result<Setting> SettingFromJson(const nlohmann::json& json);
 
 }  // namespace lockstep::plan

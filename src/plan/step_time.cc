@@ -34,6 +34,14 @@ StepTime StepTimeOf(const Workload& workload, const Setting& s, const Machine& m
                           work.forward_bytes / gpu.bandwidth + gaps / 3);
   out.backward = passes * (work.backward_flops / rate + work.backward_attention / attention +
                            work.backward_bytes / gpu.bandwidth + gaps * 2 / 3);
+  // Steps that are not captured as CUDA graphs (stage 3; an offloaded update that goes on during forward) are as slow
+  // as the host starts kernels.
+  const bool captured = s.gpu && stage < 3 && !(s.offloads() && stage == 0 && !workload.units.empty());
+  const double host = captured || !s.gpu ? 0 : passes * work.kernels * gpu.host_launch;
+  if (const double device = out.forward + out.backward; device > 0 && host > device) {
+    out.forward *= host / device;
+    out.backward *= host / device;
+  }
   // AdamW reads and writes values and both moments and reads the gradient; the norm reads it, resetting writes it.
   const double slots = s.optimizer_slots;
   const double update_bytes =

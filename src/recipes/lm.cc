@@ -118,6 +118,23 @@ Status LmRecipe::Build(const engine::Config& config, uint64_t seed) {
   return settings_.lora.on() ? model_->AddLora(settings_.lora).Context("recipe.lora.targets") : Status::Ok();
 }
 
+engine::PlanFacts LmRecipe::Plan() const {
+  const models::DecoderConfig& c = shape_;
+  plan::LmSample sample{.vocabulary = c.vocabulary,
+                        .width = c.width,
+                        .layers = c.layers,
+                        .heads = c.heads,
+                        .kv_heads = c.kv_heads,
+                        .mlp = c.mlp,
+                        .length = static_cast<int64_t>(length_),
+                        .tied = c.tied,
+                        .bias = c.qkv_bias,
+                        .lora = settings_.lora.on()};
+  engine::PlanFacts facts{.sample = sample, .drawn_in_parts = !settings_.lora.on()};
+  if (sample.lora) facts.notes.emplace_back("activations: with LoRA layers are composed of operators; an estimate");
+  return facts;
+}
+
 Status LmRecipe::DrawPart(const std::string& name, int64_t begin, const at::Tensor& out) {
   if (file_) return file_->Read(name, begin, out).Context("recipe.model");
   model_->Draw(name, begin, out);

@@ -52,6 +52,8 @@ class LmRecipe : public engine::Recipe {
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
   // {"config": as in config.json, "tokenizer": "bytes", "end": 256}, and "lora" where there is one.
   nlohmann::json Identity() const override;
+  engine::PlanFacts Plan() const override;
+  bool ModelNeedsData() const override { return !settings_.vocabulary && !settings_.is_folder(); }
   std::vector<engine::Unit> Units() override;
   void RunUnits(engine::UnitRunner runner) override { model_->RunUnits(std::move(runner)); }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "data/bucketed_source.h"
 #include "data/random.h"
 #include "engine/state.h"
 #include "media/tiles.h"
@@ -113,6 +114,33 @@ std::vector<engine::Unit> TaehvRecipe::Units() {
   std::vector<engine::Unit> units;
   for (auto& stage : model_->Stages()) units.push_back({std::move(stage.name), std::move(stage.parameters)});
   return units;
+}
+
+engine::PlanFacts TaehvRecipe::Plan() const {
+  plan::TaehvSample sample{.frames = clips_.frames, .height = clips_.height, .width = clips_.width};
+  sample.patch = shape_.patch;
+  sample.latent = shape_.latent;
+  std::copy(shape_.encoder_time.begin(), shape_.encoder_time.end(), sample.encoder_time.begin());
+  std::copy(shape_.decoder_time.begin(), shape_.decoder_time.end(), sample.decoder_time.begin());
+  std::copy(shape_.decoder_space.begin(), shape_.decoder_space.end(), sample.decoder_space.begin());
+  std::copy(shape_.encoder_width.begin(), shape_.encoder_width.end(), sample.encoder_width.begin());
+  std::copy(shape_.decoder_width.begin(), shape_.decoder_width.end(), sample.decoder_width.begin());
+  sample.super = shape_.super;
+  // Of several sizes the largest.
+  const Result<std::vector<data::ImageSize>> sizes = data::ParseSizes(clips_.buckets);
+  int64_t most = 0;
+  for (const data::ImageSize& size : sizes.ok() ? *sizes : std::vector<data::ImageSize>()) {
+    if (int64_t{size.height} * size.width <= most) continue;
+    most = int64_t{size.height} * size.width;
+    sample.height = size.height, sample.width = size.width;
+  }
+  engine::PlanFacts facts{.sample = sample};
+  if (has_teacher()) facts.notes.emplace_back("the teacher is not counted");
+  if (adversarial_ > 0) facts.notes.emplace_back("discriminator and replay buffer are not counted");
+  if (shape_.super || settings_.execution == models::Execution::kReference) {
+    facts.notes.emplace_back("activations: layers run as they are written; an estimate");
+  }
+  return facts;
 }
 
 TeacherShapes TaehvRecipe::ShapesOfTeacher() const {

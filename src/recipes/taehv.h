@@ -64,6 +64,7 @@ class TaehvRecipe : public VideoRecipe {
   torch::nn::Module& model() override { return *model_; }
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
   nlohmann::json Identity() const override;
+  engine::PlanFacts Plan() const override;
   std::vector<engine::Unit> Units() override;
   void RunUnits(engine::UnitRunner runner) override { model_->SetWrap(std::move(runner)); }
   Status Start(at::Device device) override;

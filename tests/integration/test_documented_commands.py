@@ -61,7 +61,7 @@ LOCKSTEP = r"^(build/bin/)?lockstep "
 KINDS = {
     "launcher": LOCKSTEP + r"(run|explain|env|runs|logs|stop|watch|help|version|train --licenses|-)|^eval .*lockstep env",
     "doctor": LOCKSTEP + r"(doctor|tune|lint)\b|^eval .*lockstep tune",
-    "config": LOCKSTEP + r"config\b",
+    "config": LOCKSTEP + r"(config|plan)\b",
     "train": LOCKSTEP + r"train\b|^torchrun .*lockstep-train train\b",
     "media": LOCKSTEP + r"(eval|reconstruct|encode|decode|export)\b",
     "text": LOCKSTEP + r"(tokens|generate)\b",

@@ -42,6 +42,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", cli::TrainMain, "RECIPE [options]: one rank of a training (see `lockstep train --help`)"},
     {"config", cli::ConfigMain, "RECIPE: every key of its configuration"},
+    {"plan-model", cli::PlanModelMain, "RECIPE: its model and training as numbers, for `lockstep plan`"},
+    {"plan-measure", Plain<cli::PlanMeasureMain>, "speeds of this machine, for `lockstep plan --measure`"},
     {"cache-build", cli::CacheBuildMain, "[RECIPE]: one process of `lockstep cache build`"},
     {"eval", cli::EvalMain, "RECIPE --weights F: scores of trained weights on clips"},
     {"reconstruct", Plain<cli::ReconstructMain>, "--weights F INPUT OUTPUT: a video through an autoencoder and back"},
