@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/digits.h"
 #include "base/env_file.h"
@@ -91,6 +92,7 @@ Status OfRecipe(const PlanFlags& f, plan::Plan* out) {
   }
   for (const std::string& key : *keys) words.push_back("--set=" + key);
   if (f.cpu) words.emplace_back("--cpu");
+  words.push_back(fmt::format("--ranks={}", out->base.ranks));
   const Result<json> said = Ask(f, words, std::chrono::seconds(120));
   if (!said.ok()) return said.status();
   Result<plan::Workload> workload = plan::WorkloadFromJson((*said)["workload"]);
@@ -98,7 +100,10 @@ Status OfRecipe(const PlanFlags& f, plan::Plan* out) {
   const Result<plan::Setting> setting = plan::SettingFromJson((*said)["setting"]);
   if (!setting.ok()) return setting.status();
   out->workload = std::move(*workload);
-  out->base = *setting;
+  const plan::Setting here = std::exchange(out->base, *setting);
+  out->base.ranks = here.ranks;
+  out->base.gpu = here.gpu;
+  out->base.compute_capability = here.compute_capability;
   return Status::Ok();
 }
 
@@ -224,10 +229,10 @@ Result<plan::Plan> MakePlan(const PlanFlags& f) {
   Result<std::vector<int>> points = std::vector<int>();
   if (!f.scale.empty()) points = plan::ParseScale(f.scale);
   if (!points.ok()) return points.status();
-  LOCKSTEP_RETURN_IF_ERROR(f.recipe.empty() ? OfParameters(f, &out) : OfRecipe(f, &out));
   LOCKSTEP_RETURN_IF_ERROR(FindMachine(f, &out));
   // The batch is what the first of the scaled sizes has.
   if (!points->empty() && f.gpus == 0) out.base.ranks = points->front();
+  LOCKSTEP_RETURN_IF_ERROR(f.recipe.empty() ? OfParameters(f, &out) : OfRecipe(f, &out));
   LOCKSTEP_RETURN_IF_ERROR(CheckBatch(out.base));
   out.notes.insert(out.notes.end(), out.workload.notes.begin(), out.workload.notes.end());
   if (f.cpu) out.notes.emplace_back("on a CPU activations are an estimate: its operators choose their own temporaries");

@@ -142,6 +142,13 @@ json LineJson(const Line& line) {
             {"algorithm", t.tree ? "tree" : "ring"}}}};
 }
 
+int64_t LargestUnit(const Workload& workload) {
+  std::vector<int64_t> sizes(workload.units.size() + 1, 0);  // the last: of no unit
+  for (const Parameter& p : workload.parameters)
+    sizes[p.unit < 0 ? workload.units.size() : static_cast<size_t>(p.unit)] += p.numel;
+  return *std::max_element(sizes.begin(), sizes.end());
+}
+
 // Infinity is no JSON.
 json Finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
@@ -190,7 +197,8 @@ json ToJson(const Plan& plan) {
                {{"name", plan.workload.name},
                 {"parameters", plan.workload.trained()},
                 {"frozen", plan.workload.frozen()},
-                {"units", plan.workload.units.size()}}},
+                {"units", plan.workload.units.size()},
+                {"largest_unit", LargestUnit(plan.workload)}}},
               {"machine",
                {{"gpu", g.name},
                 {"memory", g.memory},

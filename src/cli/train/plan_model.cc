@@ -38,16 +38,20 @@ Result<nlohmann::json> Describe(Settings& settings, bool gpu) {
 int PlanModelMain(const Program& program, int argc, char** argv) {
   Arguments args("Prints the model and the training of a configuration as numbers (for `lockstep plan`).",
                  "lockstep-train plan-model");
-  std::string recipe, file, options;
+  std::string recipe;
+  ConfigFiles files;
   std::vector<std::string> overrides;
   bool cpu = false;
   args.Option("RECIPE", &recipe, "name of the recipe").Required();
-  args.Option("--config", &file, "configuration file").Named("FILE");
-  args.Option("--opt", &options, "an option file of KAIR or S-VRT (recipe vrt)").Named("FILE");
+  args.Option("--config", &files.config, "configuration file").Named("FILE");
+  args.Option("--opt", &files.options, "an option file of KAIR or S-VRT (recipe vrt)").Named("FILE");
+  args.Option("--deepspeed", &files.deepspeed, "DeepSpeed's configuration").Named("FILE");
+  args.Option("--accelerate", &files.accelerate, "accelerate's configuration").Named("FILE");
+  args.Option("--ranks", &files.ranks, "that share the batch of these two").Between(1, 1 << 20);
   args.Option("--set", &overrides, "path.of.key=value").Named("KEY=VALUE").Repeated();
   args.Flag("--cpu", &cpu, "for ranks on CPUs");
   if (const auto code = args.Parse(argc, argv)) return *code;
-  Result<Settings> settings = ReadSettings(program.recipes, recipe, {file, options}, overrides, false, 0);
+  Result<Settings> settings = ReadSettings(program.recipes, recipe, files, overrides, false, 0);
   Result<nlohmann::json> said = settings.ok() ? Describe(*settings, !cpu) : Result<nlohmann::json>(settings.status());
   if (!said.ok()) {
     fmt::print(stderr, "lockstep plan: {}\n", said.status().ToString());
