@@ -348,6 +348,9 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
   all["written"] = outcome->written;
   all["notes"] = outcome->notes;
   if (!restorer->loaded.note.empty()) all["notes"].push_back(restorer->loaded.note);
+  if (const int gpus = engine::VisibleGpus(); restorer->device.is_cuda() && who.size == 1 && gpus > 1) {
+    all["notes"].push_back(fmt::format("one of {} GPUs was used; --nproc-per-node gpu uses all", gpus));
+  }
   for (const nlohmann::json& note : all["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
   return Status::Ok();
 }

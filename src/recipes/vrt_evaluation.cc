@@ -19,9 +19,9 @@ void KeepWorst(size_t most, std::vector<std::pair<double, track::SheetRow>>* row
 
 }  // namespace
 
-double VrtClip::Score(const std::string& name) const {
+double VrtClip::Score(const std::string& wanted) const {
   for (const auto& [key, value] : scores) {
-    if (key == name) return value;
+    if (key == wanted) return value;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

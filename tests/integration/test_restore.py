@@ -26,13 +26,21 @@ class Restore(harness.Case):
 
     def setUp(self):
         super().setUp()
-        made = harness.engine("data", "prepare", "generated-spike", "scenes", "--clips", "2", "--frames", "5", "--height", "64",
+        made = harness.engine("data", "prepare", "generated-spike", "scenes", "--clips", "4", "--frames", "5", "--height", "64",
                               "--width", "64")
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        for clip in ("scene_0002", "scene_0003"):
+            shutil.rmtree(self.tmp / BLURRED / clip)
+            shutil.rmtree(self.tmp / "scenes/GOPRO_Large/train_GT" / clip)
         (self.tmp / "opt.json").write_text(test_vrt.options())
+
+    def train(self, *words):
         run = harness.lockstep("train", "vrt", "--opt", "opt.json", "--name", "run", "--set", "train.threads=1", "--set", "train.steps=1",
-                               "--set", "data.test.target=", "--set", "data.validation.fraction=0", env=train.ONE_THREAD)
+                               *words, env=train.ONE_THREAD)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def train_blindly(self):
+        self.train("--set", "data.test.target=", "--set", "data.validation.fraction=0")
 
     def words(self, output, *more, given=BLURRED, spikes=SPIKES):
         return ("restore", "--weights", "runs/run", given, output, "--spikes", spikes, *SENSOR, "--tile", "64", "--frames", "2",
@@ -42,6 +50,7 @@ class Restore(harness.Case):
         return {clip: files(self.tmp / name / clip) for clip in ("scene_0000", "scene_0001")}
 
     def test_ranks_and_a_killed_process_give_the_bits_of_one(self):
+        self.train_blindly()
         killed = harness.spawn_lockstep(*self.words("killed"), env=train.ONE_THREAD)
         mark = self.tmp / "killed.restoring/clip-00000/windows/000001"
         harness.wait_until(lambda: mark.exists() or not killed.alive(), what="two windows")
@@ -67,6 +76,7 @@ class Restore(harness.Case):
         self.assertEqual((again.returncode, again.stdout), (0, "one: complete already, 10 frames, by the same weights and settings\n"))
 
     def test_videos_go_in_and_out_and_what_is_refused_writes_nothing(self):
+        self.train_blindly()
         clip, spikes = BLURRED + "/scene_0000", SPIKES + "/scene_0000"
         video = harness.engine(*self.words("sharp.mkv", "--codec", "ffv1", "--max-frames", "3", given=clip, spikes=spikes))
         self.assertEqual(video.returncode, 0, video.stderr)
@@ -102,3 +112,29 @@ class Restore(harness.Case):
         self.assertEqual(ranks.returncode, 2, ranks.stdout + ranks.stderr)
         self.assertIn("a frame is missing between", ranks.stdout + ranks.stderr)
         self.assertEqual(sorted(path.name for path in self.tmp.iterdir()), before)
+
+    def test_an_adapter_with_lora_is_measured_from_lmdb_and_restored_as_it_validated(self):
+        self.train("--set", "recipe.fusion.operator=gated", "--set", "recipe.in_channels=3", "--set", "recipe.lora.rank=2", "--set",
+                   'recipe.lora.targets=["*qkv*", "*proj*"]')
+        row, = harness.read_jsonl(train.run_path("run") / "validation.jsonl")
+        ready = harness.engine("data", "prepare", "gopro-spike", "scenes", "--split", "test", "--lmdb", *SENSOR)
+        self.assertEqual(ready.returncode, 0, ready.stdout + ready.stderr)
+        sides = {side: f"scenes/GOPRO_Large/test_{name}" for side, name in (("target", "GT"), ("input", "GT_blurred"))}
+        spikes = "scenes/GOPRO_Large_spike_seq/test"
+        measured = harness.engine("eval", "vrt", "--weights", "runs/run", "--target", sides["target"] + ".lmdb", "--input",
+                                  sides["input"] + ".lmdb", "--spikes", spikes, "--json")
+        self.assertEqual(measured.returncode, 0, measured.stderr)
+        document = json.loads(measured.stdout)
+        self.assertIn("lmdb: 1 clip", document["data"])
+        clip, = document["clips"]
+        self.assertEqual(clip["name"], row["sample"])
+        for score in ("psnr", "ssim", "psnr_y", "ssim_y", "psnr_input"):
+            self.assertAlmostEqual(clip[score], row[score], 6)
+        # LoRA is merged here, and spikes are not rounded to bytes.
+        restored = harness.engine("restore", "--weights", "runs/run", sides["input"], "sharp", "--spikes", spikes, *SENSOR, "--tile", "64",
+                                  "--frames", "4")
+        self.assertEqual(restored.returncode, 0, restored.stderr)
+        pairs = zip(sorted((self.tmp / sides["target"] / clip["name"]).iterdir()), sorted((self.tmp / "sharp" / clip["name"]).iterdir()),
+                    strict=True)
+        scores = [test_vrt.psnr(*pair) for pair in pairs]
+        self.assertAlmostEqual(sum(scores) / len(scores), clip["psnr"], 1)
