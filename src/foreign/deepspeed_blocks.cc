@@ -83,7 +83,7 @@ progressive_layer_drop.enabled|b|false|R||false|turns it on|every layer is train
 progressive_layer_drop.{theta=1.0,gamma=0.001}|n||I|||of layer dropping|of layer dropping, which is off
 eigenvalue|o||I|||for quantization (older versions)|
 eigenvalue.enabled|b|false|R||false|turns it on|nothing is quantized here
-eigenvalue.{verbose=false,max_iter=100,tol=0.01,stability=1e-06,gas_boundary_resolution=1,layer_name,layer_num}|x||I|||of eigenvalues|of eigenvalues, which are off
+eigenvalue.*|x||I|||verbose, max_iter, tol, stability, gas_boundary_resolution, layer_name, layer_num|of eigenvalues, which are off
 quantize_training|x||R|||mixture of quantization (older versions)|nothing is quantized here
 compression_training|o||I|||quantization, pruning and layer reduction (older versions)|
 compression_training.layer_reduction|o||I|||fewer layers|

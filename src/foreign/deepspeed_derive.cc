@@ -67,11 +67,11 @@ Block ReadBlock(const ConfigNode& root, const std::string& name, const std::stri
     block.given = true;
     block.unsure = context.precision == "auto";
     block.on = context.precision == precision;
-    Resolve(path,
-            block.unsure ? "auto"
-            : block.on   ? "true"
-                         : "false",
-            fmt::format("train.precision is {}", context.precision), made);
+    if (block.unsure) {
+      Resolve(path, "left to train.precision", "which is auto: bf16 where the GPU computes in it, else fp32", made);
+    } else {
+      Resolve(path, block.on ? "true" : "false", fmt::format("train.precision is {}", context.precision), made);
+    }
     return block;
   }
   const std::optional<std::string> text = TextAt(root, path);

@@ -67,11 +67,12 @@ void DeriveBatch(const ConfigNode& root, const DeepSpeedContext& context, DeepSp
   if (given && (*micro == 0 || *micro * *accumulation * ranks != total)) {
     const char* at = global ? kGlobal : micro ? kMicro : kAccumulation;
     const uint64_t product = *micro * *accumulation * ranks;
-    made->Refuse(
-        FindKey(root, at) == nullptr ? kAccumulation : at,
-        FindKey(root, FindKey(root, at) == nullptr ? kAccumulation : at),
-        fmt::format("{} samples of a rank x {} passes x {} = {}, and the global batch is {}{}", *micro, *accumulation,
-                    Count(made->ranks, "rank"), product, total, global ? "" : fmt::format(" ({})", from)));
+    made->Refuse(FindKey(root, at) == nullptr ? kAccumulation : at,
+                 FindKey(root, FindKey(root, at) == nullptr ? kAccumulation : at),
+                 fmt::format("{} of a rank x {} x {} = {}, and the global batch is {}{}",
+                             Count(static_cast<int64_t>(*micro), "sample"),
+                             Count(static_cast<int64_t>(*accumulation), "pass", "passes"), Count(made->ranks, "rank"),
+                             product, total, global ? "" : fmt::format(" ({})", from)));
     return;
   }
   made->derived.push_back(
@@ -151,7 +152,9 @@ void DeriveSchedule(const ConfigNode& root, const DeepSpeedContext& context, Dee
   const std::string params = "scheduler.params.";
   const ConfigLocation where = PlaceOf(root, "scheduler.type");
   made->Set("train.schedule.kind", Scalar(row->kind), where);
-  made->Set("train.schedule.warmup_shape", Scalar(TextAt(root, params + "warmup_type").value_or("log")), where);
+  if (!IsAutoAt(root, params + "warmup_num_steps") || context.warmup > 0) {
+    made->Set("train.schedule.warmup_shape", Scalar(TextAt(root, params + "warmup_type").value_or("log")), where);
+  }
   Resolve(params + "warmup_min_lr", "0", "the Trainer's own", made);
   Resolve(params + "warmup_max_lr", Text(context.lr), "train.optimizer.lr", made);
   Resolve(params + "warmup_num_steps", std::to_string(context.warmup), "train.schedule.warmup", made);

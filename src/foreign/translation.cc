@@ -186,7 +186,8 @@ Status Translation::Check() const {
   std::vector<std::string> lines;
   for (const Note& note : refused) {
     lines.push_back(fmt::format("{}:{} {}{}: {}", file, note.line > 0 ? fmt::format("{}:", note.line) : "", note.key,
-                                note.value.empty() ? "" : fmt::format(" = {}", note.value), note.reason));
+                                note.value.empty() ? "" : fmt::format(" = {}", Printable(note.value, 80)),
+                                note.reason));
   }
   return Status(Code::kUsage,
                 fmt::format("{} of the {} cannot be honoured:\n{}", Count(static_cast<int64_t>(refused.size()), "key"),
@@ -233,7 +234,9 @@ void Translation::AddLists(ordered_json* document) const {
 }
 
 void KeyWalk::Run(const ConfigNode& map, const std::string& above) {
+  constexpr size_t kMostErrors = 20;  // a file of something else has thousands
   for (const ConfigEntry& entry : map.entries) {
+    if (errors_.size() >= kMostErrors) return;
     const std::string path = above.empty() ? entry.key : above + "." + entry.key;
     const KeyRow* row = lookup_(path);
     if (row == nullptr) {

@@ -169,6 +169,8 @@ TEST(DeepSpeed, AutoIsWhatTheTrainerHas) {
     EXPECT_THAT(note->reason, HasSubstr(reason));
   }
   EXPECT_NE(Find(made.ignored, "zero_optimization.overlap_comm"), nullptr);
+  // There is no warm-up that could have a form.
+  EXPECT_FALSE(Settings(made)["train"]["schedule"].contains("warmup_shape"));
   // What is auto stays as the recipe has it.
   EXPECT_FALSE(Settings(made)["train"]["optimizer"].contains("lr"));
 }
