@@ -26,13 +26,23 @@ enum { kDelta = 3 * kPerSize, kBiasTable, kPlaceSums, kWindow96, kWindow120, kAt
 static_assert(std::size(kAttentionNames) == kAttentionKernels);
 
 // Norms come three times: for rows of up to 128, 256 and 512 elements.
-enum RowKernel { kNorm, kNormBackward, kGeglu = 6, kGegluBackward, kResidual, kColumnSums, kSumParts, kRowKernels };
+enum RowKernel {
+  kNorm,
+  kNormBackward,
+  kGeglu = 6,
+  kGegluBackward,
+  kResidual,
+  kColumnSums,
+  kSumParts,
+  kMoveColumns,
+  kRowKernels
+};
 constexpr const char* kRowNames[] = {"layer_norm_128", "layer_norm_backward_128",
                                      "layer_norm_256", "layer_norm_backward_256",
                                      "layer_norm_512", "layer_norm_backward_512",
                                      "geglu",          "geglu_backward",
                                      "residual",       "column_sums",
-                                     "sum_parts"};
+                                     "sum_parts",      "move_columns"};
 static_assert(std::size(kRowNames) == kRowKernels);
 
 int OfWidth(RowKernel norm, int64_t width) { return norm + (width <= 128 ? 0 : width <= 256 ? 2 : 4); }
@@ -122,6 +132,17 @@ cuda::Grid WindowGrid(const AttentionArgs& a) {
   return {static_cast<unsigned>(a.windows), static_cast<unsigned>(a.heads), static_cast<unsigned>(32 * warps)};
 }
 
+constexpr int kWindowFrames = 6;  // at most, of all windows of a block of threads: a warp for 16 tokens
+
+// Of heads that the kernel for this width holds; 0: there is none.
+int64_t MostHeadSize(int64_t width) { return width == 96 ? 16 : width == 120 ? 24 : 0; }
+
+int64_t WindowShared(const Windows& w) {
+  const int64_t tokens = kPlaces * w.depth * (kWindowFrames / w.depth), row = w.width % 16 == 0 ? w.width + 8 : w.width;
+  return 2 * (tokens * row + 6 * MostHeadSize(w.width) * row + 4 * tokens * 24) +
+         4 * (2 * ((2 * w.depth - 1) * kPairPlaces + 1) + tokens);
+}
+
 }  // namespace
 
 bool Usable(const at::Device& device, at::ScalarType type) {
@@ -141,6 +162,16 @@ at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts) {
   RowKernels().Launch(like, kSumParts, {static_cast<unsigned>((count + 31) / 32), 1, 512},
                       {&from, &to, &number, &count});
   return out;
+}
+
+void MoveColumns(const at::Tensor& from, int64_t first, const at::Tensor& to, int64_t to_first, int64_t width) {
+  int64_t rows = to.size(0);
+  if (rows == 0) return;
+  int stride = Int(from.defined() ? from.size(1) : 0), to_stride = Int(to.size(1)), begin = Int(first);
+  int to_begin = Int(to_first), columns = Int(width);
+  void *x = cuda::Address(from), *y = cuda::Address(to);
+  RowKernels().Launch(to, kMoveColumns, {kFlatBlocks, 1, 256},
+                      {&x, &stride, &begin, &y, &to_stride, &to_begin, &rows, &columns});
 }
 
 Normed Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
@@ -224,21 +255,6 @@ Attended Attend(const at::Tensor& qkv, const at::Tensor& code, const at::Tensor&
   if (w.mutual) LaunchAttention(qkv, kForwardMutual, PartOf(a, w, true, code, bias), WindowGrid(a), 3);
   return out;
 }
-
-namespace {
-
-constexpr int kWindowFrames = 6;  // at most, of all windows of a block of threads: a warp for 16 tokens
-
-// Of heads that the kernel for this width holds; 0: there is none.
-int64_t MostHeadSize(int64_t width) { return width == 96 ? 16 : width == 120 ? 24 : 0; }
-
-int64_t WindowShared(const Windows& w) {
-  const int64_t tokens = kPlaces * w.depth * (kWindowFrames / w.depth), row = w.width % 16 == 0 ? w.width + 8 : w.width;
-  return 2 * (tokens * row + 6 * MostHeadSize(w.width) * row + 4 * tokens * 24) +
-         4 * (2 * ((2 * w.depth - 1) * kPairPlaces + 1) + tokens);
-}
-
-}  // namespace
 
 bool FitsWindowsOf(const at::Tensor& x, const Windows& w) {
   return w.depth <= kWindowFrames && w.heads >= 2 && w.width / w.heads <= MostHeadSize(w.width) &&

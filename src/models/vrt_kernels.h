@@ -43,6 +43,10 @@ at::Tensor GegluBackward(const at::Tensor& both, const at::Tensor& d_out);
 // x + factor[clip] * y, rows [clips * N, width]; x and factor (float32, [clips]) may be undefined.
 at::Tensor Residual(const at::Tensor& x, const at::Tensor& y, const at::Tensor& factor);
 
+// Columns [first, first + width) of rows to columns [to_first, ...) of others; zeros where `from` is undefined. All in
+// eights.
+void MoveColumns(const at::Tensor& from, int64_t first, const at::Tensor& to, int64_t to_first, int64_t width);
+
 // [parts, ...] -> [...], float32. `like` is of the type that the kernels were made for.
 at::Tensor SumParts(const at::Tensor& like, const at::Tensor& parts);
 

@@ -202,10 +202,16 @@ __global__ void __launch_bounds__(256) geglu_backward(Elem* x, Elem* d, float* s
   __shared__ float4 parts[4][256];
   int eighths = width / 8, lanes = blockDim.x / eighths, own = threadIdx.x / eighths, c = threadIdx.x % eighths * 8;
   F8 gates = Zero(), values = Zero();
-#pragma unroll 2
-  for (i64 row = (i64)blockIdx.x * lanes + own; row < rows; row += (i64)gridDim.x * lanes) {
-    Elem *at = x + row * 2 * width + c, *out = d + row * width + c;
-    F8 g = Load(at), u = Load(at + width), dy = Load(out);
+  i64 step = (i64)gridDim.x * lanes, row = (i64)blockIdx.x * lanes + own;
+  uint4 next[3];
+#define FETCH(ROW)                                    \
+  next[0] = *(const uint4*)(x + (ROW) * 2 * width + c),         \
+  next[1] = *(const uint4*)(x + (ROW) * 2 * width + width + c), \
+  next[2] = *(const uint4*)(d + (ROW) * width + c)
+  if (row < rows) FETCH(row);
+  for (; row < rows; row += step) {
+    F8 g = Load((const Elem*)&next[0]), u = Load((const Elem*)&next[1]), dy = Load((const Elem*)&next[2]);
+    if (row + step < rows) FETCH(row + step);  // before this row is stored: the compiler cannot know that they differ
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       float bell, half = Normal(g.v[k], bell), gelu = g.v[k] * half;
@@ -215,9 +221,9 @@ __global__ void __launch_bounds__(256) geglu_backward(Elem* x, Elem* d, float* s
       dy.v[k] = given;
       gates.v[k] += g.v[k], values.v[k] += u.v[k];
     }
-    Store(at, g);
-    Store(at + width, u);
-    Store(out, dy);
+    Store(x + row * 2 * width + c, g);
+    Store(x + row * 2 * width + width + c, u);
+    Store(d + row * width + c, dy);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -265,6 +271,21 @@ __global__ void __launch_bounds__(512) column_sums(const Elem* x, float* to, i64
     sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
   }
   ((float4*)(to + (i64)blockIdx.x * columns))[c] = sum;
+}
+
+// Columns of rows to columns of others, zeros where x is null.
+__global__ void __launch_bounds__(256) move_columns(const Elem* __restrict__ x, int stride, int first,
+                                                    Elem* __restrict__ to, int to_stride, int to_first, i64 rows,
+                                                    int columns) {
+  u32 eighths = columns / 8;
+  i64 count = rows * eighths;
+#pragma unroll 4
+  for (i64 i = blockIdx.x * (i64)256 + threadIdx.x; i < count; i += (i64)gridDim.x * 256) {
+    i64 row = i / eighths;
+    int c = (int)(i - row * eighths) * 8;
+    *(uint4*)(to + row * to_stride + to_first + c) =
+        x ? *(const uint4*)(x + row * stride + first + c) : make_uint4(0, 0, 0, 0);
+  }
 }
 
 // [parts, count] -> [count].

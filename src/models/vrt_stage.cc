@@ -7,6 +7,7 @@
 #include "models/deformable.h"
 #include "models/flow_warp.h"
 #include "models/vrt_fused.h"
+#include "models/vrt_neighbours.h"
 
 namespace lockstep::models::vrt {
 namespace {
@@ -14,16 +15,6 @@ namespace {
 using at::Tensor;
 
 constexpr double kOffsetSlope = 0.1;  // of the activations before offsets
-
-// Frames [first, first + count) of [b, n, ...], zeros where there are none.
-Tensor FramesOrZeros(const Tensor& x, int64_t first, int64_t count) {
-  const int64_t n = x.size(1), begin = std::max<int64_t>(first, 0), end = std::min(first + count, n);
-  if (begin == first && end == first + count) return x.narrow(1, first, count);
-  std::vector<int64_t> padding(static_cast<size_t>(2 * x.dim() - 2), 0);  // last axis first
-  padding[static_cast<size_t>(2 * x.dim() - 4)] = begin - first;
-  padding[static_cast<size_t>(2 * x.dim() - 3)] = first + count - end;
-  return at::constant_pad_nd(x.narrow(1, begin, end - begin), padding, 0);
-}
 
 Tensor WarpFlow(const Tensor& flow, const Tensor& along) {
   return FlowWarp(flow.flatten(0, 1), along.flatten(0, 1)).view(along.sizes());
@@ -121,21 +112,17 @@ Tensor Stage::ChangeScale(const Tensor& x) const {
 }
 
 Tensor Stage::FuseNeighbours(const Tensor& x, const Flows& flows) const {
-  const int64_t n = x.size(1), pairs = n - 1;
-  std::vector<Tensor> sources, along;
-  for (size_t k = 0; k < flows.backward.size(); ++k) {
-    const auto hop = static_cast<int64_t>(k);
+  const int64_t pairs = x.size(1) - 1, hops = static_cast<int64_t>(flows.backward.size());
+  std::vector<Tensor> along;
+  for (int64_t hop = 0; hop < hops; ++hop) {
     // Frame t is reached from t + hop + 1 (t = 0, ...) and from t - hop - 1 (t = 1, ...).
-    sources.push_back(at::cat({FramesOrZeros(x, hop + 1, pairs), FramesOrZeros(x, -hop, pairs)}, 1).flatten(0, 1));
+    const auto k = static_cast<size_t>(hop);
     along.push_back(
         at::cat({FramesOrZeros(flows.backward[k], 0, pairs), FramesOrZeros(flows.forward[k], -hop, pairs)}, 1)
             .flatten(0, 1));
   }
-  const Tensor current = at::cat({x.narrow(1, 0, pairs), x.narrow(1, 1, pairs)}, 1).flatten(0, 1);
-  const Tensor aligned = pa_deform->Forward(sources, current, along).unflatten(0, {x.size(0), 2 * pairs});
-  const Tensor from_next = FramesOrZeros(aligned.narrow(1, 0, pairs), 0, n);
-  const Tensor from_last = FramesOrZeros(aligned.narrow(1, pairs, pairs), -1, n);
-  return pa_fuse->Forward(at::cat({x, from_next, from_last}, 4));
+  const Neighbours near = NeighboursOf(x, hops);
+  return pa_fuse->Forward(BesideNeighbours(x, pa_deform->Forward(near.sources, near.current, along)));
 }
 
 Tensor Stage::Forward(const Tensor& input, const Flows& flows, const Pass& pass) const {
