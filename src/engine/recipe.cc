@@ -12,7 +12,7 @@ Result<Sources> HoldOut(std::shared_ptr<const data::Source> all, const Config& c
   if (validation.samples > 0 && split->validation.size() > validation.samples) {
     split->validation.resize(validation.samples);
   }
-  return Sources{data::Subset(all, split->train), data::Subset(all, split->validation)};
+  return Sources{data::Subset(all, split->train), data::Subset(all, split->validation), nullptr, all};
 }
 
 namespace {

@@ -82,6 +82,8 @@ struct Sources {
   std::shared_ptr<const data::Source> validation;  // may be null
   // Where `train` is several sets, one after the other: how they are mixed. Null: one set.
   std::shared_ptr<const data::Mixture> mixture = nullptr;
+  // All samples that the two were taken from; null where that is `train` or several sets.
+  std::shared_ptr<const data::Source> whole = nullptr;
 };
 
 // State beyond the model and its optimizer (a discriminator, a replay buffer): tensors by name and small values.

@@ -35,9 +35,9 @@ class CachedFeatures {
   // `source` with its features, and whether they are there. Half types become float32.
   std::shared_ptr<const data::Source> With(std::shared_ptr<const data::Source> source) const;
   // One line for the start of a run; see FeatureLookup.
-  Result<std::string> Coverage(const std::string& what, const data::Source& source,
+  Result<std::string> Coverage(const std::string& what, const data::Source& source, const data::Source* whole,
                                const data::SourceConfig& clips) const {
-    return lookup_->Coverage(what, source, clips);
+    return lookup_->Coverage(what, source, whole, clips);
   }
 
   // Loads the encoder, unless nothing may be encoded. `choose`: a batch may be encoded where that is faster than

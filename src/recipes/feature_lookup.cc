@@ -24,29 +24,44 @@ Result<std::unique_ptr<FeatureLookup>> FeatureLookup::Open(const cache::Folder& 
   return made;
 }
 
-Result<std::string> FeatureLookup::Coverage(const std::string& what, const data::Source& source,
-                                            const data::SourceConfig& clips) const {
+Result<cache::PlanCoverage> FeatureLookup::Published(const data::Source& source,
+                                                     const data::SourceConfig& clips) const {
   cache::PlanCoverage coverage{PlanFor(source, clips, folder().description()), 0};
   const Result<std::vector<std::string>> units = folder().Units();
   if (!units.ok()) return units.status();
   const std::string prefix = coverage.plan.Id() + "-";
   for (const std::string& unit : *units) coverage.published += unit.starts_with(prefix) ? 1 : 0;
+  return coverage;
+}
+
+Result<std::string> FeatureLookup::Coverage(const std::string& what, const data::Source& source,
+                                            const data::Source* whole, const data::SourceConfig& clips) const {
+  Result<cache::PlanCoverage> coverage = Published(source, clips);
+  if (!coverage.ok()) return coverage.status();
+  uint64_t samples = source.size();
+  std::string of = what + " samples";
+  if (coverage->published == 0 && whole != nullptr) {
+    coverage = Published(*whole, clips);
+    if (!coverage.ok()) return coverage.status();
+    samples = whole->size();
+    of = fmt::format("samples, of which {} is a part,", what);
+  }
   const std::string place =
       fmt::format("{} ({} records, {})", folder().path(), reader_->records(), reader_->Describe());
-  if (coverage.published == 0) {
+  if (coverage->published == 0) {
     return fmt::format("cache       {}: no build of exactly these samples; records are found by content in {}", what,
                        place);
   }
-  const uint64_t covered = coverage.samples();
-  if (required_ && covered < source.size()) {
+  const uint64_t covered = coverage->samples();
+  if (required_ && covered < samples) {
     return Status(Code::kUsage,
-                  fmt::format("{}: {} of {} {} samples are not built yet, and policy: require allows no live encoding",
-                              key_, source.size() - covered, source.size(), what),
+                  fmt::format("{}: {} of {} {} are not built yet, and policy: require allows no live encoding", key_,
+                              samples - covered, samples, of),
                   fmt::format("finish the build (lockstep cache build), or set {}.policy: read", key_));
   }
-  const double share = 100.0 * static_cast<double>(covered) / static_cast<double>(source.size());
-  return fmt::format("cache       {}: {} of {} samples of an epoch ({:.1f} %) are built{}; {}", what, covered,
-                     source.size(), share, covered < source.size() ? ", the rest is encoded live" : "", place);
+  const double share = 100.0 * static_cast<double>(covered) / static_cast<double>(samples);
+  return fmt::format("cache       {}: {} of {} samples of an epoch ({:.1f} %) are built{}; {}", what, covered, samples,
+                     share, covered < samples ? ", the rest is encoded live" : "", place);
 }
 
 bool FeatureLookup::Find(const std::byte* frames, const std::vector<int64_t>& shape,

@@ -37,8 +37,9 @@ class FeatureLookup {
   // the fields are zero then.
   bool Find(const std::byte* frames, const std::vector<int64_t>& shape, std::span<std::byte* const> fields);
 
-  // How much of the source is there, one line; an error if all is required and a part is known to be missing.
-  Result<std::string> Coverage(const std::string& what, const data::Source& source,
+  // How much of the source is there, one line; an error if all is required and a part is known to be missing. `whole`
+  // (may be null): what the source is a part of; a build of it counts where there is none of the source.
+  Result<std::string> Coverage(const std::string& what, const data::Source& source, const data::Source* whole,
                                const data::SourceConfig& clips) const;
   // So many clips had to be encoded instead. Says so at the first time; an error where all is required.
   Status NoteLive(size_t clips, double seconds);
@@ -46,6 +47,7 @@ class FeatureLookup {
 
  private:
   FeatureLookup() = default;
+  Result<cache::PlanCoverage> Published(const data::Source& source, const data::SourceConfig& clips) const;
   void NoteRead(const std::string& why);
 
   std::string key_;

@@ -162,7 +162,7 @@ Result<engine::Sources> TaehvRecipe::WithCache(engine::Sources sources) {
   if (!teacher_cache_) return sources;
   for (const auto& [what, source] : {std::pair("training", &sources.train), {"validation", &sources.validation}}) {
     if (!*source) continue;
-    const Result<std::string> coverage = teacher_cache_->Coverage(what, **source, clips_);
+    const Result<std::string> coverage = teacher_cache_->Coverage(what, **source, sources.whole.get(), clips_);
     if (!coverage.ok()) return coverage.status();
     cache_note_ += (cache_note_.empty() ? "" : "\n") + *coverage;
     *source = teacher_cache_->With(*source);

@@ -52,9 +52,9 @@ class TeacherCache {
   cache::Arbiter& arbiter() { return lookup_->arbiter(); }
 
   // See FeatureLookup.
-  Result<std::string> Coverage(const std::string& what, const data::Source& source,
+  Result<std::string> Coverage(const std::string& what, const data::Source& source, const data::Source* whole,
                                const data::SourceConfig& clips) const {
-    return lookup_->Coverage(what, source, clips);
+    return lookup_->Coverage(what, source, whole, clips);
   }
   Status NoteLive(size_t clips, double seconds) { return lookup_->NoteLive(clips, seconds); }
   std::vector<std::pair<std::string, double>> Metrics() const { return lookup_->Metrics(); }

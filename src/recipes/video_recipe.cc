@@ -181,7 +181,7 @@ Result<engine::Sources> VideoRecipe::WithFeatures(engine::Sources sources, const
   for (auto* part : {&sources.train, &sources.validation}) {
     if (*part == nullptr) continue;
     const Result<std::string> line =
-        features_->Coverage(part == &sources.train ? "training" : "validation", **part, clips_);
+        features_->Coverage(part == &sources.train ? "training" : "validation", **part, sources.whole.get(), clips_);
     if (!line.ok()) return line.status();
     coverage_ += (coverage_.empty() ? "" : "\n") + *line;
     *part = features_->With(*part);
