@@ -80,7 +80,7 @@ class Vrt(harness.Case):
         os.kill(train.rank_pids(train.run_path("killed"), 0)[1], signal.SIGKILL)
         self.assertEqual(killed.wait(80), 0, killed.output)
         self.assertRegex(killed.output, "going on from .*step-2 at step 2")
-        whole = self.train("whole", *same, ranks=1)
+        whole = harness.engine("train", "vrt", "--opt", "opt.json", "--name", "whole", "--set", "train.threads=1", *same)
         self.assertEqual(whole.returncode, 0, whole.stdout + whole.stderr)
         self.assert_same("whole", "killed")
         run = train.run_path("whole")
