@@ -107,8 +107,13 @@ std::vector<int64_t> TileStarts(int64_t size, int64_t part, int64_t overlap) {
 
 std::vector<FrameWindow> FrameWindows(int64_t count, const RestoreTiles& tiles) {
   if (count <= 0) return {};
-  const int64_t length = tiles.frames == 0 ? count : std::min(tiles.frames, count);
   std::vector<FrameWindow> windows;
+  if (tiles.between > 0) {
+    const int64_t step = tiles.frames == 0 ? count : std::max<int64_t>(2, tiles.frames);
+    for (int64_t begin = 0; begin < count; begin += step) windows.push_back({begin, std::min(step, count - begin)});
+    return windows;
+  }
+  const int64_t length = tiles.frames == 0 ? count : std::min(tiles.frames, count);
   for (const int64_t begin : TileStarts(count, length, tiles.frame_overlap)) windows.push_back({begin, length});
   return windows;
 }

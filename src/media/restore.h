@@ -24,6 +24,7 @@ struct RestoreTiles {
   int64_t scale = 1;                       // output size / input size
   std::array<int64_t, 3> window{6, 8, 8};  // clips are padded to multiples of it ...
   std::array<int64_t, 3> least{1, 1, 1};   // ... and to what the model takes at least: frames, height, width
+  int64_t between = 0;  // frames of which the model makes the one in the middle (media/interpolate.h); 0: it restores
 
   // What contradicts itself. `flags`: named as flags, else as keys of recipe.test.
   Status Check(bool flags) const;
@@ -41,7 +42,8 @@ struct FrameWindow {
   int64_t end() const { return begin + length; }
   friend bool operator==(const FrameWindow&, const FrameWindow&) = default;
 };
-// The windows of a clip of `count` frames, in order.
+// The windows of a clip of `count` frames, in order. Of interpolation these are the frames that come out: each is made
+// from the frames around it alone, so windows share none.
 std::vector<FrameWindow> FrameWindows(int64_t count, const RestoreTiles& tiles);
 // The windows that hold a frame: numbers [first, second). What is written is the mean of what they give, summed in
 // their order.

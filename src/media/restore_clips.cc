@@ -285,7 +285,8 @@ Result<Written> WrittenAs(const std::string& output) {
 }
 
 std::string FoundClip::FrameName(int64_t frame) const {
-  return frames.empty() ? fmt::format("{:06}.png", frame + 1) : Stem(frames[static_cast<size_t>(frame)]) + ".png";
+  return frames.empty() || renumbered ? fmt::format("{:06}.png", frame + 1)
+                                      : Stem(frames[static_cast<size_t>(frame)]) + ".png";
 }
 
 data::SpikeSensor SensorOf(const RestoreAsked& asked) {

@@ -26,6 +26,7 @@ struct FoundClip {
   MediaShape shape;                 // its count is certain but for videos
   std::string identity;             // another one when a file of the clip is another one
   Written written = Written::kFolder;
+  bool renumbered = false;  // frames come out that did not go in
   // Name of a written frame: that of the input's frame, else its number from 1.
   std::string FrameName(int64_t frame) const;
 };

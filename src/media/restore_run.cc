@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/devices.h"
+#include "media/interpolate.h"
 #include "media/pipe.h"
 
 namespace lockstep::media {
@@ -116,7 +117,9 @@ class Loop {
       const RestoreTask& of = loop_.tasks[unit.task];
       if (!reader || unit.task != task) reader = std::make_unique<WindowReader>(*of.clip, asked_, loop_.reading);
       task = unit.task;
-      Result<WindowFrames> frames = reader->Read(of.windows[unit.window]);
+      const FrameWindow& window = of.windows[unit.window];
+      const int64_t between = loop_.tiles.between;
+      Result<WindowFrames> frames = reader->Read(between > 0 ? FramesAround(window, between, InputFrames(of)) : window);
       if (!frames.ok()) return frames.status();
       if (!read_.Push({unit, std::move(*frames)})) return Status::Ok();
     }
@@ -132,6 +135,9 @@ class Loop {
       if (loop_.progress) loop_.progress();
     }
   }
+
+  // Of a clip whose rate is doubled.
+  static int64_t InputFrames(const RestoreTask& task) { return (static_cast<int64_t>(task.out.count) + 1) / 2; }
 
   bool FitsOnDevice(const RestoreTask& task, const at::Tensor& frames) const {
     if (!loop_.device.is_cuda()) return true;
@@ -155,9 +161,12 @@ class Loop {
     const RestoreForward tile_wise = [this](const at::Tensor& clips) {
       return loop_.forward(clips.to(loop_.device)).to(at::kCPU, at::kFloat);
     };
-    const at::Tensor restored = RestoreWindow(fits ? loop_.forward : tile_wise, loop_.tiles,
-                                              channels.size() > 1 ? at::cat(channels, 1) : channels[0]);
+    const RestoreForward& forward = fits ? loop_.forward : tile_wise;
+    const at::Tensor input = channels.size() > 1 ? at::cat(channels, 1) : channels[0];
     const FrameWindow all = task.windows[window.unit.window];
+    const at::Tensor restored = loop_.tiles.between > 0
+                                    ? InterpolateWindow(forward, loop_.tiles, all, InputFrames(task), input)
+                                    : RestoreWindow(forward, loop_.tiles, input);
     const FrameWindow own = OwnFrames(task.windows, window.unit.window);
     const int64_t before = own.length > 0 ? own.begin - all.begin : all.length;
     ComputedWindow out{window.unit, {}, {}, c10::Event(loop_.device.type())};

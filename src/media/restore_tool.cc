@@ -43,9 +43,6 @@ struct Restorer {
 // `spikes`: channels of them that the model takes.
 Status CheckModel(const models::VrtConfig& config, int64_t spikes, const RestoreAsked& asked,
                   const std::string& weights) {
-  if (config.pa_frames == 0) {
-    return Status(Code::kUsage, fmt::format("'{}' interpolates frames, which is not restored with", weights));
-  }
   if (spikes > 0 && asked.spikes.empty()) {
     return Status(Code::kUsage,
                   fmt::format("'{}' takes {} channels: RGB and {} of spikes", weights, 3 + spikes, spikes),
@@ -98,6 +95,7 @@ Result<Restorer> LoadRestorer(const MediaOptions& options) {
   made.tiles.scale = config.upscale;
   made.tiles.window = config.ClipMultiples();
   made.tiles.least = config.LeastClip();
+  if (config.pa_frames == 0) made.tiles.between = config.img_size[0];
   LOCKSTEP_RETURN_IF_ERROR(made.tiles.Check(/*flags=*/true));
   made.tiles.batch = TilesAtOnce(made.tiles, *device);
   made.precision = options.precision == "auto"
@@ -235,6 +233,7 @@ std::vector<RestoreTask> TasksOf(const std::vector<FoundClip>& clips, const std:
     task.out.height *= tiles.scale;
     task.out.width *= tiles.scale;
     task.out.count = states[i].count;
+    if (tiles.between > 0) task.out.rate.num *= 2;
     task.out.count_certain = true;
     task.bytes = clips[i].written != Written::kTensor || out.dtype == Dtype::kU8;
     tasks.push_back(std::move(task));
@@ -270,7 +269,9 @@ void Summarise(const MediaOptions& options, const Restorer& restorer, const std:
   all["frames"] = frames;
   all["width"] = all["results"][0]["width"];
   all["height"] = all["results"][0]["height"];
-  all["rate"] = RateText(clips[0].shape.rate);
+  data::Ratio rate = clips[0].shape.rate;
+  if (restorer.tiles.between > 0) rate.num *= 2;
+  all["rate"] = RateText(rate);
   all["already"] = complete;
   all["ranks"] = options.restore.who.size;
   all["windows"] = windows;
@@ -297,6 +298,7 @@ Status Restore(const MediaOptions& options, nlohmann::json* summary) {
   LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, restorer.status()));
   Result<std::vector<FoundClip>> clips = FindRestoreClips(options, restorer->spike_channels);
   LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, clips.status()));
+  for (FoundClip& clip : *clips) clip.renumbered = restorer->tiles.between > 0;
   const nlohmann::json settings = SettingsOf(options, *restorer);
   std::optional<WorkFolder> work;
   Status opened;

@@ -16,6 +16,7 @@
 #include "base/version.h"
 #include "data/listing.h"
 #include "data/publish.h"
+#include "media/interpolate.h"
 
 namespace lockstep::media {
 namespace {
@@ -242,8 +243,11 @@ Status WorkFolder::Prepare(const MediaOptions& options, const nlohmann::json& pl
     } else {
       Result<CountedFrames> frames = CountFrames(clips[i], options);
       if (!frames.ok()) return frames.status();
-      state.count = frames->count;
-      LOCKSTEP_RETURN_IF_ERROR(WriteTimes(files_.Times(i), frames->seconds));
+      const bool between = tiles.between > 0;
+      state.count =
+          between ? static_cast<uint64_t>(InterpolatedCount(static_cast<int64_t>(frames->count))) : frames->count;
+      LOCKSTEP_RETURN_IF_ERROR(
+          WriteTimes(files_.Times(i), between ? InterpolatedTimes(frames->seconds) : frames->seconds));
     }
     entry["frames"] = state.count;
     const size_t windows = FrameWindows(static_cast<int64_t>(state.count), tiles).size();

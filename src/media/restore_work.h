@@ -46,7 +46,7 @@ std::string RecordOf(const std::string& output);
 // What a clip has to do with.
 struct WorkState {
   bool complete = false;      // nothing to do; its output is there
-  uint64_t count = 0;         // frames, certain
+  uint64_t count = 0;         // frames that come out, certain
   std::vector<uint8_t> done;  // windows that are there
   uint64_t windows() const { return done.size(); }
 };

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "cache/arbiter.h"
 #include "cache/reader.h"
+#include "cache/upkeep.h"
 #include "data/source.h"
 #include "data/sources.h"
 

@@ -106,6 +106,7 @@ nlohmann::json VrtRecipe::Identity() const {
                           "no_checkpoint_ffn_blocks", "drop_path_rate"}) {
     shape.erase(key);  // the same parameters, trained in another way
   }
+  if (settings_.interpolates()) shape["img_size"] = shape_.LeastClip();  // its frames are the width of a layer
   nlohmann::json identity = {{"config", shape}};
   if (settings_.fuses()) identity["fusion"] = media::FusionToJson(settings_.fusion);
   if (settings_.lora.on()) identity["lora"] = settings_.lora.ToJson();
