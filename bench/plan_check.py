@@ -28,7 +28,7 @@ LM = {"recipe.vocabulary": 50257, "recipe.model": "124m", "data.length": 1024, "
 SMALL_LM = {"recipe.model": "tiny", "data.length": 64}
 SMALL_TAEHV = {"recipe.model": "taehv-small", "data.height": 32, "data.width": 32, "data.frames": 4}
 BF16 = {"train.parameters": "bf16"}
-OFFLOAD = {"train.offload.optimizer": "true"}
+OFFLOAD = {"train.offload.optimizer": "true", "train.threads": os.cpu_count()}
 AGAIN = {"train.recompute": "true"}
 
 
@@ -133,10 +133,10 @@ def trained(lockstep, folder, recipe, ranks, keys, cpu, steps, limit):
             if time.monotonic() > end:
                 break
             if not cpu and f"step {steps}/{steps}" in line:
-                time.sleep(0.3)  # the last rows of the metrics
+                time.sleep(0.5)  # the last rows of the metrics
                 break
     finally:
-        child.terminate()  # the last checkpoint is not what is measured
+        child.kill()  # the last checkpoint of a large model is not what is measured
         try:
             lines += child.communicate(timeout=30)[0].splitlines(True)
         except subprocess.TimeoutExpired:
@@ -211,7 +211,7 @@ def main():
                 continue
             keys = common | {"train.batch": 2 * ranks if arguments.cpu else 8} | keys
             # One document: rows without boundaries, for which attention has its fastest kernels.
-            keys |= {"data.kind": "text", "data.path": str(text)} if recipe == "lm" else {
+            keys |= {"data.kind": "text", "data.path": str(text), "data.validation.fraction": 0} if recipe == "lm" else {
                 "data.clips": max(16, 4 * int(keys["train.batch"])), "data.augment": "false", "data.cache": "4GiB"}
             plan = planned(lockstep, recipe, ranks, keys, arguments.cpu)
             line = plan["configured"]

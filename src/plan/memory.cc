@@ -98,6 +98,28 @@ size_t BucketOfUnit(const Workload& workload, const Layout& layout, int unit) {
   return unit < 0 ? layout.buckets().size() - 1 : last;
 }
 
+// Buckets that are filled at once. Those of a decoder's layer wait for the gradient of its first norm, which comes last
+// and lies in the first of them; other models' gradients come about in the order of the buffer.
+size_t OpenBuckets(const Workload& workload, const Setting& setting, const Layout& layout) {
+  if (!std::holds_alternative<LmSample>(workload.sample)) return 1;
+  std::map<std::string, int> unit_of;
+  for (const Parameter& p : workload.parameters) {
+    if (p.trained && p.unit >= 0 && GroupOf(p, setting) == (setting.effective_stage() < 3 ? -1 : p.unit)) {
+      unit_of.emplace(p.name, p.unit);
+    }
+  }
+  std::map<int, std::pair<size_t, size_t>> spans;  // first and last bucket
+  for (const Layout::Parameter& placed : layout.parameters()) {
+    const auto found = unit_of.find(placed.name);
+    if (found == unit_of.end()) continue;
+    const auto [span, fresh] = spans.try_emplace(found->second, placed.bucket, placed.bucket);
+    span->second.second = std::max(span->second.second, placed.bucket);
+  }
+  size_t most = 1;
+  for (const auto& [unit, span] : spans) most = std::max(most, span.second - span.first + 1);
+  return most;
+}
+
 int64_t OwnElements(const Layout& layout, const Setting& setting) {
   return TotalSize(layout.Kept(static_cast<Stage>(setting.effective_stage()), Buffer::kOptimizer, 0));
 }
@@ -191,7 +213,8 @@ MemoryBytes StateOf(const Workload& workload, const Setting& s) {
     if (!s.whole_gradients()) {
       int64_t largest = 0;
       for (const FlatRange& bucket : layout.buckets()) largest = std::max(largest, bucket.size());
-      const auto pieces = static_cast<int64_t>(std::min(kInFlight + 1, layout.buckets().size()));
+      const size_t wanted = std::max(kInFlight + 1, OpenBuckets(workload, s, layout));
+      const auto pieces = static_cast<int64_t>(std::min(wanted, layout.buckets().size()));
       out[Component::kBuckets] = pieces * largest * 4;
     }
     if (s.effective_stage() == 3 && !sharded.buffers.empty()) {

@@ -78,5 +78,34 @@ TEST(Measured, MemoryWithin5AndTimeWithin20Percent) {
   }
 }
 
+// The small end of --scale: a second rank on two cores (docs/benchmarks.md, "A second rank under ZeRO"), eight layers;
+// milliseconds. The bandwidth is fitted to the first row. The optimizer's step is left out, as in the benchmark.
+TEST(Measured, ASecondRankWithin20Percent) {
+  struct Case {
+    int64_t width;
+    int stage;
+    double alone, together;
+  };
+  const Case cases[] = {{1600, 1, 99.6, 122.6}, {1600, 2, 99.6, 120.9}, {1600, 3, 99.6, 131.5},
+                        {512, 1, 10.8, 13.03},  {512, 2, 10.8, 13.16},  {512, 3, 10.8, 14.75}};
+  for (const Case& c : cases) {
+    Workload workload{.name = "layers"};
+    for (int unit = 0; unit < 8; ++unit) {
+      workload.units.push_back(fmt::format("u{}", unit));
+      workload.parameters.push_back({fmt::format("p{}", unit), c.width * c.width, unit});
+    }
+    Setting s;
+    s.ranks = s.batch = 2;
+    s.stage = c.stage;
+    s.gpu = false;
+    Machine machine{.gpu = {.name = "core", .bandwidth = 1e30}, .links = *FindCluster("cpu")};
+    machine.gpu.matmul = 6 * static_cast<double>(workload.trained()) / (c.alone / 1e3);
+    machine.links.inside = 2.5e9;
+    const double seconds = StepTimeOf(workload, s, machine).Total();
+    EXPECT_LT(std::abs(seconds * 1e3 / c.together - 1), 0.20)
+        << "stage " << c.stage << ", " << c.width << ": " << seconds * 1e3 << " ms of " << c.together;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::plan

@@ -76,6 +76,17 @@ TEST(State, ACpuKeepsPiecesForBucketsAndUnits) {
   EXPECT_EQ(StateOf(Even(), s)[Component::kGathered], 2 * 1024 * 4) << "one computes, one is ahead";
 }
 
+// Found by measuring: down, up, gate and the rest of a layer lie in four buckets, all open until its first norm came.
+TEST(State, AllBucketsOfADecodersLayerAreOpenAtOnce) {
+  const LmSample tiny{
+      .vocabulary = 257, .width = 128, .layers = 4, .heads = 4, .kv_heads = 2, .mlp = 512, .length = 64};
+  Setting s = Of(2, 4, 4);
+  s.gpu = false;
+  s.bucket = 256 << 10;
+  s.first_bucket = 64 << 10;
+  EXPECT_EQ(StateOf(LmWorkload("lm", tiny), s)[Component::kBuckets], 1843200);
+}
+
 TEST(State, FrozenParametersAreWholeBelowStage3) {
   Workload workload = Even();
   workload.parameters[1].trained = false;
