@@ -17,9 +17,9 @@ namespace {
 // Columns as in deepspeed_keys.cc; read from accelerate 1.15: ClusterConfig, prepare_deepspeed_cmd_env,
 // DeepSpeedPlugin.
 constexpr std::string_view kAccelerate = R"(
-compute_environment|s|LOCAL_MACHINE|H||LOCAL_MACHINE|where it runs|platforms are recognised by their environment; SageMaker is not here
-distributed_type|s||M|train.zero.stage|NO,DEEPSPEED,MULTI_GPU,MULTI_CPU|how ranks share a model|NO and MULTI_* are stage 0; FSDP is train.zero.stage: 3 here (FULL_SHARD) or 2 (SHARD_GRAD_OP); MEGATRON_LM and XLA are not here
-mixed_precision|s|no|M|train.precision|no,bf16,fp16|precision|as bf16.enabled or fp16.enabled of DeepSpeed; fp8 is not here
+compute_environment|s|LOCAL_MACHINE|H||LOCAL_MACHINE|where it runs|platforms are recognised by their environment ~SageMaker is not here
+distributed_type|s||M|train.zero.stage|NO,DEEPSPEED,MULTI_GPU,MULTI_CPU|how ranks share a model|NO and MULTI_* are stage 0 ~FSDP is train.zero.stage: 3 here (FULL_SHARD) or 2 (SHARD_GRAD_OP); MEGATRON_LM and XLA are not here
+mixed_precision|s|no|M|train.precision|no,bf16,fp16|precision|as bf16.enabled or fp16.enabled of DeepSpeed ~fp8 is not here
 fp16|b|false|M|train.precision||older form of mixed_precision: fp16|
 use_cpu|b|false|M|train.device||trains on CPUs|
 num_processes|x||I|||ranks of all machines|the launcher decides: --nproc-per-node, or one rank for each GPU
@@ -42,10 +42,10 @@ deepspeed_config|o||I|||of DeepSpeed|
 deepspeed_config.zero_stage|u|2|M|zero_optimization.stage|0,1,2,3|stage of ZeRO|
 deepspeed_config.gradient_accumulation_steps|p|auto|M|gradient_accumulation_steps||passes of an optimizer step|
 deepspeed_config.gradient_clipping|n|auto|M|gradient_clipping||largest gradient norm|
-deepspeed_config.offload_optimizer_device|s|none|M|zero_optimization.offload_optimizer.device|none,cpu|memory of the optimizer's state|nvme is not here: use cpu
-deepspeed_config.offload_param_device|s|none|M|zero_optimization.offload_param.device|none,cpu|memory of the parameters|nvme is not here: use cpu
+deepspeed_config.offload_optimizer_device|s|none|M|zero_optimization.offload_optimizer.device|none,cpu|memory of the optimizer's state|~nvme is not here: use cpu
+deepspeed_config.offload_param_device|s|none|M|zero_optimization.offload_param.device|none,cpu|memory of the parameters|~nvme is not here: use cpu
 deepspeed_config.{offload_optimizer_nvme_path,offload_param_nvme_path}|s||I|||of NVMe|of a device that is not used; accelerate launch does not hand it on either
-deepspeed_config.zero3_init_flag|b|false|I|||creates parameters in shards|parameters are created whole once, and shared out
+deepspeed_config.zero3_init_flag|b|false|I|||creates parameters in shards|parameters are drawn part by part where the recipe can
 deepspeed_config.zero3_save_16bit_model|b|false|I|||gathers the weights when a model is saved|lockstep export writes whole weights of any checkpoint
 deepspeed_config.deepspeed_config_file|s||M|||DeepSpeed's own file|followed
 deepspeed_config.{deepspeed_multinode_launcher=pdsh,deepspeed_hostfile,deepspeed_inclusion_filter,deepspeed_exclusion_filter}|x||I|||launcher|the launcher decides

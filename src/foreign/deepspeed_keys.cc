@@ -3,9 +3,10 @@
 //   key | type | DeepSpeed's default | fate | our key | values | what it means there | what it means here
 //
 // Fates: H honoured, M mapped, I ignored, R refused, S secret; a + behind it: the value goes to our key as it is.
-// Values that are not in the list are refused; an empty list allows all. Null is allowed everywhere. One row can have
-// several keys with the same fate: section.{a=default,b}; a part * stands for any name. Read from DeepSpeed 0.19.8:
-// docs/_pages/config-json.md and the classes behind it; what older versions had is marked.
+// Values that are not in the list are refused, with what stands behind ~ in the last column; an empty list allows all.
+// Null is allowed everywhere. One row can have several keys with the same fate: section.{a=default,b}; a part * stands
+// for any name. Read from DeepSpeed 0.19.8: docs/_pages/config-json.md and the classes behind it; what older versions
+// had is marked.
 #include "foreign/deepspeed_keys.h"
 
 #include "base/text.h"
@@ -21,7 +22,7 @@ gradient_accumulation_steps|p|1|M|train.batch||passes of a rank before an optimi
 managed_gradient_accumulation|b|true|H||true|DeepSpeed counts the passes|the engine counts them
 gradient_clipping|n|1.0|H+|train.clip_norm||largest gradient norm; 0: none|
 optimizer|o||I|||optimizer of the run|
-optimizer.type|s||M|train.optimizer.kind|Adam,AdamW,CPUAdam,DeepSpeedCPUAdam,FusedAdam,SGD|which optimizer|Adam is AdamW unless adam_w_mode is false, as in DeepSpeed; where it runs follows from train.offload
+optimizer.type|s||M|train.optimizer.kind|Adam,AdamW,CPUAdam,DeepSpeedCPUAdam,FusedAdam,SGD|which optimizer|Adam is AdamW unless adam_w_mode is false, as in DeepSpeed; where it runs follows from train.offload ~train.optimizer.kind has AdamW, Adam and SGD
 optimizer.params|o||I|||its parameters|
 optimizer.params.lr|n|0.001|M|train.optimizer.lr||learning rate|
 optimizer.params.betas|l|[0.9, 0.999]|M|train.optimizer.betas||decay of both moments|
@@ -39,7 +40,7 @@ optimizer.params.{torch_adam=false,foreach,fused,capturable,differentiable,set_g
 optimizer.params.{freeze_step=100000,cuda_aware=false,comm_backend_name=nccl,var_freeze_step=100000,var_update_scaler=16,local_step_scaler=32678,local_step_clipper=16,max_coeff=10.0,min_coeff=0.01,coeff_beta=0.9,factor_max=4.0,factor_min=0.5,factor_threshold=0.1,muon_lr,adam_lr,ns_method=gram}|x||I|||of OneBitAdam, ZeroOneAdam, Lamb, OneBitLamb or Muon|of an optimizer that is not here: its type is refused
 optimizer.legacy_fusion|b|false|I|||implementation of fp16|there is one implementation
 scheduler|o||I|||schedule of the learning rate|
-scheduler.type|s||M|train.schedule.kind|WarmupLR,WarmupDecayLR,WarmupCosineLR|which schedule|constant, linear and cosine after a warm-up; OneCycle and LRRangeTest are not here. DeepSpeed's first two steps have the lowest rate, here only the first
+scheduler.type|s||M|train.schedule.kind|WarmupLR,WarmupDecayLR,WarmupCosineLR|which schedule|DeepSpeed's first two steps have the lowest rate, here only the first ~schedules are constant, linear or cosine after a warm-up: OneCycle and LRRangeTest are not here
 scheduler.params|o||I|||its parameters|
 scheduler.params.warmup_min_lr|n|0|H||0,0.0|rate of the first step|the warm-up begins at 0
 scheduler.params.warmup_max_lr|n|0.001|M|train.optimizer.lr||rate after the warm-up|wins over optimizer.params.lr, as in DeepSpeed
@@ -116,13 +117,13 @@ zero_optimization.mics_hierarchical_params_gather|b|false|R||false|MiCS (older v
 zero_optimization.zeropp_loco_param|x||R|||LoCo (older versions)|nothing is quantized here
 zero_optimization.zenflow|x||R|||ZenFlow: updates that lag behind|every step uses the parameters of the step before; train.offload.share overlaps the update with the same results
 zero_optimization.offload_optimizer|o||I|||where the optimizer's state lies|
-zero_optimization.offload_optimizer.device|s|none|M|train.offload.optimizer|none,cpu|memory of the state|nvme is not here: use cpu (12 bytes for a parameter, divided by the ranks), with ratio below 1 where the GPU has room
+zero_optimization.offload_optimizer.device|s|none|M|train.offload.optimizer|none,cpu|memory of the state|~nvme is not here: use cpu (12 bytes for a parameter, divided by the ranks), with ratio below 1 where the GPU has room
 zero_optimization.offload_optimizer.ratio|n|1.0|M|train.offload.share||share of the state that the CPU updates|at any stage
 zero_optimization.offload_optimizer.pin_memory|b|true|M|||page-locked host memory|what the GPU reads is always pinned, by registration and in its exact size
 zero_optimization.offload_optimizer.super_offload|b|false|I|||other implementation for GH200|there is one implementation
 zero_optimization.offload_optimizer.{nvme_path,buffer_count=4,pipeline=false,pipeline_read=false,pipeline_write=false,fast_init=false,cpuadam_cores_perc=0.8}|x||I|||of NVMe and of SuperOffload|of a device that is not used
 zero_optimization.offload_param|o||I|||stage 3: where parameters lie|
-zero_optimization.offload_param.device|s|none|M|train.offload.parameters|none,cpu|memory of the parameters|nvme is not here: use cpu (2 bytes for a bf16 parameter, divided by the ranks)
+zero_optimization.offload_param.device|s|none|M|train.offload.parameters|none,cpu|memory of the parameters|~nvme is not here: use cpu (2 bytes for a bf16 parameter, divided by the ranks)
 zero_optimization.offload_param.pin_memory|b|true|M|||page-locked host memory|what the GPU reads is always pinned, by registration and in its exact size
 zero_optimization.offload_param.{nvme_path,buffer_count=5,buffer_size=1e8,max_in_cpu=1e9}|x||I|||of NVMe|of a device that is not used
 zero_optimization.cpu_offload|b|false|M|train.offload.optimizer||older form of offload_optimizer: {device: cpu}|
@@ -157,6 +158,10 @@ void AddKeyRows(std::string_view text, std::vector<KeyRow>* rows) {
     for (const auto& [path, initial] : Spread(cells[0], cells[2])) {
       KeyRow row{.path = path, .type = cells[1][0], .to = cells[4], .why = cells[7], .initial = initial};
       row.meaning = cells[6];
+      if (const size_t tilde = row.why.find('~'); tilde != std::string::npos) {
+        row.otherwise = Trim(row.why.substr(tilde + 1));
+        row.why = Trim(row.why.substr(0, tilde));
+      }
       row.fate = static_cast<KeyRow::Fate>(std::string_view("HMIRS").find(cells[3][0]));
       row.copied = cells[3].ends_with('+');
       if (!cells[5].empty()) row.allowed = Split(cells[5], ',');

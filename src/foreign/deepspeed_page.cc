@@ -16,12 +16,13 @@ std::string TableOf(const std::vector<KeyRow>& rows) {
     std::vector<std::string> says;
     if (!row.to.empty()) says.push_back(fmt::format("`{}`", row.to));
     if (!row.why.empty()) says.push_back(row.why);
+    if (!row.otherwise.empty()) says.push_back(row.otherwise);
     if (!row.allowed.empty() && row.fate != KeyRow::Fate::kRefused) says.push_back("one of " + Join(row.allowed, ", "));
     if (!row.allowed.empty() && row.fate == KeyRow::Fate::kRefused) {
       says.push_back("fine where it is " + Join(row.allowed, " or "));
     }
     out += fmt::format("| <code>{}</code> | {} | {} | {} | {} |\n", row.path, row.initial, row.meaning,
-                       kFates[static_cast<size_t>(row.fate)], Join(says, ": "));
+                       kFates[static_cast<size_t>(row.fate)], Join(says, "; "));
   }
   return out;
 }

@@ -161,7 +161,8 @@ bool Translation::Take(Note note, const KeyRow& row, const ConfigNode& value) {
     return false;
   }
   if (!null && !allowed) {
-    note.reason = fmt::format("{}{}expected {}", row.why, row.why.empty() ? "" : "; ", Join(row.allowed, ", "));
+    const std::string& why = row.otherwise.empty() ? row.why : row.otherwise;
+    note.reason = fmt::format("{}{}expected {}", why, why.empty() ? "" : "; ", Join(row.allowed, ", "));
     refused.push_back(std::move(note));
     return false;
   }

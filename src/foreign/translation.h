@@ -28,6 +28,7 @@ struct KeyRow {
   std::string to;                    // our key
   std::vector<std::string> allowed;  // other values are refused; empty: all are allowed
   std::string why;                   // what it means here, or why not
+  std::string otherwise;             // why values that are not allowed are refused; empty: `why` says it
   std::string initial;               // the other program's default
   std::string meaning;               // what it means there
 };
