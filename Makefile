@@ -94,6 +94,7 @@ test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
 	@$(TREE)/tests/engine_test --gtest_filter='DeviceKernels.*'
 	@LOCKSTEP_BIN=$(TREE)/bin LOCKSTEP_CUDA_RANK=$(TREE)/tests/cuda_rank python3 tests/gpu/test_nccl_ranks.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_lm.py
+	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_restore.py
 
 .PHONY: bench
 bench: setup-bench  ## measurements against peers in the same run, into docs/benchmarks.md

@@ -1,5 +1,6 @@
 #include "media/restore_run.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -73,6 +74,7 @@ class Loop {
       assembled_ = true;
     });
     const Closing closing{this};  // before the threads are waited for, whatever is thrown
+    const c10::OptionalDeviceGuard current = OnDevice();
     Compute();
     computed_.Close();
     storer.join();
@@ -99,6 +101,7 @@ class Loop {
   void Guard(const std::function<Status()>& work) {
     Status status;
     try {
+      const c10::OptionalDeviceGuard current = OnDevice();  // pinned memory is that of a device
       status = work();
     } catch (const std::exception& error) {
       status = Status(Code::kEnvironment, error.what());
@@ -107,6 +110,10 @@ class Loop {
     outcome_.Fail(status);
     read_.Close();
     computed_.Close();
+  }
+
+  c10::OptionalDeviceGuard OnDevice() const {
+    return loop_.device.is_cuda() ? c10::OptionalDeviceGuard(loop_.device) : c10::OptionalDeviceGuard();
   }
 
   Status ReadAll() {

@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::chrono::hours kPatience{24 * 14};  // ranks wait for each other's windows; a dead one is noticed at once
 constexpr std::chrono::minutes kConnect{5};
+constexpr size_t kNext = 256;        // windows whose marks are looked for
 constexpr size_t kMostThreads = 16;  // that decode or encode pictures beside computing
 // Memory of a tile on a GPU: what four of 12 x 224 x 224 took of an H200 with 006's shape in bf16.
 constexpr double kTileBytesPerPixel = 8500;
@@ -168,16 +169,20 @@ class RestoreProgress {
     first_ = done_ = done;
     line_.emplace(track::ProgressLineOptions{.unit = "frame", .total = total, .first_step = done, .fd = 2});
   }
-  // At most once in a while: it looks at one file for each window that is not done.
+  // At most once in a while, and at the next windows only: they become ready about in order.
   void Look(bool all) {
     if (!all && SecondsSince(looked_) < 0.5) return;
     looked_ = Now();
     const uint64_t before = done_;
-    std::erase_if(waiting_, [&](const Waiting& one) {
-      const bool there = FileExists(files_.Mark(one.clip, one.window));
-      if (there) done_ += one.frames;
-      return there;
-    });
+    const auto end =
+        waiting_.begin() + static_cast<ptrdiff_t>(all ? waiting_.size() : std::min(waiting_.size(), kNext));
+    waiting_.erase(std::remove_if(waiting_.begin(), end,
+                                  [&](const Waiting& one) {
+                                    const bool there = FileExists(files_.Mark(one.clip, one.window));
+                                    if (there) done_ += one.frames;
+                                    return there;
+                                  }),
+                   end);
     if (done_ > before) line_->Update({.step = done_});
   }
   void End() { line_->Finish(); }
