@@ -267,16 +267,17 @@ Result<std::vector<Removed>> CollectGarbage(const std::string& root, const Garba
   return sweeper.Finish();
 }
 
-Result<uint64_t> Export(const Folder& folder, const std::string& plan, const std::string& out) {
-  const Result<std::vector<std::string>> units = folder.Units();
+Result<uint64_t> Export(const Folder& folder, const std::string& plan, const std::string& out,
+                        const std::function<void(uint64_t, uint64_t)>& progress) {
+  Result<std::vector<std::string>> units = folder.Units();
   if (!units.ok()) return units.status();
+  std::erase_if(*units, [&](const std::string& name) { return !name.starts_with(plan); });
   const Result<std::unique_ptr<Reader>> reader = Reader::Open(folder, {.direct = false});
   if (!reader.ok()) return reader.status();
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(out));
   const std::vector<FieldSpec>& fields = folder.description().fields;
-  uint64_t records = 0;
+  uint64_t records = 0, exported = 0;
   for (const std::string& name : *units) {
-    if (!name.starts_with(plan)) continue;
     const auto unit = UnitFile::Open(folder.UnitPath(name), folder.id(), folder.description().Columns(), false);
     if (!unit.ok()) return unit.status();
     const auto rows = static_cast<int64_t>((*unit)->rows());
@@ -310,6 +311,7 @@ Result<uint64_t> Export(const Folder& folder, const std::string& plan, const std
     }
     LOCKSTEP_RETURN_IF_ERROR(writer->Finish());
     records += requests.size();
+    progress(++exported, units->size());
   }
   return records;
 }

@@ -59,8 +59,10 @@ struct Removed {
 Result<std::vector<Removed>> CollectGarbage(const std::string& root, const GarbageOptions& options);
 
 // Copies the records of `plan` (empty: all) into safetensors files OUT/<unit>.safetensors with the fields alone, in the
-// encoder's own types, every row verified. Returns the number of records.
-Result<uint64_t> Export(const Folder& folder, const std::string& plan, const std::string& out);
+// encoder's own types, every row verified. `progress(done, all)` in units. Returns the number of records.
+Result<uint64_t> Export(
+    const Folder& folder, const std::string& plan, const std::string& out,
+    const std::function<void(uint64_t, uint64_t)>& progress = [](uint64_t, uint64_t) {});
 
 // Marks the namespace as used now.
 void Touch(const Folder& folder);

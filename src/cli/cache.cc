@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/columns.h"
@@ -246,7 +247,10 @@ int CacheGarbage(const CacheAsked& asked) {
 int CacheExport(const CacheAsked& asked) {
   const Result<Folder> folder = Folder::Open(asked.path);
   if (!folder.ok()) return Complain("cache export", folder.status());
-  const Result<uint64_t> records = cache::Export(*folder, asked.plan, asked.out);
+  std::optional<Progress> progress(std::in_place, "exporting", "unit");
+  const Result<uint64_t> records = cache::Export(*folder, asked.plan, asked.out,
+                                                 [&](uint64_t done, uint64_t units) { progress->Show(done, units); });
+  progress.reset();
   if (!records.ok()) return Complain("cache export", records.status());
   fmt::print("{} to {}\n", Count(static_cast<int64_t>(*records), "record"), asked.out);
   return kExitOk;

@@ -254,7 +254,7 @@ void MeasureFiles(Inventory* inventory, const FileCheck& check) {
 
 void MeasureForIndex(const SourceConfig& config, const IndexOptions& options, Inventory* inventory) {
   const bool files = inventory->digest.empty() || config.check.all;
-  ForEachAtOnce(inventory->videos.size(), [&](size_t i) {
+  const auto measure = [&](size_t i) {
     Video& video = inventory->videos[i];
     const bool asked = (files && !video.packed) || options.sizes || (options.key_frames && video.pictures.empty());
     if (!asked) return;
@@ -268,7 +268,8 @@ void MeasureForIndex(const SourceConfig& config, const IndexOptions& options, In
       if (found.ok()) video.keys = WriteKeyFrames(*found);
     }
     if (config.journal != nullptr) config.journal->Add(key, WriteVideos({&video, 1}, config.path));
-  });
+  };
+  ForEachShown(inventory->videos.size(), measure, config.index_progress);
   inventory->measured = inventory->measured || options.sizes;
 }
 

@@ -89,7 +89,8 @@ Result<Inventory> InventoryOfTar(const SourceConfig& config) {
   Result<std::vector<TextFile>> shards = ListTextFiles(config.path, kTarFiles);
   if (!shards.ok()) return shards.status();
   std::vector<Result<Samples>> found(shards->size(), Status(Code::kInternal, "not listed"));
-  ForEachAtOnce(shards->size(), [&](size_t i) { found[i] = ListedOrKnown(config, (*shards)[i]); });
+  const auto list = [&](size_t i) { found[i] = ListedOrKnown(config, (*shards)[i]); };
+  ForEachShown(shards->size(), list, config.index_progress);
   Inventory inventory;
   size_t without = 0;
   for (Result<Samples>& samples : found) {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -25,6 +28,22 @@ void ForEachAtOnce(size_t count, const Body& body, size_t threads = kListingThre
   for (size_t i = 1; i < std::min(threads, count); ++i) helpers.push_back(StartQuietThread(work));
   work();
   for (std::thread& helper : helpers) helper.join();
+}
+
+// Called with how many are done and how many there are, by one thread at a time.
+using WorkProgress = std::function<void(uint64_t done, uint64_t all)>;
+
+// The same, and after every item `progress` (may be empty).
+template <typename Body>
+void ForEachShown(size_t count, const Body& body, const WorkProgress& progress) {
+  if (!progress) return ForEachAtOnce(count, body);
+  std::mutex mutex;
+  uint64_t done = 0;
+  ForEachAtOnce(count, [&](size_t i) {
+    body(i);
+    const std::lock_guard lock(mutex);
+    progress(++done, count);
+  });
 }
 
 }  // namespace lockstep::data

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/parallel.h"
 #include "data/source.h"
 
 namespace lockstep::data {
@@ -68,6 +69,7 @@ struct SourceConfig {
   std::shared_ptr<const std::string> index;
   FileCheck check;
   IndexJournal* journal = nullptr;  // of an index that is being made; outlives the call
+  WorkProgress index_progress;      // likewise: files or shards that were looked at
 };
 
 Result<std::unique_ptr<Source>> OpenSource(const SourceConfig& config);

@@ -202,7 +202,10 @@ TEST(CacheUpkeep, GarbageIsWhatNobodyNeeds) {
 TEST(CacheUpkeep, ExportsFieldsInTheirOwnTypes) {
   SmallCache f(Storage::kBf16);
   ASSERT_TRUE(Build(f.folder, {"numbers", 12, 5}, Numbers(f.folder), {}).ok());
-  EXPECT_EQ(*Export(f.folder, "", *f.dir / "out"), 12u);
+  std::vector<std::pair<uint64_t, uint64_t>> shown;
+  const auto show = [&](uint64_t done, uint64_t all) { shown.emplace_back(done, all); };
+  EXPECT_EQ(*Export(f.folder, "", *f.dir / "out", show), 12u);
+  EXPECT_EQ(shown, (std::vector<std::pair<uint64_t, uint64_t>>{{1, 3}, {2, 3}, {3, 3}}));
   EXPECT_EQ(ListDir(*f.dir / "out")->size(), 3u);
 }
 

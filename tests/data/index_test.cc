@@ -69,6 +69,16 @@ TEST_F(IndexTest, ASourceFromTheIndexIsTheSourceOfTheRankThatMadeIt) {
   EXPECT_EQ(SplitBySource(*indexed, 0.3, 5)->validation, SplitBySource(*own, 0.3, 5)->validation);
 }
 
+TEST_F(IndexTest, MakingItSaysHowFarItIs) {
+  std::vector<uint64_t> done;
+  config_.index_progress = [&](uint64_t some, uint64_t all) {
+    EXPECT_EQ(all, 6U);
+    done.push_back(some);
+  };
+  ASSERT_TRUE(IndexSource(config_).ok());
+  EXPECT_EQ(done, (std::vector<uint64_t>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST_F(IndexTest, TheOtherRanksReadNoListAndLookAtAFewFilesOnly) {
   constexpr int kVideos = 300;
   std::string entries;

@@ -331,7 +331,10 @@ Status Index(const DataFlags& asked) {
   }
   data::SourceConfig config = asked.source;
   config.journal = journal->get();
+  std::optional<Progress> progress(std::in_place, "indexing", "file");
+  config.index_progress = [&](uint64_t done, uint64_t all) { progress->Show(done, all); };
   Result<std::string> index = data::IndexSource(config, asked.index);
+  progress.reset();
   if (index.ok() && index->empty()) {
     index = Status(Code::kUsage, fmt::format("kind {} needs no index: its few files have their own", s.kind));
   }
@@ -342,6 +345,7 @@ Status Index(const DataFlags& asked) {
   LOCKSTEP_RETURN_IF_ERROR(data::WriteIndexFile(out, *index));
   (*journal)->Remove();
   config.journal = nullptr;
+  config.index_progress = nullptr;
   config.index = std::make_shared<const std::string>(std::move(*index));
   const Result<std::unique_ptr<data::Source>> source = data::OpenSource(config);
   if (!source.ok()) return source.status();
