@@ -66,7 +66,7 @@ Result<DeepSpeedReport> TranslateDeepSpeed(std::string_view text, const std::str
 
 // accelerate's YAML. What accelerate itself does not hand on to DeepSpeed is ignored here as well, and listed. A
 // deepspeed_config_file in it is followed: by its path, or beside the YAML file.
-Result<DeepSpeedReport> ReadAccelerate(const std::string& path, const DeepSpeedContext& context);
+Result<DeepSpeedReport> ReadAccelerate(const std::string& path, const DeepSpeedContext& given);
 
 // The table of DeepSpeed's keys and that of accelerate's.
 const std::vector<KeyRow>& DeepSpeedKeys();

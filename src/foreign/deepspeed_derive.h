@@ -21,7 +21,7 @@ int StageOf(const ConfigNode& root);
 // The row of a key; null where the table has none.
 const KeyRow* DeepSpeedRow(const std::string& path);
 // A configuration that was read: from HJSON, or made of accelerate's.
-Result<DeepSpeedReport> TranslateDeepSpeedTree(const ConfigNode& root, const std::string& file,
+Result<DeepSpeedReport> TranslateDeepSpeedTree(const ConfigNode& given, const std::string& file,
                                                const DeepSpeedContext& context);
 
 // Adds settings, the numbers of the report, derived values and, where keys contradict each other, refusals.
