@@ -129,7 +129,7 @@ Status Measure(const PlanFlags& f, plan::Machine* machine) {
   std::vector<std::string> words = {"plan-measure"};
   if (f.cpu) words.emplace_back("--cpu");
   const Result<json> said = Ask(f, words, std::chrono::seconds(60));
-  if (!said.ok()) return said.status().Context("--measure");
+  if (!said.ok()) return said.status();
   plan::Gpu& gpu = machine->gpu;
   // What a training reaches of what a plain product or copy does, as on an H200 (docs/plan.md).
   constexpr double kMatmul = 0.92, kPasses = 0.71;
@@ -181,8 +181,9 @@ Status FindMachine(const PlanFlags& f, plan::Plan* out) {
                    .source = "a guess for one core; --measure takes them"};
   }
   if (!f.memory.empty()) machine.gpu.memory = static_cast<int64_t>(*ParseSize(f.memory));
-  machine.host_memory = f.host_memory.empty() ? static_cast<int64_t>(here.memory_total.value_or(0))
-                                              : static_cast<int64_t>(*ParseSize(f.host_memory));
+  // Of another machine's host nothing is known.
+  const uint64_t known = f.cpu || (has_gpu && f.gpu.empty()) ? here.memory_total.value_or(0) : 0;
+  machine.host_memory = static_cast<int64_t>(f.host_memory.empty() ? known : *ParseSize(f.host_memory));
   const Result<plan::Links> links = plan::FindCluster(!f.links.empty()             ? f.links
                                                       : f.cpu                      ? "cpu"
                                                       : machine.gpu.name == "h100" ? "h100-ib400"

@@ -74,7 +74,10 @@ std::optional<int> ReadPlanFlags(int argc, char** argv, PlanFlags* f) {
       .Named("SIZE")
       .Check(WhyNotSize)
       .Excludes(cpu);
-  args.Option("--host-memory", &f->host_memory, "of one node (this machine's)").Named("SIZE").Check(WhyNotSize);
+  args.Option("--host-memory", &f->host_memory,
+              "of one node (this machine's where its own GPUs or CPUs are planned, else not checked)")
+      .Named("SIZE")
+      .Check(WhyNotSize);
   args.Option("--flops", &f->flops, "TFLOP/s that matrix products reach on one GPU").Check(WhyNotPositive);
   args.Option("--bandwidth", &f->bandwidth, "GB/s that passes over its memory reach").Check(WhyNotPositive);
   args.Option("--links", &f->links, "a preset: h200-ib400, a100-ib200, roce100, ethernet25, ...");

@@ -133,15 +133,20 @@ std::vector<Gain> GainsOf(const Workload& workload, const Setting& base, const M
   std::vector<Gain> gains;
   const auto seconds = [&](const Setting& s) { return StepTimeOf(workload, s, machine).Total(); };
   const double now = seconds(base);
-  if (around.data_seconds > 0) {
-    const double before = now + around.encoder_seconds;
-    gains.push_back({"a loader that is fast enough", std::max(before, around.data_seconds), before,
-                     around.data_seconds <= before ? "the step already hides it" : "batches wait for decoding"});
+  const double data = around.data_seconds, encoder = around.encoder_seconds, cache = around.cache_seconds;
+  const double before = std::max(now + encoder, data);
+  if (data > 0) {
+    gains.push_back({"a loader that is fast enough", before, now + encoder,
+                     data <= now + encoder ? "the step already hides it" : "batches wait for decoding"});
   }
-  if (around.encoder_seconds > 0) {
-    gains.push_back({"cached features instead of a frozen encoder", now + around.encoder_seconds,
-                     std::max(now, around.cache_seconds), "reading must keep up with the step"});
+  if (encoder > 0) {
+    const double after = std::max({now, cache, data});
+    gains.push_back({"cached features instead of a frozen encoder", before, after,
+                     after == now    ? "the rest of the step is what remains"
+                     : after == data ? "then batches wait for decoding"
+                                     : "then the step waits for the cache"});
   }
+  if (data > 0 && encoder > 0) gains.push_back({"both of them", before, std::max(now, cache), ""});
   const auto row = [&](const char* what, Setting before, Setting after, const std::string& note) {
     gains.push_back({what, seconds(before), seconds(after), note});
   };

@@ -12,7 +12,7 @@ namespace {
 // Okabe and Ito's palette, which colour-blind readers tell apart, in two shades.
 constexpr const char* kColours[kComponents] = {"#0072b2", "#56b4e9", "#004466", "#009e73", "#66c7ab", "#999999",
                                                "#cc79a7", "#e0b0cb", "#e69f00", "#f0e442", "#555555"};
-constexpr double kLeft = 250, kBarWidth = 640, kRow = 26, kBar = 18, kTop = 64;
+constexpr double kLeft = 400, kBarWidth = 520, kRow = 26, kBar = 18, kTop = 64;
 
 std::string Escape(const std::string& text) {
   std::string out;
@@ -42,8 +42,8 @@ std::string Picture(const Plan& plan) {
   const double scale = most > 0 ? kBarWidth / static_cast<double>(most) : 0;
   const double height = kTop + kRow * static_cast<double>(plan.lines.size()) + 92;
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1000\" height=\"{0:.0f}\" viewBox=\"0 0 1000 {0:.0f}\" "
-      "font-family=\"DejaVu Sans, sans-serif\" font-size=\"12\">\n<rect width=\"1000\" height=\"{0:.0f}\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1080\" height=\"{0:.0f}\" viewBox=\"0 0 1080 {0:.0f}\" "
+      "font-family=\"DejaVu Sans, sans-serif\" font-size=\"12\">\n<rect width=\"1080\" height=\"{0:.0f}\" "
       "fill=\"white\"/>\n",
       height);
   svg += Text(20, 24,

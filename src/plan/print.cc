@@ -88,7 +88,7 @@ std::string Table(const Plan& plan) {
 
 std::string ScaleTable(const Plan& plan) {
   std::string text =
-      fmt::format("\n{}, as the number of GPUs grows ({}; {} failures per node-hour, {} to save, {} to restart)\n",
+      fmt::format("\n{}, as the number of GPUs grows ({}; {:.3g} failures per node-hour, {} to save, {} to restart)\n",
                   plan.scale.front().line.Name(), plan.machine.links.name, plan.reliability.failures_per_node_hour,
                   Seconds(plan.reliability.save), Seconds(plan.reliability.restart));
   text += fmt::format("  {:>6}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}{:>11}{:>11}{:>12}{:>13}{:>10}  {}\n", "GPUs", "nodes",

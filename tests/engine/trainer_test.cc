@@ -299,6 +299,8 @@ TEST(Agreement, OutOfMemoryOnOneRankIsSkippedOrEndsTheRunOnAll) {
     EXPECT_EQ(outcome.status.code(), Code::kRankFailed);
     EXPECT_NE(outcome.status.message().find("1 of 2 ranks ran out of memory in step 4"), std::string::npos)
         << outcome.status.message();
+    EXPECT_NE(outcome.status.message().find("exceeded the plan"), std::string::npos) << outcome.status.message();
+    EXPECT_NE(outcome.status.hint().find("train."), std::string::npos) << outcome.status.ToString();
   }
   job.config.train.on_oom = "skip";
   const std::vector<Outcome> skipped = TrainOn(2, job);
