@@ -96,7 +96,10 @@ Result<Restorer> LoadRestorer(const MediaOptions& options) {
   made.tiles.scale = config.upscale;
   made.tiles.window = config.ClipMultiples();
   made.tiles.least = config.LeastClip();
-  if (config.pa_frames == 0) made.tiles.between = config.img_size[0];
+  if (config.pa_frames == 0) {
+    made.tiles.between = config.img_size[0];
+    made.tiles.frame_overlap = 0;  // windows share no frames
+  }
   LOCKSTEP_RETURN_IF_ERROR(made.tiles.Check(/*flags=*/true));
   made.tiles.batch = TilesAtOnce(made.tiles, *device);
   made.precision = options.precision == "auto"
