@@ -61,7 +61,7 @@ struct PresetRequest {
   int cores = 0;          // of a node; 0: unknown
 };
 
-Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& recipe, const ConfigFiles& files,
+Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::string& name, const ConfigFiles& files,
                               const std::vector<std::string>& overrides, bool smoke, uint64_t smoke_steps,
                               const PresetRequest& preset = {});
 
