@@ -119,7 +119,8 @@ TEST_F(CachedFeaturesTest, WhatIsRequiredAndMissingIsAnError) {
   RemoveSomeUnits();
   config.policy = "require";
   const auto features = Open();
-  EXPECT_THAT(features->Coverage("training", *source, nullptr, build.clips).status().message(), HasSubstr("are not built yet"));
+  EXPECT_THAT(features->Coverage("training", *source, nullptr, build.clips).status().message(),
+              HasSubstr("are not built yet"));
   engine::TensorBatch batch = Batch(*features);
   EXPECT_THAT(features->Fill(&batch).message(), HasSubstr("data.features.policy: require allows no live encoding"));
 }
