@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 LM = {"recipe.vocabulary": 50257, "recipe.model": "124m", "data.length": 1024, "train.precision": "bf16"}
@@ -126,16 +127,16 @@ def trained(lockstep, folder, recipe, ranks, keys, cpu, steps, limit):
         environment |= {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "0"}
     child = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = []
+    timer = threading.Timer(limit, child.kill)
+    timer.start()
     try:
-        end = time.monotonic() + limit
         for line in child.stdout:
             lines.append(line)
-            if time.monotonic() > end:
-                break
             if not cpu and f"step {steps}/{steps}" in line:
                 time.sleep(0.5)  # the last rows of the metrics
                 break
     finally:
+        timer.cancel()
         child.kill()  # the last checkpoint of a large model is not what is measured
         try:
             lines += child.communicate(timeout=30)[0].splitlines(True)
