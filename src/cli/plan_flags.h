@@ -21,9 +21,8 @@ struct PlanFlags {
   int batch = 0, micro_batch = 0, sequence = 0, vocabulary = 0;
   std::string clip, type;
   bool cpu = false, measure = false, json = false, ring = false, tree = false;
-  std::string picture, scale, scaling = "weak", offload;
+  std::string picture, scale, scaling = "weak";
   int stage = -1;
-  bool recompute = false;
   plan::Reliability reliability;
   plan::Around around;
 };
