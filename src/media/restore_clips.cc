@@ -28,6 +28,7 @@ namespace {
 constexpr size_t kLongestNumber = 9;    // digits of a frame's number; more are a time
 constexpr size_t kHeaderBytes = 65536;  // of a picture, for its size
 constexpr int64_t kCountAtOnce = 16;
+constexpr uint64_t kCountSilently = 2000;  // takes seconds
 
 std::string Trimmed(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -373,6 +374,9 @@ Result<CountedFrames> CountFrames(const FoundClip& clip, const MediaOptions& opt
   Result<AskedFrames> asked = OpenAsked(one);
   if (!asked.ok()) return asked.status();
   CountedFrames counted;
+  if (asked->shape.count == 0 || asked->shape.count > kCountSilently) {
+    fmt::print(stderr, "lockstep restore: counting the frames of '{}'\n", clip.input);
+  }
   while (options.max_frames == 0 || counted.count < options.max_frames) {
     int64_t ask = kCountAtOnce;
     if (options.max_frames > 0) ask = std::min<int64_t>(ask, static_cast<int64_t>(options.max_frames - counted.count));

@@ -110,6 +110,15 @@ Result<bool> IsComplete(const MediaOptions& options, const nlohmann::json& setti
   return false;
 }
 
+bool HasWindows(const WorkFiles& files, const nlohmann::json& plan) {
+  const size_t clips = plan.value("clips", nlohmann::json::array()).size();
+  for (size_t i = 0; i < clips; ++i) {
+    const Result<std::vector<std::string>> marks = ListDir(files.Clip(i) + "/windows");
+    if (marks.ok() && !marks->empty()) return true;
+  }
+  return false;
+}
+
 Status MakeClipFolders(const WorkFiles& files, size_t clip) {
   for (const char* name : {"/frames", "/shared", "/windows"}) {
     LOCKSTEP_RETURN_IF_ERROR(MakeDirs(files.Clip(clip) + name));
@@ -179,7 +188,8 @@ Result<WorkFolder> WorkFolder::Open(const MediaOptions& options, const nlohmann:
   const Result<nlohmann::json> before = ReadJsonFile(files.Plan());
   const std::string different = before.ok() ? PlanDifferences(*before, plan) : "";
   const bool goes_on = before.ok() && different.empty();
-  if (!different.empty() && !options.out.overwrite) {
+  // What has no window yet (out of memory at the first) is nothing to lose.
+  if (!different.empty() && !options.out.overwrite && HasWindows(files, *before)) {
     return Status(Code::kUsage,
                   fmt::format("'{}' holds an unfinished restoration with other settings: {}", files.path(), different),
                   "finish it with those settings, choose another OUTPUT, or discard it with --overwrite");

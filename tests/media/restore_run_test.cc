@@ -189,6 +189,13 @@ TEST_F(RestoreRun, ACompleteOutputIsKnownByItsRecord) {
   EXPECT_TRUE(FileExists(folder_ / "mine/one/letter.txt"));
 }
 
+TEST_F(RestoreRun, WhatHasNoWindowYetMayBeginWithOtherSettings) {
+  const MediaOptions options = Asked("sharp");
+  const auto clips = FindRestoreClips(options, 0);
+  ASSERT_TRUE(WorkFolder::Open(options, {{"--tile-batch", "4"}}, *clips, tiles_).ok());  // and was killed
+  EXPECT_TRUE(Restore(options, 1, {{"--tile-batch", "1"}}).ok());
+}
+
 TEST_F(RestoreRun, OneProcessAtATime) {
   const nlohmann::json settings = {{"--tile", "16"}};
   const MediaOptions options = Asked("sharp");

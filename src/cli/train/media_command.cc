@@ -21,7 +21,7 @@ Status FromException(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
       dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     return Status(Code::kEnvironment, "out of memory",
-                  "give less at a time: --chunk 4 (restore: --frames, --tile), or --precision bf16");
+                  "give less at a time: --chunk 4 (restore: --tile-batch 1, --frames, --tile), or --precision bf16");
   }
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   return Status(Code::kEnvironment, torch != nullptr ? torch->what_without_backtrace() : error.what());
