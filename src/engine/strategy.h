@@ -81,8 +81,8 @@ class ParallelStrategy {
   virtual void TrainableChanged() = 0;
   // Which parameters take part in this step's update: trainable, and used by some rank.
   virtual const std::vector<bool>& used() const = 0;
-  // Bytes that the strategy holds beside the flat buffers: gradients on their way, units that are whole (on a device the
-  // most there were).
+  // Bytes that the strategy holds beside the flat buffers: gradients on their way, units that are whole (on a device
+  // the most there were).
   struct Held {
     size_t buckets = 0, gathered = 0;
   };

@@ -1,5 +1,5 @@
-// A model's parameters as the matrix products of its blocks take them: in their type, some of them side by side. Made at
-// once at the beginning of a pass and used until its backward pass is done; blocks that run by themselves make their
+// A model's parameters as the matrix products of its blocks take them: in their type, some of them side by side. Made
+// at once at the beginning of a pass and used until its backward pass is done; blocks that run by themselves make their
 // own. One thread; no collectives.
 #pragma once
 

@@ -94,7 +94,7 @@ TEST(State, FrozenParametersAreWholeBelowStage3) {
   EXPECT_EQ(StateOf(workload, Of(3, 2, 4))[Component::kFrozen], 512 * 4);
 }
 
-TEST(Gathering, FollowsPrefetchReuseAndLive) {
+TEST(GatheredUnits, FollowsPrefetchReuseAndLive) {
   const std::vector<int64_t> sizes = {10, 10, 10};
   const auto most = [&](const GatherLimits& limits) {
     int64_t elements = 0;
