@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -91,6 +92,19 @@ Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json) {
   }
   LOCKSTEP_RETURN_IF_ERROR(c.Check());
   return c;
+}
+
+bool IsVrt(const std::string& path) {
+  const Result<std::string> folder = record::FindCheckpoint(path);
+  if (!folder.ok()) return false;
+  if (!folder->empty()) {
+    const Result<record::CheckpointReader> reader = record::CheckpointReader::Open(*folder);
+    return reader.ok() && reader->recipe() == "vrt";
+  }
+  const Result<models::NamedTensors> tensors = models::ReadTensorFile(path);
+  return tensors.ok() && std::any_of(tensors->begin(), tensors->end(), [](const auto& tensor) {
+           return tensor.first.ends_with("stage1.linear1.weight");
+         });
 }
 
 Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& variant) {

@@ -27,6 +27,9 @@ struct LoadedVrt {
 nlohmann::json FusionToJson(const models::FusionConfig& config);
 Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json);
 
+// Whether a run or checkpoint is one of the recipe vrt, or a file has the names of a VRT.
+bool IsVrt(const std::string& path);
+
 // `variant` ("": found out): one of models::VrtVariants(); its input channels follow the file.
 Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& variant = "");
 

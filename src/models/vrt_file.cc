@@ -206,11 +206,11 @@ Status LoadVrtFile(Vrt& model, const std::string& path, std::string* note, const
   return LoadVrt(model, *weights, options).Context(path);
 }
 
-NamedTensors VrtStateDict(const Vrt& model) {
+NamedTensors VrtStateDict(const Vrt& model, at::ScalarType type) {
   NamedTensors all;
   for (const auto& [name, tensor] : model.Merged()) {
     // A copy: parameters in training share one storage, and torch.save writes whole storages.
-    const at::Tensor own = at::empty(tensor.sizes(), at::kFloat);
+    const at::Tensor own = at::empty(tensor.sizes(), type);
     all.emplace_back(name, own.copy_(tensor.detach()));
   }
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
@@ -229,9 +229,9 @@ NamedTensors VrtStateDict(const Vrt& model) {
   return all;
 }
 
-Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key) {
+Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key, at::ScalarType type) {
   const torch::NoGradGuard no_grad;
-  const NamedTensors tensors = VrtStateDict(model);
+  const NamedTensors tensors = VrtStateDict(model, type);
   for (const auto& [name, tensor] : tensors) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(name, tensor).Context(path));
   const bool torch_save = path.ends_with(".pth") || path.ends_with(".pt");
   return torch_save ? WriteTorchFile(tensors, path, key) : WriteSafetensors(tensors, path, model.config());

@@ -30,11 +30,12 @@ struct VrtLoad {
 Status LoadVrt(Vrt& model, const NamedTensors& weights, const VrtLoad& options = {});
 Status LoadVrtFile(Vrt& model, const std::string& path, std::string* note = nullptr, const VrtLoad& options = {});
 
-// Parameters, LoRA merged, and upstream's buffers, on the CPU.
-NamedTensors VrtStateDict(const Vrt& model);
+// Parameters in `type`, LoRA merged, and upstream's buffers, on the CPU.
+NamedTensors VrtStateDict(const Vrt& model, at::ScalarType type = at::kFloat);
 // ".pth" and ".pt": torch.save of {key: state dict}, or of the bare one for key ""; else safetensors with the
 // configuration as metadata. The file appears when it is complete.
-Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key = "params");
+Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key = "params",
+                    at::ScalarType type = at::kFloat);
 
 // The tensors of a file in either format.
 Result<NamedTensors> ReadTensorFile(const std::string& path);

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import harness
@@ -130,6 +131,12 @@ class Restore(harness.Case):
         self.assertEqual(clip["name"], row["sample"])
         for score in ("psnr", "ssim", "psnr_y", "ssim_y", "psnr_input"):
             self.assertAlmostEqual(clip[score], row[score], 6)
+        written = harness.engine("export", "--weights", "runs/run", "merged.pth")
+        self.assertEqual(written.returncode, 0, written.stderr)
+        names = subprocess.run([harness.PYTHON, "-c", "import torch; print(*torch.load('merged.pth', weights_only=True)['params'])"],
+                               cwd=self.tmp, capture_output=True, text=True, check=True).stdout
+        self.assertIn("stage1.residual_group2.blocks.0.attn.qkv_self.weight", names)
+        self.assertNotIn("lora", names)
         # LoRA is merged here, and spikes are not rounded to bytes.
         restored = harness.engine("restore", "--weights", "runs/run", sides["input"], "sharp", "--spikes", spikes, *SENSOR, "--tile", "64",
                                   "--frames", "4")

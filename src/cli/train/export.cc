@@ -1,5 +1,5 @@
-// `lockstep export`: trained weights as safetensors with upstream's names, which upstream's Python loads: one file of a
-// TAEHV, a folder of a language model.
+// `lockstep export`: trained weights with upstream's names, which upstream's Python loads: one file of a TAEHV or a
+// VRT, a folder of a language model.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -12,7 +12,9 @@
 #include "data/publish.h"
 #include "media/files.h"
 #include "media/load_taehv.h"
+#include "media/load_vrt.h"
 #include "models/taehv_file.h"
+#include "models/vrt_file.h"
 #include "recipes/load_lm.h"
 
 namespace lockstep::cli {
@@ -76,12 +78,47 @@ Status ExportLanguageModel(const ExportFlags& asked) {
   return Status::Ok();
 }
 
+int64_t ParametersOf(const torch::nn::Module& model) {
+  int64_t count = 0;
+  for (const at::Tensor& p : model.parameters()) count += p.numel();
+  return count;
+}
+
+// One file, LoRA merged: torch.save of {"params": ...} as KAIR has it, or safetensors.
+Status ExportVrt(const ExportFlags& asked) {
+  const bool torch_save = asked.output.ends_with(".pth") || asked.output.ends_with(".pt");
+  if (!torch_save && !asked.output.ends_with(".safetensors")) {
+    return Status(Code::kUsage, fmt::format("'{}': a VRT is written as one file", asked.output),
+                  "give OUTPUT the ending .pth or .safetensors");
+  }
+  std::error_code ignored;
+  if (!asked.overwrite && std::filesystem::exists(asked.output, ignored)) {
+    return Status(Code::kUsage, fmt::format("'{}' exists", asked.output), "choose another name, or give --overwrite");
+  }
+  Result<media::LoadedVrt> loaded = media::LoadVrtWeights(asked.weights, asked.variant);
+  if (!loaded.ok()) return loaded.status();
+  if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
+  const Dtype wanted = TypeOf(asked.precision);
+  const at::ScalarType type = wanted == Dtype::kF16 ? at::kHalf : wanted == Dtype::kBF16 ? at::kBFloat16 : at::kFloat;
+  LOCKSTEP_RETURN_IF_ERROR(models::WriteVrtFile(*loaded->model, asked.output, "params", type));
+  SayExported(asked,
+              {{"output", asked.output},
+               {"model", "vrt " + loaded->model->config().name},
+               {"parameters", ParametersOf(*loaded->model)},
+               {"precision", asked.precision},
+               {"averaged", loaded->averaged},
+               {"weights", loaded->path}},
+              loaded->step);
+  return Status::Ok();
+}
+
 Status Export(const ExportFlags& asked) {
   if (recipes::IsLm(asked.weights)) return ExportLanguageModel(asked);
   if (asked.adapter) {
     return Status(Code::kUsage, fmt::format("'{}': --adapter is for a language model trained with LoRA", asked.weights),
                   "leave --adapter out");
   }
+  if (media::IsVrt(asked.weights)) return ExportVrt(asked);
   if (!media::IsTensorName(asked.output)) {
     return Status(Code::kUsage, fmt::format("'{}': weights are written as safetensors", asked.output),
                   "give OUTPUT the ending .safetensors");
@@ -93,12 +130,10 @@ Status Export(const ExportFlags& asked) {
   if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
   LOCKSTEP_RETURN_IF_ERROR(models::ExportTaehv(*loaded->model, place->temporary(), TypeOf(asked.precision)));
   LOCKSTEP_RETURN_IF_ERROR(place->Publish());
-  int64_t parameters = 0;
-  for (const auto& p : loaded->model->parameters()) parameters += p.numel();
   SayExported(asked,
               {{"output", asked.output},
                {"model", loaded->model->config().name},
-               {"parameters", parameters},
+               {"parameters", ParametersOf(*loaded->model)},
                {"precision", asked.precision},
                {"averaged", loaded->averaged},
                {"weights", loaded->path}},
@@ -110,8 +145,8 @@ Status Export(const ExportFlags& asked) {
 
 int ExportMain(int argc, char** argv) {
   Arguments args(
-      "Writes trained weights as safetensors with upstream's names. A TAEHV becomes one file; variant and trimming go "
-      "into its metadata. "
+      "Writes trained weights with upstream's names. A TAEHV becomes one file of safetensors; variant and trimming go "
+      "into its metadata. A VRT becomes a .pth file with KAIR's \"params\", or safetensors; LoRA is merged. "
       "Upstream's Python loads it: TAEHV(None, ...).load_state_dict(safetensors.torch.load_file(OUTPUT)). "
       "A language model becomes a folder with config.json, as Hugging Face has it: "
       "AutoModelForCausalLM.from_pretrained(OUTPUT); LoRA is merged into its weights.",
@@ -121,7 +156,8 @@ int ExportMain(int argc, char** argv) {
               "run (name, 'latest' or directory), checkpoint folder (averaged weights where it has them), or file")
       .Named("RUN|PATH")
       .Required();
-  args.Option("OUTPUT", &asked.output, "the file to write, NAME.safetensors; of a language model the folder")
+  args.Option("OUTPUT", &asked.output,
+              "the file to write, NAME.safetensors (of a VRT also .pth); of a language model the folder")
       .Required();
   args.Option("--precision", &asked.precision, "fp32 (default), fp16 or bf16").OneOf({"fp32", "fp16", "bf16"});
   args.Option("--variant", &asked.variant, "of the weights, where the file does not say").Named("NAME");
@@ -131,6 +167,7 @@ int ExportMain(int argc, char** argv) {
   args.Footer(
       "examples:\n  lockstep export --weights runs/night-1 taew2_1.safetensors --precision fp16\n"
       "  lockstep export --weights runs/night-1/checkpoints/best tiny.safetensors\n"
+      "  lockstep export --weights runs/deblur 006_mine.pth\n"
       "  lockstep export --weights runs/words my-model --precision bf16\n");
   if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Export(asked);
