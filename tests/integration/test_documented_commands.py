@@ -40,6 +40,7 @@ LISTED = [
     (r"\b(train|config) vrt\b", "needs an option file and pairs of clips; test_vrt.py generates both and runs them", "flags"),
     (r"^lockstep eval vrt\b", "needs a trained VRT; test_vrt.py trains one and measures it", "flags"),
     (r"^lockstep restore\b", "needs a trained VRT; test_vrt.py trains one and restores with it", "flags"),
+    (r"^lockstep export\b.*\.pth$", "needs a trained VRT; test_restore.py trains one and exports it", "flags"),
     (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),
 ]
