@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/config_json.h"
+#include "base/files.h"
 #include "foreign/deepspeed.h"
 
 namespace lockstep::foreign {
@@ -18,14 +18,9 @@ using testing::HasSubstr;
 
 class AccelerateTest : public testing::Test {
  protected:
-  AccelerateTest() : folder_(std::filesystem::path(testing::TempDir()) / "accelerate_test") {
-    std::filesystem::create_directories(folder_);
-  }
-  ~AccelerateTest() override { std::filesystem::remove_all(folder_); }
-
   std::string Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
+    return folder_ / name;
   }
   Result<DeepSpeedReport> Read(const std::string& text, const DeepSpeedContext& context = {}) const {
     return ReadAccelerate(Write("a.yaml", text), context);
@@ -35,7 +30,7 @@ class AccelerateTest : public testing::Test {
     return made.ok() ? made->Check().ToString() : made.status().ToString();
   }
 
-  std::filesystem::path folder_;
+  TempDir folder_ = *TempDir::Create();  // tests run beside each other
 };
 
 // deepspeed_16gpu.yaml and the nested blocks of its larger sisters.
