@@ -131,6 +131,7 @@ class Restore(harness.Case):
         self.assertEqual(clip["name"], row["sample"])
         for score in ("psnr", "ssim", "psnr_y", "ssim_y", "psnr_input"):
             self.assertAlmostEqual(clip[score], row[score], 6)
+        self.assertIn("'nowhere' is neither a file nor a run", harness.engine("export", "--weights", "nowhere", "merged.pth").stderr)
         written = harness.engine("export", "--weights", "runs/run", "merged.pth")
         self.assertEqual(written.returncode, 0, written.stderr)
         names = subprocess.run([harness.PYTHON, "-c", "import torch; print(*torch.load('merged.pth', weights_only=True)['params'])"],

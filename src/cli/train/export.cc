@@ -16,6 +16,7 @@
 #include "models/taehv_file.h"
 #include "models/vrt_file.h"
 #include "recipes/load_lm.h"
+#include "record/checkpoint_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -113,6 +114,9 @@ Status ExportVrt(const ExportFlags& asked) {
 }
 
 Status Export(const ExportFlags& asked) {
+  if (const Result<std::string> found = record::FindCheckpoint(asked.weights); !found.ok()) {
+    return found.status().Context("--weights");
+  }
   if (recipes::IsLm(asked.weights)) return ExportLanguageModel(asked);
   if (asked.adapter) {
     return Status(Code::kUsage, fmt::format("'{}': --adapter is for a language model trained with LoRA", asked.weights),
