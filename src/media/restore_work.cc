@@ -92,11 +92,12 @@ Result<bool> IsComplete(const MediaOptions& options, const nlohmann::json& setti
       const Result<std::vector<std::string>> names = ListDir(clip.output);
       const auto frames = static_cast<size_t>(GetInt(*record, "frames"));
       if (!names.ok() || names->size() < frames) {
-        text = fmt::format("{} of its {} frames", frames - (names.ok() ? names->size() : 0), frames);
+        text = fmt::format("{} of its {} frames are missing", frames - (names.ok() ? names->size() : 0), frames);
       }
     }
     if (text.empty()) return true;
-    return Status(Code::kUsage, fmt::format("'{}' exists, and other than asked for now: {}", clip.output, text),
+    return Status(Code::kUsage,
+                  fmt::format("'{}' exists and is not what this command would write: {}", clip.output, text),
                   "choose another name, or add --overwrite");
   }
   const bool wanted = clip.written == Written::kFolder;

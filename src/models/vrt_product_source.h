@@ -35,6 +35,27 @@ __device__ __forceinline__ float Gelu(float x) {
 __device__ __forceinline__ int AsElement(int c) { return (c & ~31) + (c & 4) * 4 + (c & 2) * 4 + (c >> 3 & 3) * 2 + (c & 1); }
 __device__ __forceinline__ int AsColumn(int c) { return (c & ~31) + (c & 6) * 4 + (c >> 3 & 3) * 2 + (c & 1); }
 
+// a.to = a.x + factor * (y + bias), 16 rows from `first` on. Of Mlp and of Linear.
+template <int GROUPS, typename Layer>
+__device__ __forceinline__ void AddTile(const Layer& a, const float (&y)[4 * GROUPS][4], const float* bias, i64 first) {
+  int lane = threadIdx.x & 31, t = lane & 3;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    i64 row = first + e * 8 + (lane >> 2);
+    if (row >= a.rows) continue;
+    float factor = a.factor ? a.factor[row / a.rows_of_clip] : 1.f;
+#pragma unroll
+    for (int s = 0; s < GROUPS; ++s) {
+      int c = 32 * s + 8 * t;
+      if (c >= a.width) continue;
+      F8 v = Load(a.x + row * a.width + c), b = Load(bias + c);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v.v[i] += factor * (y[4 * s + (i >> 1)][2 * e + (i & 1)] + b.v[i]);
+      Store(a.to + row * a.width + c, v);
+    }
+  }
+}
+
 // GROUPS of 32 columns, zeros behind `width`; a warp has TILES of 16 rows.
 template <int GROUPS, int TILES>
 __device__ __forceinline__ void MlpForward(const Mlp& a) {
@@ -151,23 +172,7 @@ __device__ __forceinline__ void MlpForward(const Mlp& a) {
       }
     }
 #pragma unroll
-    for (int m = 0; m < TILES; ++m) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        i64 row = first + m * 16 + e * 8 + g;
-        if (row >= a.rows) continue;
-        float factor = a.factor ? a.factor[row / a.rows_of_clip] : 1.f;
-#pragma unroll
-        for (int s = 0; s < GROUPS; ++s) {
-          int c = 32 * s + 8 * t;
-          if (c >= a.width) continue;
-          F8 v = Load(a.x + row * a.width + c), b = Load(down_bias + c);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) v.v[i] += factor * (y[m][4 * s + (i >> 1)][2 * e + (i & 1)] + b.v[i]);
-          Store(a.to + row * a.width + c, v);
-        }
-      }
-    }
+    for (int m = 0; m < TILES; ++m) AddTile<GROUPS>(a, y[m], down_bias, first + m * 16);
   }
 }
 
@@ -223,21 +228,7 @@ __device__ __forceinline__ void LinearForward(const Linear& a) {
         Mma(y[n + 1], k1, b[2], b[3]);
       }
     }
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      i64 row = first + e * 8 + g;
-      if (row >= a.rows) continue;
-      float factor = a.factor ? a.factor[row / a.rows_of_clip] : 1.f;
-#pragma unroll
-      for (int s = 0; s < GROUPS; ++s) {
-        int c = 32 * s + 8 * t;
-        if (c >= a.width) continue;
-        F8 v = Load(a.x + row * a.width + c), b = Load(bias + c);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v.v[i] += factor * (y[4 * s + (i >> 1)][2 * e + (i & 1)] + b.v[i]);
-        Store(a.to + row * a.width + c, v);
-      }
-    }
+    AddTile<GROUPS>(a, y, bias, first);
   }
 }
 

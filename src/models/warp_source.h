@@ -214,6 +214,24 @@ struct TapGradients {
   float* flow[3];        // null: not wanted
   Into frames;
 };
+struct TapGradient { float x, y, mask; };
+// Writes a tap's gradient; what belongs to its flow is added to the sums.
+__device__ __forceinline__ void GiveTap(const Taps& t, const TapGradients& to, int pixel, int at, const Tap& tap,
+                                        const TapGradient& d, float (&flow_x)[3], float (&flow_y)[3]) {
+  int all = t.groups * t.taps;
+  if (t.raw) {
+    Elem* raw = to.raw + (i64)pixel * 3 * all;
+    SetOne(raw + 2 * at, d.y * t.reach * (1.f - tap.tanh_y * tap.tanh_y));
+    SetOne(raw + 2 * at + 1, d.x * t.reach * (1.f - tap.tanh_x * tap.tanh_x));
+    SetOne(raw + 2 * all + at, d.mask * tap.mask * (1.f - tap.mask));
+    int hop = HopOf(t, at);
+#pragma unroll
+    for (int h = 0; h < 3; ++h) flow_x[h] += hop == h ? d.x : 0.f, flow_y[h] += hop == h ? d.y : 0.f;
+  } else {
+    i64 where = (i64)pixel * all + at;
+    to.offset[2 * where] = d.y, to.offset[2 * where + 1] = d.x, to.mask[where] = d.mask;
+  }
+}
 // What the lanes of a warp have for the flows of its pixel.
 __device__ __forceinline__ void GiveFlows(const Taps& t, const TapGradients& to, int pixel, const float (&flow_x)[3],
                                           const float (&flow_y)[3]) {
@@ -268,18 +286,7 @@ __device__ __forceinline__ void Spread(const Taps& t, Elem* columns, int refill,
 #pragma unroll
     for (int k = 0; k < 4; ++k) mask += Share(place, k) * along[k];
     float x = tap.mask * AlongX(place, along), y = tap.mask * AlongY(place, along);
-    if (t.raw) {
-      Elem* raw = to.raw + (i64)pixel * 3 * all;
-      SetOne(raw + 2 * at, y * t.reach * (1.f - tap.tanh_y * tap.tanh_y));
-      SetOne(raw + 2 * at + 1, x * t.reach * (1.f - tap.tanh_x * tap.tanh_x));
-      SetOne(raw + 2 * all + at, mask * tap.mask * (1.f - tap.mask));
-      int hop = HopOf(t, at);
-#pragma unroll
-      for (int h = 0; h < 3; ++h) flow_x[h] += hop == h ? x : 0.f, flow_y[h] += hop == h ? y : 0.f;
-    } else {
-      i64 where = (i64)pixel * all + at;
-      to.offset[2 * where] = y, to.offset[2 * where + 1] = x, to.mask[where] = mask;
-    }
+    GiveTap(t, to, pixel, at, tap, {x, y, mask}, flow_x, flow_y);
   }
   GiveFlows(t, to, pixel, flow_x, flow_y);
 }
@@ -333,18 +340,7 @@ __device__ __forceinline__ void SpreadPairs(const Taps& t, Elem* columns, int re
       y += __shfl_down_sync(0xffffffffu, own_y, step);
     }
     if (!on || lane != own * PAIRS) continue;
-    if (t.raw) {
-      Elem* raw = to.raw + (i64)pixel * 3 * all;
-      SetOne(raw + 2 * at, y * t.reach * (1.f - tap.tanh_y * tap.tanh_y));
-      SetOne(raw + 2 * at + 1, x * t.reach * (1.f - tap.tanh_x * tap.tanh_x));
-      SetOne(raw + 2 * all + at, mask * tap.mask * (1.f - tap.mask));
-      int hop = HopOf(t, at);
-#pragma unroll
-      for (int h = 0; h < 3; ++h) flow_x[h] += hop == h ? x : 0.f, flow_y[h] += hop == h ? y : 0.f;
-    } else {
-      i64 where = (i64)pixel * all + at;
-      to.offset[2 * where] = y, to.offset[2 * where + 1] = x, to.mask[where] = mask;
-    }
+    GiveTap(t, to, pixel, at, tap, {x, y, mask}, flow_x, flow_y);
   }
   GiveFlows(t, to, pixel, flow_x, flow_y);
 }

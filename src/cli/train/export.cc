@@ -79,10 +79,19 @@ Status ExportLanguageModel(const ExportFlags& asked) {
   return Status::Ok();
 }
 
-int64_t ParametersOf(const torch::nn::Module& model) {
-  int64_t count = 0;
-  for (const at::Tensor& p : model.parameters()) count += p.numel();
-  return count;
+// Of a TAEHV or a VRT.
+template <typename Loaded>
+void SayModel(const ExportFlags& asked, const std::string& name, const Loaded& loaded) {
+  int64_t parameters = 0;
+  for (const at::Tensor& p : loaded.model->parameters()) parameters += p.numel();
+  SayExported(asked,
+              {{"output", asked.output},
+               {"model", name},
+               {"parameters", parameters},
+               {"precision", asked.precision},
+               {"averaged", loaded.averaged},
+               {"weights", loaded.path}},
+              loaded.step);
 }
 
 // One file, LoRA merged: torch.save of {"params": ...} as KAIR has it, or safetensors.
@@ -102,14 +111,7 @@ Status ExportVrt(const ExportFlags& asked) {
   const Dtype wanted = TypeOf(asked.precision);
   const at::ScalarType type = wanted == Dtype::kF16 ? at::kHalf : wanted == Dtype::kBF16 ? at::kBFloat16 : at::kFloat;
   LOCKSTEP_RETURN_IF_ERROR(models::WriteVrtFile(*loaded->model, asked.output, "params", type));
-  SayExported(asked,
-              {{"output", asked.output},
-               {"model", "vrt " + loaded->model->config().name},
-               {"parameters", ParametersOf(*loaded->model)},
-               {"precision", asked.precision},
-               {"averaged", loaded->averaged},
-               {"weights", loaded->path}},
-              loaded->step);
+  SayModel(asked, "vrt " + loaded->model->config().name, *loaded);
   return Status::Ok();
 }
 
@@ -134,14 +136,7 @@ Status Export(const ExportFlags& asked) {
   if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
   LOCKSTEP_RETURN_IF_ERROR(models::ExportTaehv(*loaded->model, place->temporary(), TypeOf(asked.precision)));
   LOCKSTEP_RETURN_IF_ERROR(place->Publish());
-  SayExported(asked,
-              {{"output", asked.output},
-               {"model", loaded->model->config().name},
-               {"parameters", ParametersOf(*loaded->model)},
-               {"precision", asked.precision},
-               {"averaged", loaded->averaged},
-               {"weights", loaded->path}},
-              loaded->step);
+  SayModel(asked, loaded->model->config().name, *loaded);
   return Status::Ok();
 }
 
