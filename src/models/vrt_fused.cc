@@ -99,10 +99,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     kernels::Normed normed = kernels::Norm(x, Floats(p[kNormWeight]), Floats(p[kNormBias]), kEpsilon);
     const Tensor qkv = Product(s->Pad(normed.normed), w.qkv, w.qkv_bias);
     normed.normed.reset();
-    const kernels::Attended attended =
-        kept != nullptr && kept->out.defined()
-            ? kernels::Attended{std::exchange(kept->out, {}), std::exchange(kept->lse, {})}
-            : kernels::Attend(qkv, w.code, s->table, s->windows);
+    kernels::Attended attended;
+    if (kept != nullptr && kept->out.defined()) {
+      attended = {std::exchange(kept->out, {}), std::exchange(kept->lse, {})};
+    } else if (!Recomputing::Now() || !kernels::AttendsAgain(qkv, s->windows)) {
+      attended = kernels::Attend(qkv, w.code, s->table, s->windows);
+    }
     std::vector<Tensor> saved{input};
     saved.insert(saved.end(), p.begin(), p.end());
     context->save_for_backward(saved);
@@ -125,32 +127,45 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const int64_t width = s->windows.width;
     const Tensor x = saved[0].detach().contiguous().view({-1, width});
     const AttentionCopy& w = *s->copy;
+    Tensor dx;
 
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({-1, width});
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
     const kernels::Attended attended{TakeKept(context, "out"), TakeKept(context, "lse")};
-    gradient(kProj) = WeightGradient(dy, s->Crop(attended.out));
     Tensor qkv = TakeKept(context, "qkv");
     kernels::AttendGradients d =
         kernels::AttendBackward(s->Pad(at::mm(dy, w.proj)), qkv, w.code, s->table, attended, s->windows);
     qkv.reset();
-    const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
-    kernels::NormGradients norm = kernels::NormBackward(d_normed, x, TakeKept(context, "stats"), Floats(p[kNormWeight]),
-                                                        Floats(p[kNormBias]), d_result, s->factor);
-    const Tensor d_weight = WeightGradient(d.qkv, s->Pad(norm.normed));
-    gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias, gradient(kProjBias) = norm.along;
+    gradient(kProj) = WeightGradient(dy, s->Crop(attended.out.defined() ? attended.out : d.out));
+    Tensor d_weight, d_bias;
+    if (!s->padded() && products::FitsLinearGradient(x, width, w.qkv.size(0))) {
+      const Tensor norm = Floats(p[kNormWeight]);
+      products::NormGradient of_norm = products::LinearBackward(d.qkv, x, d_result, w.qkv, norm, s->factor, kEpsilon);
+      const products::BehindNorm behind =
+          products::GradientsBehindNorm(WeightGradient(d.qkv, of_norm.plain), w.qkv, norm, Floats(p[kNormBias]));
+      gradient(kNormWeight) = behind.norm, gradient(kNormBias) = behind.norm_bias, gradient(kProjBias) = of_norm.along;
+      d_weight = behind.weight, d_bias = behind.bias, dx = of_norm.dx;
+    } else {
+      const Tensor d_normed = s->Crop(at::mm(d.qkv, w.qkv));
+      kernels::NormGradients norm = kernels::NormBackward(
+          d_normed, x, TakeKept(context, "stats"), Floats(p[kNormWeight]), Floats(p[kNormBias]), d_result, s->factor);
+      d_weight = WeightGradient(d.qkv, s->Pad(norm.normed));
+      if (s->has_bias) d_bias = kernels::ColumnSums(d.qkv, 3 * width);
+      gradient(kNormWeight) = norm.weight, gradient(kNormBias) = norm.bias, gradient(kProjBias) = norm.along;
+      dx = norm.dx;
+    }
     gradient(kTable) = d.table;
     if (const int64_t all = p[kTable].size(0); all != d.table.size(0)) {
       gradient(kTable) = at::constant_pad_nd(d.table, {0, 0, s->table_first, all - s->table_first - d.table.size(0)});
     }
     gradient(kSelf) = d_weight.narrow(0, 0, 3 * width);
-    if (s->has_bias) gradient(kSelf + 1) = kernels::ColumnSums(d.qkv, 3 * width);
+    if (s->has_bias) gradient(kSelf + 1) = d_bias.narrow(0, 0, 3 * width);
     if (s->windows.mutual) {
       const size_t mutual = s->has_bias ? kMutual + 1 : kMutual;
       gradient(mutual) = at::addmm(d_weight.narrow(0, 3 * width, 3 * width), d.places.t(), s->code);
       if (s->has_bias) gradient(mutual + 1) = d.places.sum(0);
     }
-    out[0] = norm.dx.view(saved[0].sizes());
+    out[0] = dx.view(saved[0].sizes());
     GiveTypes(&out, p);
     return out;
   }
@@ -172,11 +187,19 @@ Tensor ForwardAttention(const Tensor& input, const std::vector<Tensor>& p, const
 struct MlpShape {
   at::ScalarType type = at::kBFloat16;
   bool normed = true;  // x + factor * mlp(norm(x)), else mlp(x)
+  bool whole = false;  // one kernel each way: nothing but the input is kept
   Tensor factor;
   std::shared_ptr<const MlpCopy> copy;
 };
 
 enum MlpSlot : size_t { kGate, kGateBias, kValue, kValueBias, kDown, kDownBias, kMlpNorm, kMlpNormBias };
+
+Tensor AddWholeMlp(const Tensor& x, const std::vector<Tensor>& p, const Tensor& factor) {
+  const auto linear = [&](size_t slot) { return products::LinearParameters{Floats(p[slot]), Floats(p[slot + 1])}; };
+  return products::AddMlp(x,
+                          {Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), linear(kGate), linear(kValue), linear(kDown)},
+                          factor, kEpsilon);
+}
 
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input, at::TensorList list,
@@ -184,6 +207,14 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<Tensor> p = list.vec();
     const Tensor x = input.detach().contiguous().view({-1, input.size(-1)});
+    std::vector<Tensor> saved{input};
+    saved.insert(saved.end(), p.begin(), p.end());
+    context->save_for_backward(saved);
+    KeepShape(context, s);
+    if (s->whole) {
+      if (Recomputing::Now()) return at::empty_like(x).view(input.sizes());  // nobody reads it
+      return AddWholeMlp(x, p, s->factor).view(input.sizes());
+    }
     Tensor seen = x;
     if (s->normed) {
       kernels::Normed normed = kernels::Norm(x, Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), kEpsilon);
@@ -192,11 +223,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     }
     const Tensor both = at::addmm(s->copy->both_bias, seen, s->copy->both.t());
     seen.reset();
-    std::vector<Tensor> saved{input};
-    saved.insert(saved.end(), p.begin(), p.end());
-    context->save_for_backward(saved);
     context->saved_data["both"] = both;
-    KeepShape(context, s);
     std::vector<int64_t> sizes = input.sizes().vec();
     sizes.back() = p[kDown].size(0);
     if (Recomputing::Now()) return at::empty(sizes, both.options());  // nobody reads it
@@ -214,6 +241,25 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const auto gradient = [&](size_t slot) -> Tensor& { return out[1 + slot]; };
     const Tensor x = saved[0].detach().contiguous().view({-1, saved[0].size(-1)});
     const Tensor d_result = gradients[0].to(s->type).contiguous().view({x.size(0), -1});
+    const int64_t half = p[kGate].size(0);
+    const auto give_both = [&](const Tensor& weight, const Tensor& bias) {
+      gradient(kGate) = weight.narrow(0, 0, half), gradient(kValue) = weight.narrow(0, half, half);
+      gradient(kGateBias) = bias.narrow(0, 0, half), gradient(kValueBias) = bias.narrow(0, half, half);
+    };
+    if (s->whole) {
+      const Tensor norm = Floats(p[kMlpNorm]), norm_bias = Floats(p[kMlpNormBias]);
+      products::MlpGradient d = products::MlpBackward(
+          x, d_result, norm, norm_bias, {s->copy->both, s->copy->both_bias, s->copy->down}, s->factor, kEpsilon);
+      const Tensor down = WeightGradient(d_result, d.given);
+      gradient(kDown) = down.narrow(1, 0, half), gradient(kDownBias) = down.select(1, half);
+      const products::BehindNorm behind =
+          products::GradientsBehindNorm(WeightGradient(d.d_both, d.norm.plain), s->copy->both, norm, norm_bias);
+      gradient(kMlpNorm) = behind.norm, gradient(kMlpNormBias) = behind.norm_bias;
+      give_both(behind.weight, behind.bias);
+      out[0] = d.norm.dx.view(saved[0].sizes());
+      GiveTypes(&out, p);
+      return out;
+    }
     const Tensor dy = s->factor.defined() ? kernels::Residual({}, d_result, s->factor) : d_result;
     const Tensor both = TakeKept(context, "both");
     Tensor d_bias;
@@ -231,10 +277,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     } else {
       gradient(kDownBias) = kernels::ColumnSums(dy);
     }
-    const Tensor d_weight = WeightGradient(both, seen);
-    const int64_t half = p[kGate].size(0);
-    gradient(kGate) = d_weight.narrow(0, 0, half), gradient(kValue) = d_weight.narrow(0, half, half);
-    gradient(kGateBias) = d_bias.narrow(0, 0, half), gradient(kValueBias) = d_bias.narrow(0, half, half);
+    give_both(WeightGradient(both, seen), d_bias);
     out[0] = dx.view(saved[0].sizes());
     GiveTypes(&out, p);
     return out;
@@ -347,15 +390,15 @@ Tensor FusedMlp(const Norm& norm, const Geglu& mlp, const Tensor& x, const Tenso
   p.push_back(norm.weight);
   p.push_back(norm.bias);
   const Tensor in = x.to(type);
-  if (!at::GradMode::is_enabled() && products::FitsMlp(in, in.size(-1), p[kGate].size(0))) {
-    const auto linear = [&](size_t slot) { return products::LinearParameters{Floats(p[slot]), Floats(p[slot + 1])}; };
-    const products::MlpParameters all{Floats(p[kMlpNorm]), Floats(p[kMlpNormBias]), linear(kGate), linear(kValue),
-                                      linear(kDown)};
-    return products::AddMlp(in.contiguous().view({-1, in.size(-1)}), all, factor, kEpsilon).view(in.sizes());
+  const int64_t width = in.size(-1), hidden = p[kGate].size(0);
+  const bool fits = products::FitsMlp(in, width, hidden);
+  if (!at::GradMode::is_enabled() && fits) {
+    return AddWholeMlp(in.contiguous().view({-1, width}), p, factor).view(in.sizes());
   }
-  auto s = std::make_shared<const MlpShape>(
-      MlpShape{type, /*normed=*/true, factor, copy ? std::move(copy) : CopyOf(mlp, type)});
-  return MlpFunction::apply(in, at::TensorList(p), s);
+  auto s =
+      std::make_shared<MlpShape>(MlpShape{type, /*normed=*/true, fits && products::FitsMlpGradient(in, width, hidden),
+                                          factor, copy ? std::move(copy) : CopyOf(mlp, type)});
+  return MlpFunction::apply(in, at::TensorList(p), std::shared_ptr<const MlpShape>(std::move(s)));
 }
 
 Tensor AddLinear(const Linear& linear, const Tensor& in, const Tensor& x) {
@@ -372,7 +415,8 @@ Tensor FusedNorm(const Norm& norm, const Tensor& x) {
 }
 
 Tensor FusedGeglu(const Geglu& mlp, const Tensor& x) {
-  auto s = std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/false, {}, CopyOf(mlp, TypeOf(x))});
+  auto s =
+      std::make_shared<MlpShape>(MlpShape{TypeOf(x), /*normed=*/false, /*whole=*/false, {}, CopyOf(mlp, TypeOf(x))});
   const std::vector<Tensor> parameters = ParametersOf(mlp);
   const at::ScalarType type = s->type;
   return MlpFunction::apply(x.to(type), at::TensorList(parameters), std::shared_ptr<const MlpShape>(std::move(s)));

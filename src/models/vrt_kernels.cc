@@ -7,7 +7,9 @@
 #include <string>
 
 #include "cuda/kernel_source.h"
+#include "models/vrt_backward_source.h"
 #include "models/vrt_row_source.h"
+#include "models/vrt_shallow_source.h"
 #include "models/vrt_source.h"
 #include "models/vrt_window_source.h"
 
@@ -15,9 +17,23 @@ namespace lockstep::models::vrt::kernels {
 namespace {
 
 // Those of attention come three times: for heads of up to 16, 24 and 32 elements.
-enum AttentionKernel { kForward, kForwardMutual, kBackward, kBackwardMutual, kBias, kBiasDeep, kPerSize };
-#define LOCKSTEP_NAMES(P) \
-  "forward_" P, "forward_mutual_" P, "backward_" P, "backward_mutual_" P, "bias_" P, "bias_deep_" P
+enum AttentionKernel {
+  kForward,
+  kForwardMutual,
+  kBackward,
+  kBackwardKeys,
+  kBackwardMutual,
+  kBias,
+  kBiasDeep,
+  kQueries,
+  kOneFrame,
+  kTwoFrames,
+  kMutual,
+  kPerSize
+};
+#define LOCKSTEP_NAMES(P)                                                                                \
+  "forward_" P, "forward_mutual_" P, "backward_" P, "backward_keys_" P, "backward_mutual_" P, "bias_" P, \
+      "bias_deep_" P, "queries_" P, "one_frame_" P, "two_frames_" P, "mutual_" P
 constexpr const char* kAttentionNames[] = {
     LOCKSTEP_NAMES("16"), LOCKSTEP_NAMES("24"), LOCKSTEP_NAMES("32"), "delta",
     "bias_table",         "place_sums",         "window_96",          "window_120"};
@@ -48,7 +64,7 @@ static_assert(std::size(kRowNames) == kRowKernels);
 int OfWidth(RowKernel norm, int64_t width) { return norm + (width <= 128 ? 0 : width <= 256 ? 2 : 4); }
 
 cuda::KernelSource& AttentionKernels() {
-  static const std::string text = std::string(kAttentionSource) + kWindowSource;
+  static const std::string text = std::string(kAttentionSource) + kBackwardSource + kShallowSource + kWindowSource;
   static cuda::KernelSource source("VRT's attention", text.c_str(),
                                    {std::begin(kAttentionNames), std::end(kAttentionNames)});
   return source;
@@ -119,10 +135,49 @@ unsigned SharedBytes(const AttentionArgs& a, int tensors) {
                                3 * tokens * 4);
 }
 
+int SizeOf(const AttentionArgs& a) { return a.size <= 16 ? 0 : a.size <= 24 ? 1 : 2; }
+
+// Of queries_*: two windows of four tensors, and the parts of queries' gradients that warps give each other.
+constexpr int kQueryGroups = 3, kMostQuerySlots = 4;
+int64_t QueriesShared(const AttentionArgs& a) {
+  const int64_t tokens = kPlaces * a.depth, stride = a.size <= 24 ? 24 : 40, padded = 16 + 8 * SizeOf(a);
+  return 8 * tokens * stride * 2 + 6 * tokens * 4 + ((2 * a.depth - 1) * kPairPlaces + 1) * 4 + 16 * 16 * padded * 4;
+}
+bool FitsQueries(const at::Tensor& like, const AttentionArgs& a) {
+  return a.depth > 2 && 2 * a.depth - 1 <= kQueryGroups * kMostQuerySlots &&
+         QueriesShared(a) <= cuda::MostShared(like.device());
+}
+
+// Of one_frame_*, two_frames_* and mutual_*: a window, and shares of attention with their gradients.
+constexpr int kShallowFrames = 2;
+int64_t ShallowShared(const AttentionArgs& a, bool mutual) {
+  const int64_t tokens = kPlaces * a.depth, keys = mutual ? kPlaces : tokens, stride = a.size <= 24 ? 24 : 40;
+  return 2 * tokens * (4 * stride + 2 * (keys + 8)) + ((2 * a.depth - 1) * kPairPlaces + 1) * 4 + tokens * 4;
+}
+int ShallowSplits(const AttentionArgs& a) {
+  const int64_t blocks = kBiasBlocks * (a.depth == 1 ? 4 : 2);  // as many as run at once
+  return Int(std::clamp<int64_t>(blocks / a.heads, 1, a.windows));
+}
+void LaunchShallow(const at::Tensor& like, AttentionKernel kernel, AttentionArgs a, const at::Tensor& places) {
+  void* to = cuda::Address(places);
+  AttentionKernels().Launch(
+      like, kernel + SizeOf(a) * kPerSize,
+      {static_cast<unsigned>(ShallowSplits(a)), static_cast<unsigned>(a.heads), static_cast<unsigned>(128 * a.depth), 1,
+       static_cast<unsigned>(ShallowShared(a, kernel == kMutual))},
+      {&a, &to});
+}
+
+// The table's gradient from its parts.
+void SumBias(const at::Tensor& like, const at::Tensor& parts, const at::Tensor& table) {
+  void *from = cuda::Address(parts), *to = cuda::Address(table);
+  int splits = Int(parts.size(0)), heads = Int(parts.size(1)), positions = Int(parts.size(2));
+  AttentionKernels().Launch(like, kBiasTable, {static_cast<unsigned>((table.numel() + 127) / 128), 1, 128},
+                            {&from, &to, &splits, &heads, &positions});
+}
+
 void LaunchAttention(const at::Tensor& like, AttentionKernel kernel, AttentionArgs a, cuda::Grid grid, int tensors) {
-  const int of_size = a.size <= 16 ? 0 : a.size <= 24 ? 1 : 2;
-  grid.shared = SharedBytes(a, tensors);
-  AttentionKernels().Launch(like, kernel + of_size * kPerSize, grid, {&a});
+  grid.shared = kernel == kQueries ? static_cast<unsigned>(QueriesShared(a)) : SharedBytes(a, tensors);
+  AttentionKernels().Launch(like, kernel + SizeOf(a) * kPerSize, grid, {&a});
 }
 
 // A block for each window and head; its warps share tiles of 16 tokens evenly.
@@ -286,38 +341,59 @@ Attended AttendWindows(const at::Tensor& x, const WindowParameters& p, const Win
   return result;
 }
 
+bool AttendsAgain(const at::Tensor& qkv, const Windows& w) {
+  const AttentionArgs a = ArgsOf(qkv, w);
+  return w.depth <= kShallowFrames && ShallowShared(a, false) <= cuda::MostShared(qkv.device());
+}
+
 AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,
                                const at::Tensor& bias, const Attended& attended, const Windows& w) {
   const auto floats = qkv.options().dtype(at::kFloat);
-  const at::Tensor delta = at::empty_like(attended.lse);
+  const int64_t positions = (2 * w.depth - 1) * kPairPlaces;
+  AttendGradients result{at::empty_like(qkv), at::empty({positions, w.heads}, floats), {}, {}};
   AttentionArgs a = ArgsOf(qkv, w);
+  a.d_out = cuda::Address(d_out), a.d_qkv = cuda::Address(result.qkv);
+  if (AttendsAgain(qkv, w)) {
+    if (!attended.out.defined()) result.out = at::empty({qkv.size(0), a.out_stride}, qkv.options());
+    a.out = cuda::Address(result.out);
+    const at::Tensor parts = at::empty({ShallowSplits(a), w.heads, positions}, floats);
+    AttentionArgs self = PartOf(a, w, false, code, bias);
+    self.d_bias = cuda::Address(parts);
+    LaunchShallow(qkv, w.depth == 1 ? kOneFrame : kTwoFrames, self, {});
+    SumBias(qkv, parts, result.table);
+    if (!w.mutual) return result;
+    const at::Tensor places = at::empty({2 * ShallowSplits(a), kPlaces, 3 * w.width}, floats);
+    LaunchShallow(qkv, kMutual, PartOf(a, w, true, code, bias), places);
+    result.places = SumParts(qkv, places);
+    return result;
+  }
+  const at::Tensor delta = at::empty_like(attended.lse);
   {
     void *d = cuda::Address(d_out), *out = cuda::Address(attended.out), *to = cuda::Address(delta);
     int64_t count = delta.numel();
     int size = a.size;
     AttentionKernels().Launch(qkv, kDelta, {kFlatBlocks, 1, 256}, {&d, &out, &to, &count, &size});
   }
-  AttendGradients result{at::empty_like(qkv), at::empty({(2 * w.depth - 1) * kPairPlaces, w.heads}, floats), {}};
-  a.lse = cuda::Address(attended.lse), a.d_out = cuda::Address(d_out), a.delta = cuda::Address(delta);
-  a.d_qkv = cuda::Address(result.qkv);
+  a.lse = cuda::Address(attended.lse), a.delta = cuda::Address(delta);
   const AttentionArgs self = PartOf(a, w, false, code, bias);
-  LaunchAttention(qkv, kBackward, self, WindowGrid(a), 4);
+  const bool queries = FitsQueries(qkv, a);  // with the bias; else with keys and values
+  LaunchAttention(qkv, queries ? kBackwardKeys : kBackward, self, WindowGrid(a), 4);
   if (w.mutual) LaunchAttention(qkv, kBackwardMutual, PartOf(a, w, true, code, bias), WindowGrid(a), 4);
   // A warp has four differences between frames (deep windows: five) and one of four tiles.
-  const int64_t apart = 2 * w.depth - 1, slots = apart > 12 ? 5 : 4, groups = (apart + slots - 1) / slots;
-  int splits = Int(std::clamp<int64_t>(kBiasBlocks * (groups == 1 ? 3 : 1) / w.heads, 1, a.windows));
-  const at::Tensor parts = at::empty({splits, w.heads, apart * kPairPlaces}, floats);
+  const int64_t apart = 2 * w.depth - 1, slots = apart > 12 ? 5 : 4;
+  const int64_t groups = queries ? kQueryGroups : (apart + slots - 1) / slots;
+  const int splits = Int(std::clamp<int64_t>(kBiasBlocks * (groups == 1 ? 3 : 1) / w.heads, 1, a.windows));
+  const at::Tensor parts = at::empty({splits, w.heads, positions}, floats);
   AttentionArgs for_bias = self;
   for_bias.d_bias = cuda::Address(parts);
-  LaunchAttention(qkv, slots == 5 ? kBiasDeep : kBias, for_bias,
+  LaunchAttention(qkv,
+                  queries      ? kQueries
+                  : slots == 5 ? kBiasDeep
+                               : kBias,
+                  for_bias,
                   {static_cast<unsigned>(splits), static_cast<unsigned>(w.heads), static_cast<unsigned>(128 * groups)},
                   4);
-  {
-    void *from = cuda::Address(parts), *to = cuda::Address(result.table);
-    int count = a.heads, positions = Int(apart * kPairPlaces);
-    AttentionKernels().Launch(qkv, kBiasTable, {static_cast<unsigned>((result.table.numel() + 127) / 128), 1, 128},
-                              {&from, &to, &splits, &count, &positions});
-  }
+  SumBias(qkv, parts, result.table);
   if (!w.mutual) return result;
   const at::Tensor places = at::empty({kPlaceSplits, kPlaces, 3 * w.width}, floats);
   {

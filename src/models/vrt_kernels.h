@@ -86,7 +86,10 @@ struct AttendGradients {
   at::Tensor qkv;
   at::Tensor table;   // [(2 * depth - 1) * 225, heads], float32
   at::Tensor places;  // [64, 3 * width], float32: of the mutual part, sums over windows and frames
+  at::Tensor out;     // of forward, where `attended` had none
 };
+// Whether backward makes attention again by itself: `attended` may then be empty.
+bool AttendsAgain(const at::Tensor& qkv, const Windows& windows);
 AttendGradients AttendBackward(const at::Tensor& d_out, const at::Tensor& qkv, const at::Tensor& code,
                                const at::Tensor& bias, const Attended& attended, const Windows& windows);
 

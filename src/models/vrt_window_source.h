@@ -16,13 +16,6 @@ struct Block {
   int windows;  // of a block of threads
 };
 
-__device__ __forceinline__ void CopyAsync16(Elem* to, const Elem* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
-}
-__device__ __forceinline__ void CopyAsync4(float* to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
-}
-
 // Rows of C elements whose eighths lie in different banks.
 #define WIDE(C) ((C) % 16 ? (C) : (C) + 8)
 
