@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/digits.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
 
@@ -112,8 +113,10 @@ Argument Argument::Between(int64_t least, int64_t most) {
 }
 
 Argument Argument::NonNegative() {
-  option_->check(CLI::NonNegativeNumber);
-  return *this;
+  return Check([](const std::string& text) -> std::string {
+    if (ParseDigits<uint64_t>(text)) return "";
+    return fmt::format("expected a whole number of at least 0, found '{}'", Printable(text));
+  });
 }
 
 Argument Argument::OneOf(const std::vector<std::string>& words) {

@@ -183,9 +183,9 @@ void ConfigReader::Record(std::string_view name, ConfigNode value) {
   effective_.entries.push_back({std::string(name), {}, {}, off_, /*unused=*/true});
 }
 
-void ConfigReader::Replace(std::string_view name, ConfigNode value) {
+void ConfigReader::Replace(std::string_view name, const ConfigNode& value) {
   for (ConfigEntry& entry : effective_.entries) {
-    if (entry.key == name) entry.value = std::move(value);
+    if (entry.key == name) entry.value = value;
   }
 }
 

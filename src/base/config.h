@@ -146,7 +146,7 @@ class ConfigReader {
   const ConfigNode* Claim(std::string_view name, const ConfigRule& rule, const std::vector<std::string>& choices = {});
   const ConfigNode* FindGiven(std::string_view name, const std::string& was);
   void Record(std::string_view name, ConfigNode value);
-  void Replace(std::string_view name, ConfigNode value);
+  void Replace(std::string_view name, const ConfigNode& value);
   void EndSection();
   ConfigNode ReadItem(const ConfigNode* node, const std::string& path, const std::function<void(ConfigReader&)>& read);
   // Runs the declaration only for what it says about values in force, without complaints.

@@ -80,7 +80,7 @@ class ConfigTree {
 
 // YAML text that Parse reads back to the same tree; with the comments of its entries where asked.
 enum class YamlComments { kNone, kShow };
-std::string WriteYaml(const ConfigNode& map, YamlComments comments = YamlComments::kNone);
+std::string WriteYaml(const ConfigNode& whole, YamlComments comments = YamlComments::kNone);
 
 // Parts of a number's grammar shared with the typed reader: [+-] digits [. digits] [e[+-]digits].
 bool IsNumberText(std::string_view text);

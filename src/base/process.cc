@@ -17,6 +17,8 @@
 
 #include "base/clock.h"
 #include "base/digits.h"
+#include "base/secrets.h"
+#include "base/text.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -258,7 +260,7 @@ char ProcessState(pid_t pid) {
 std::string ProcessCommand(pid_t pid, size_t limit) {
   std::string text = Slurp("/proc/" + std::to_string(pid) + "/cmdline", 4096);
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  std::replace(text.begin(), text.end(), '\0', ' ');
+  text = Join(MaskArguments(Split(text, '\0')), " ");
   if (text.size() > limit) text = text.substr(0, limit) + "...";
   return text;
 }

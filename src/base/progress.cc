@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -19,7 +20,7 @@ std::string ProgressText(std::string_view what, std::string_view unit, uint64_t 
   constexpr double kTooEarly = 2;
   if (done > 0 && done < all && seconds >= kTooEarly) {
     const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
-    text += ", ETA " + FormatDuration(std::chrono::seconds(static_cast<int64_t>(left + 0.5)));
+    text += ", ETA " + FormatDuration(std::chrono::seconds(std::llround(left)));
   }
   return text;
 }

@@ -7,10 +7,10 @@
 namespace lockstep {
 
 // A program's generated commit.cc holds strong definitions (cmake/version.cmake); these stand in everywhere else.
-extern const char kBuildCommit[];
-extern const char kBuildCommitDate[];
-[[gnu::weak]] const char kBuildCommit[] = "";
-[[gnu::weak]] const char kBuildCommitDate[] = "";
+[[gnu::weak]] extern const char kBuildCommit[];
+[[gnu::weak]] extern const char kBuildCommitDate[];
+const char kBuildCommit[] = "";
+const char kBuildCommitDate[] = "";
 
 const BuildVersion& ThisBuild() {
   static const BuildVersion build{LOCKSTEP_VERSION, kBuildCommit, kBuildCommitDate};

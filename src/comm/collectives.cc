@@ -51,6 +51,18 @@ Collectives::Collectives(const RendezvousResult& rendezvous, std::unique_ptr<Nod
   }
 }
 
+std::vector<double> Collectives::Waits() const {
+  std::vector<double> waits(static_cast<size_t>(identity_.size), 0);
+  const std::vector<int>& local = ranks_of_[static_cast<size_t>(identity_.node)];
+  for (int r = 0; r < node_->size(); ++r) {
+    waits[static_cast<size_t>(local[static_cast<size_t>(r)])] += node_->Waited(r);
+  }
+  for (int node = 0; links_ != nullptr && node < links_->nodes(); ++node) {
+    if (node != identity_.node) waits[static_cast<size_t>(links_->first_rank(node))] += links_->Waited(node);
+  }
+  return waits;
+}
+
 SharedBuffer Collectives::NewestBuffer() const {
   std::lock_guard lock(mutex_);
   const Buffer& newest = buffers_.back();

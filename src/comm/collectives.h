@@ -33,6 +33,8 @@ class Collectives {
   void Find(const void* data, size_t bytes, uint32_t* buffer, uint64_t* offset) const;
 
   uint64_t shm_bytes() const { return shm_bytes_.load(std::memory_order_relaxed); }
+  // See Communicator::waits.
+  std::vector<double> Waits() const;
   uint64_t tcp_bytes() const { return tcp_bytes_.load(std::memory_order_relaxed); }
 
  private:

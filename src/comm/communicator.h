@@ -55,7 +55,8 @@ struct Traffic {
   uint64_t shm_bytes = 0;
   uint64_t tcp_bytes = 0;
   uint64_t calls = 0;
-  double seconds_busy = 0;  // wall time inside operations, waiting for peers included
+  double seconds_busy = 0;    // wall time inside operations, waiting for peers included
+  double seconds_waited = 0;  // of that, while the caller was blocked: what computing does not hide
 };
 
 struct WorkState;
@@ -161,6 +162,9 @@ class Communicator {
   virtual Result<std::vector<std::string>> Gather(std::string_view small_object) = 0;
 
   virtual Traffic traffic() const = 0;
+  // Seconds that operations of this rank waited while each rank was the last to arrive, cumulative. Of ranks on other
+  // nodes the first of each node stands for all; only the first of this node knows of them, the others wait for it.
+  virtual std::vector<double> waits() const = 0;
   // Is the order of sums the balanced pairwise tree over all global ranks? True when all nodes hold the same power of
   // two of contiguous ranks. Then the sum does not depend on how ranks are spread over nodes.
   virtual bool canonical_tree() const = 0;

@@ -148,13 +148,17 @@ Status HostCommunicator::Now(Operation operation) {
       operation.what.sequence = ++sequence_;
       lock.unlock();
       std::lock_guard work(work_mutex_, std::adopt_lock);
-      return Perform(operation);
+      const TimePoint start = lockstep::Now();
+      Status status = Perform(operation);
+      waited_ns_.fetch_add((lockstep::Now() - start).count(), std::memory_order_relaxed);
+      return status;
     }
   }
   return Start(operation).Wait();
 }
 
 Status HostCommunicator::Await(WorkState* state) {
+  const TimePoint start = lockstep::Now();
   while (!state->done.load(std::memory_order_acquire)) {
     if (work_mutex_.try_lock()) {
       std::lock_guard work(work_mutex_, std::adopt_lock);
@@ -165,6 +169,7 @@ Status HostCommunicator::Await(WorkState* state) {
       finished_.wait(lock, [&] { return state->done.load(std::memory_order_acquire); });
     }
   }
+  waited_ns_.fetch_add((lockstep::Now() - start).count(), std::memory_order_relaxed);
   return state->status;
 }
 
@@ -303,8 +308,11 @@ Result<SharedBuffer> HostCommunicator::Allocate(size_t bytes) {
 
 Traffic HostCommunicator::traffic() const {
   return {collectives_->shm_bytes(), collectives_->tcp_bytes(), calls_.load(std::memory_order_relaxed),
-          static_cast<double>(busy_ns_.load(std::memory_order_relaxed)) * 1e-9};
+          static_cast<double>(busy_ns_.load(std::memory_order_relaxed)) * 1e-9,
+          static_cast<double>(waited_ns_.load(std::memory_order_relaxed)) * 1e-9};
 }
+
+std::vector<double> HostCommunicator::waits() const { return collectives_->Waits(); }
 
 std::string HostCommunicator::transport() const {
   if (identity_.size == 1) return "one rank";

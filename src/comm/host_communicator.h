@@ -49,6 +49,7 @@ class HostCommunicator final : public Communicator {
   Status Barrier() override;
   Result<std::vector<std::string>> Gather(std::string_view small_object) override;
   Traffic traffic() const override;
+  std::vector<double> waits() const override;
   bool canonical_tree() const override { return canonical_; }
   std::string transport() const override;
   void Abort(std::string why) override;
@@ -84,7 +85,7 @@ class HostCommunicator final : public Communicator {
   std::thread progress_;  // started with the first asynchronous operation
 
   std::atomic<uint64_t> calls_{0};
-  std::atomic<int64_t> busy_ns_{0};
+  std::atomic<int64_t> busy_ns_{0}, waited_ns_{0};
 };
 
 }  // namespace lockstep::comm

@@ -26,7 +26,7 @@ struct Links::Progress {
 };
 
 Links::Links(int node, std::vector<UniqueFd> fds, std::vector<int> first_rank, Health* health)
-    : node_(node), fds_(std::move(fds)), first_rank_(std::move(first_rank)), health_(health) {}
+    : node_(node), fds_(std::move(fds)), first_rank_(std::move(first_rank)), health_(health), waited_ns_(fds_.size()) {}
 
 Status Links::Push(Progress* p) {
   const size_t total = sizeof(Head) + p->what.send_bytes;
@@ -100,11 +100,14 @@ Status Links::Exchange(const Descriptor& what, uint32_t step, std::vector<Transf
     all[k].sending = transfers[k].sends;
     all[k].receiving = transfers[k].receives;
   }
+  const TimePoint start = Now();
+  int last = -1;  // whose message came in last
   while (true) {
     bool busy = false;
     for (size_t k = 0; k < all.size(); ++k) {
       Progress* p = &all[k];
       Status status;
+      const bool pulling = p->receiving;
       if (p->sending) status = Push(p);
       if (status.ok() && p->receiving) status = Pull(p, what, step);
       if (!status.ok()) {
@@ -113,11 +116,19 @@ Status Links::Exchange(const Descriptor& what, uint32_t step, std::vector<Transf
                       fmt::format("rank {} was lost during {}: {}", first_rank_[static_cast<size_t>(p->what.node)],
                                   DescribeNumbered(what), status.message()));
       }
+      if (status.ok() && pulling && !p->receiving) {
+        last = p->what.node;
+      }
       const int events = (p->sending ? POLLOUT : 0) | (p->receiving ? POLLIN : 0);
       polls[k] = {events != 0 ? fds_[static_cast<size_t>(p->what.node)].get() : -1, static_cast<short>(events), 0};
       busy = busy || events != 0;
     }
-    if (!busy) return {};
+    if (!busy) {
+      if (last >= 0) {
+        waited_ns_[static_cast<size_t>(last)].fetch_add((Now() - start).count(), std::memory_order_relaxed);
+      }
+      return {};
+    }
     if (health_->broken()) return health_->status();
     if (Now() >= deadline) return Status(Code::kTimeout, "deadline");
     (void)poll(polls.data(), polls.size(), kNapMs);

@@ -4,6 +4,7 @@
 // time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -38,6 +39,11 @@ class Links {
   Status Exchange(const Descriptor& what, uint32_t step, std::vector<Transfer> transfers, TimePoint deadline);
 
   uint64_t bytes_sent() const { return bytes_sent_; }
+  // Seconds of exchanges in which this node's message came in last, so far. Any thread.
+  double Waited(int node) const {
+    return static_cast<double>(waited_ns_[static_cast<size_t>(node)].load(std::memory_order_relaxed)) * 1e-9;
+  }
+  int first_rank(int node) const { return first_rank_[static_cast<size_t>(node)]; }
 
  private:
   struct Head {
@@ -57,6 +63,7 @@ class Links {
   const std::vector<int> first_rank_;
   Health* const health_;
   uint64_t bytes_sent_ = 0;
+  std::vector<std::atomic<int64_t>> waited_ns_;
 };
 
 }  // namespace lockstep::comm

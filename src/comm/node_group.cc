@@ -78,13 +78,20 @@ Status NodeGroup::Sync(TimePoint deadline) {
   Shared* own = Head(rank_);
   own->phase.store(++phase_, std::memory_order_seq_cst);
   if (own->sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&own->phase);
+  // Who is looked at later and is not there yet came last, of all: the wait was for it.
+  int last = -1;
+  const TimePoint start = Now();
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_) LOCKSTEP_RETURN_IF_ERROR(WaitFor(r, deadline));
+    if (r == rank_) continue;
+    bool slept = false;
+    LOCKSTEP_RETURN_IF_ERROR(WaitFor(r, deadline, &slept));
+    if (slept) last = r;
   }
+  if (last >= 0) waited_ns_[At(last)].fetch_add((Now() - start).count(), std::memory_order_relaxed);
   return {};
 }
 
-Status NodeGroup::WaitFor(int r, TimePoint deadline) {
+Status NodeGroup::WaitFor(int r, TimePoint deadline, bool* slept) {
   Shared* head = Head(r);
   const auto there = [&](uint32_t value) { return static_cast<int32_t>(value - phase_) >= 0; };
   if (there(head->phase.load(std::memory_order_acquire))) return {};
@@ -101,6 +108,13 @@ Status NodeGroup::WaitFor(int r, TimePoint deadline) {
       if (spent > kAlone) sched_yield();
     }
   }
+  *slept = true;  // what a spinning rank waits is not worth counting
+  return Sleep(r, deadline);
+}
+
+Status NodeGroup::Sleep(int r, TimePoint deadline) {
+  Shared* head = Head(r);
+  const auto there = [&](uint32_t value) { return static_cast<int32_t>(value - phase_) >= 0; };
   while (true) {
     head->sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = head->phase.load(std::memory_order_seq_cst);

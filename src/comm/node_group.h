@@ -51,6 +51,9 @@ class NodeGroup {
   // Arrives at the next phase and waits for everybody. kTimeout at the deadline; the health's status when broken.
   Status Sync(TimePoint deadline);
 
+  // Seconds this rank waited while a local rank was the last to arrive, so far. Any thread.
+  double Waited(int r) const { return static_cast<double>(waited_ns_[At(r)].load(std::memory_order_relaxed)) * 1e-9; }
+
   // Collective: memory of every rank of the node, this rank's first among equals at [rank()].
   Result<std::vector<std::shared_ptr<std::byte>>> Exchange(size_t bytes, TimePoint deadline);
 
@@ -59,10 +62,17 @@ class NodeGroup {
 
   NodeGroup(int rank, int size, std::vector<UniqueFd> sockets, size_t staging, std::chrono::microseconds spin,
             Health* health)
-      : rank_(rank), size_(size), sockets_(std::move(sockets)), staging_(staging), spin_(spin), health_(health) {}
+      : rank_(rank),
+        size_(size),
+        sockets_(std::move(sockets)),
+        staging_(staging),
+        spin_(spin),
+        health_(health),
+        waited_ns_(At(size)) {}
   static size_t At(int r) { return static_cast<size_t>(r); }
   Shared* Head(int r) const { return reinterpret_cast<Shared*>(segments_[At(r)].get()); }
-  Status WaitFor(int r, TimePoint deadline);
+  Status WaitFor(int r, TimePoint deadline, bool* slept);
+  Status Sleep(int r, TimePoint deadline);
 
   const int rank_;
   const int size_;
@@ -72,6 +82,7 @@ class NodeGroup {
   Health* const health_;
   std::vector<std::shared_ptr<std::byte>> segments_;
   uint32_t phase_ = 0;
+  std::vector<std::atomic<int64_t>> waited_ns_;
 };
 
 }  // namespace lockstep::comm

@@ -8,28 +8,14 @@
 #include "hardware/gpus.h"
 #include "hardware/hardware_parts.h"
 #include "hardware/nvml.h"
+#include "hardware/nvml_ask.h"
 
 namespace lockstep::hardware {
 namespace {
 
 // Field and enumeration values of nvml.h.
 constexpr unsigned kRecoveryAction = 230, kLinkCount = 91;
-constexpr unsigned kClockSm = 1, kClockMemory = 2;
 constexpr unsigned kMaxLinks = 36;
-
-template <typename F, typename... A>
-std::optional<int> Ask(F function, NvmlDevice device, A... arguments) {
-  unsigned value = 0;
-  if (!function || function(device, arguments..., &value) != kNvmlSuccess) return std::nullopt;
-  return static_cast<int>(value);
-}
-
-template <typename F>
-std::string AskText(F function, NvmlDevice device) {
-  char text[96] = {};
-  if (!function || function(device, text, sizeof text) != kNvmlSuccess) return "";
-  return std::string(text, strnlen(text, sizeof text));
-}
 
 std::optional<uint64_t> AskField(const Nvml& nvml, NvmlDevice device, unsigned field) {
   if (!nvml.fields) return std::nullopt;
@@ -61,50 +47,8 @@ std::string RecoveryAction(const std::optional<uint64_t>& action) {
   return *action < std::size(kNames) ? kNames[*action] : fmt::format("action {}", *action);
 }
 
-// Being idle and clocks that somebody asked for slow nothing down that should be fast.
-std::vector<std::string> SlowedBy(const Nvml& nvml, NvmlDevice device) {
-  struct Reason {
-    unsigned long long bit;
-    const char* name;
-  };
-  static constexpr Reason kReasons[] = {
-      {0x04, "sw power cap"},          {0x08, "hw slowdown"},         {0x10, "sync boost"},
-      {0x20, "sw thermal slowdown"},   {0x40, "hw thermal slowdown"}, {0x80, "hw power brake slowdown"},
-      {0x100, "display clock setting"}};
-  std::vector<std::string> names;
-  unsigned long long bits = 0;
-  if (!nvml.clock_reasons || nvml.clock_reasons(device, &bits) != kNvmlSuccess) return names;
-  for (const Reason& reason : kReasons)
-    if (bits & reason.bit) names.emplace_back(reason.name);
-  return names;
-}
-
-void ReadMemory(const Nvml& nvml, NvmlDevice device, GpuState* gpu) {
-  NvmlMemoryV2 memory{};
-  memory.version = NvmlVersion<NvmlMemoryV2>(2);
-  NvmlMemory older{};
-  // The older call counts what the driver keeps for itself as used.
-  if (nvml.memory_v2 && nvml.memory_v2(device, &memory) == kNvmlSuccess) {
-    gpu->memory_total = memory.total;
-    gpu->memory_used = memory.used;
-  } else if (nvml.memory && nvml.memory(device, &older) == kNvmlSuccess) {
-    gpu->memory_total = older.total;
-    gpu->memory_used = older.used;
-  }
-}
-
 void ReadErrors(const Nvml& nvml, NvmlDevice device, GpuState* gpu) {
-  unsigned current = 0, pending = 0;
-  if (nvml.ecc_mode && nvml.ecc_mode(device, &current, &pending) == kNvmlSuccess) gpu->ecc = current == 1;
-  auto count = [&](unsigned type) -> std::optional<uint64_t> {
-    unsigned long long errors = 0;
-    if (!nvml.ecc_total || nvml.ecc_total(device, type, /*volatile*/ 0, &errors) != kNvmlSuccess) return std::nullopt;
-    return errors;
-  };
-  if (gpu->ecc.value_or(false)) {
-    gpu->ecc_corrected = count(0);
-    gpu->ecc_uncorrected = count(1);
-  }
+  ReadEcc(nvml, device, gpu);
   unsigned corrected = 0, uncorrected = 0, waiting = 0, failed = 0;
   if (nvml.remapped && nvml.remapped(device, &corrected, &uncorrected, &waiting, &failed) == kNvmlSuccess) {
     gpu->remapped_uncorrectable = static_cast<int>(uncorrected);
@@ -160,17 +104,7 @@ void ReadFabric(const Nvml& nvml, NvmlDevice device, GpuState* gpu) {
 }
 
 void ReadProcesses(const SysTree& tree, const Nvml& nvml, NvmlDevice device, GpuState* gpu) {
-  if (!nvml.processes) return;
-  std::vector<NvmlProcess> list;
-  NvmlReturn result = kNvmlInsufficientSize;
-  for (int attempt = 0; attempt < 4 && result == kNvmlInsufficientSize; ++attempt) {
-    unsigned count = static_cast<unsigned>(list.size());
-    result = nvml.processes(device, &count, list.empty() ? nullptr : list.data());
-    // One more than it said: another process may start before the next call.
-    list.resize(result == kNvmlInsufficientSize ? std::min(count + 8, 1u << 16) : std::min<size_t>(count, list.size()));
-  }
-  if (result != kNvmlSuccess) return;
-  for (const NvmlProcess& process : list) {
+  for (const NvmlProcess& process : ProcessesOn(nvml, device)) {
     GpuProcess one;
     one.pid = process.pid;
     one.name = tree.Text(fmt::format("/proc/{}/comm", process.pid));
@@ -183,9 +117,7 @@ GpuState Read(const SysTree& tree, const Nvml& nvml, NvmlDevice device) {
   GpuState gpu;
   gpu.name = AskText(nvml.name, device);
   gpu.uuid = AskText(nvml.uuid, device);
-  NvmlPci pci{};
-  if (nvml.pci && nvml.pci(device, &pci) == kNvmlSuccess)
-    gpu.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
+  gpu.pci = PciOf(nvml, device);
   unsigned current = 0, pending = 0, slots = 0;
   if (nvml.mig_mode && nvml.mig_mode(device, &current, &pending) == kNvmlSuccess) gpu.mig = current == 1;
   if (gpu.mig && nvml.mig_max && nvml.mig_device && nvml.mig_max(device, &slots) == kNvmlSuccess) {
@@ -198,21 +130,21 @@ GpuState Read(const SysTree& tree, const Nvml& nvml, NvmlDevice device) {
   ReadErrors(nvml, device, &gpu);
   ReadLinks(nvml, device, &gpu);
   ReadFabric(nvml, device, &gpu);
-  gpu.sm_clock = Ask(nvml.clock, device, kClockSm);
-  gpu.sm_clock_max = Ask(nvml.clock_max, device, kClockSm);
-  gpu.memory_clock = Ask(nvml.clock, device, kClockMemory);
+  gpu.sm_clock = AskNumber(nvml.clock, device, kClockSm);
+  gpu.sm_clock_max = AskNumber(nvml.clock_max, device, kClockSm);
+  gpu.memory_clock = AskNumber(nvml.clock, device, kClockMemory);
   gpu.throttle = SlowedBy(nvml, device);
-  gpu.temperature = Ask(nvml.temperature, device, 0u);
-  if (const auto milliwatts = Ask(nvml.power, device)) gpu.power_watts = *milliwatts / 1000;
+  gpu.temperature = AskNumber(nvml.temperature, device, 0u);
+  if (const auto milliwatts = AskNumber(nvml.power, device)) gpu.power_watts = *milliwatts / 1000;
   NvmlUtilisation use{};
   if (nvml.utilisation && nvml.utilisation(device, &use) == kNvmlSuccess) gpu.utilisation = static_cast<int>(use.gpu);
   int major = 0, minor = 0;
   if (nvml.capability && nvml.capability(device, &major, &minor) == kNvmlSuccess)
     gpu.compute_capability = fmt::format("{}.{}", major, minor);
-  gpu.pcie_gen = Ask(nvml.pcie_gen, device);
-  gpu.pcie_gen_max = Ask(nvml.pcie_gen_max, device);
-  gpu.pcie_width = Ask(nvml.pcie_width, device);
-  gpu.pcie_width_max = Ask(nvml.pcie_width_max, device);
+  gpu.pcie_gen = AskNumber(nvml.pcie_gen, device);
+  gpu.pcie_gen_max = AskNumber(nvml.pcie_gen_max, device);
+  gpu.pcie_width = AskNumber(nvml.pcie_width, device);
+  gpu.pcie_width_max = AskNumber(nvml.pcie_width_max, device);
   ReadProcesses(tree, nvml, device, &gpu);
   return gpu;
 }

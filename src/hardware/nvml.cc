@@ -134,6 +134,12 @@ std::unique_ptr<Nvml> Nvml::Open(const std::string& library, std::string* why) {
   optional("nvmlDeviceGetMaxPcieLinkWidth", &nvml->pcie_width_max);
   if (!Load(handle, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes))
     optional("nvmlDeviceGetComputeRunningProcesses_v2", &nvml->processes);
+  // Only the sampler asks these; a scan has nothing to note where they are missing.
+  Load(handle, "nvmlDeviceGetEnforcedPowerLimit", &nvml->power_limit);
+  Load(handle, "nvmlEventSetCreate", &nvml->event_set);
+  Load(handle, "nvmlDeviceRegisterEvents", &nvml->event_register);
+  Load(handle, "nvmlEventSetWait_v2", &nvml->event_wait);
+  Load(handle, "nvmlEventSetFree", &nvml->event_free);
   return nvml;
 }
 

@@ -76,6 +76,12 @@ struct NvmlFabricV2 {
   unsigned health;
 };
 
+struct NvmlEvent {
+  NvmlDevice device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+
 // The version a structure names itself by: its size and its number.
 template <typename T>
 constexpr unsigned NvmlVersion(unsigned number) {
@@ -120,6 +126,7 @@ class Nvml {
   NvmlReturn (*clock_reasons)(NvmlDevice, unsigned long long*) = nullptr;
   NvmlReturn (*temperature)(NvmlDevice, unsigned, unsigned*) = nullptr;
   NvmlReturn (*power)(NvmlDevice, unsigned*) = nullptr;
+  NvmlReturn (*power_limit)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*utilisation)(NvmlDevice, void*) = nullptr;  // NvmlUtilisation
   NvmlReturn (*capability)(NvmlDevice, int*, int*) = nullptr;
   NvmlReturn (*pcie_gen)(NvmlDevice, unsigned*) = nullptr;
@@ -127,6 +134,10 @@ class Nvml {
   NvmlReturn (*pcie_width)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*pcie_width_max)(NvmlDevice, unsigned*) = nullptr;
   NvmlReturn (*processes)(NvmlDevice, unsigned*, void*) = nullptr;  // NvmlProcess
+  NvmlReturn (*event_set)(void**) = nullptr;
+  NvmlReturn (*event_register)(NvmlDevice, unsigned long long, void*) = nullptr;
+  NvmlReturn (*event_wait)(void*, void*, unsigned) = nullptr;  // NvmlEvent
+  NvmlReturn (*event_free)(void*) = nullptr;
 
  private:
   Nvml() = default;

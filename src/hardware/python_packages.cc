@@ -149,7 +149,7 @@ std::string PythonText(const std::string& file, std::string_view name) {
 std::string FindPython(const SysTree& tree, const Environment& env) {
   if (const std::string named = ValueOf(env, "PYTHON_EXEC"); !named.empty()) return FindProgram(tree, env, named);
   for (const std::string& name : ActiveEnvironments(env)) {
-    const std::string python = ValueOf(env, name.c_str()) + "/bin/python";
+    const std::string python = ValueOf(env, name) + "/bin/python";
     if (IsProgram(tree, python)) return python;
   }
   for (const char* name : {"python3", "python"})

@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/digits.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/sockets.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "launch/connection.h"
 #include "launch/fanout.h"
+#include "launch/profile_hook.h"
 #include "launch/worker_binding.h"
 #include "launch/worker_env.h"
 #include "logs/log_excerpt.h"
@@ -54,6 +57,19 @@ int ShownStreams(const RunOptions& run, const WorkerIdentity& who) {
   if (run.local_ranks_filter && !among(*run.local_ranks_filter, who.local_rank)) return 0;
   const int redirected = run.redirects.For(who.local_rank);
   return (3 & ~redirected) | (run.tee ? run.tee->For(who.local_rank) : 0);
+}
+
+// The numbers of a list for CUDA_VISIBLE_DEVICES that this launcher wrote itself; empty: all.
+std::vector<int> VisibleGpus(const std::string& list, int count) {
+  std::vector<int> gpus;
+  for (const std::string& item : Split(list, ',')) {
+    const std::optional<int> gpu = ParseDigits(item);
+    if (gpu && *gpu < count) gpus.push_back(*gpu);
+  }
+  if (!gpus.empty()) return gpus;
+  gpus.resize(static_cast<size_t>(count));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
 }
 
 int64_t FileSize(const std::string& path) {
@@ -105,8 +121,12 @@ Agent::Agent(Loop& loop, logs::LogPump& pump, const LaunchPlan& plan, AgentOptio
                                              ranks.size() == 1 ? "rank" : "ranks", diagnose::RankRanges(ranks),
                                              ExactDuration(grace_)));
                    }}),
-      watch_(loop, pump, [this](const Json& message) {
-        if (active_) events_.send(message);
+      watch_(loop, pump,
+             [this](const Json& message) {
+               if (active_) events_.send(message);
+             }),
+      telemetry_(loop, pump, [this](const record::NodeSample& sample) {
+        return active_ && events_.sample && events_.sample(sample);
       }) {}
 
 Agent::~Agent() = default;
@@ -156,11 +176,42 @@ void Agent::Go(message::Go go) {
                        fmt::format("{}/nccl_trace_rank_{}", dir_->LogDir(attempt_, node_), ranks_[i])});
   }
   watch_.Start(attempt_, node_, std::move(watched), go.pulse);
+  StartTelemetry(go);
   transports_.reset();
   if (settings_.collect_nccl || plan_.options.debug) {
     transports_ = std::make_unique<TransportWatch>(dir_->LogDir(attempt_, node_), ranks_, node_);
     WatchTransports();
   }
+}
+
+void Agent::StartTelemetry(const message::Go& go) {
+  const Millis every = SampleInterval(plan_.options.sample_every, go.nnodes);
+  const auto pids = supervisor_.pids();
+  if (every <= Millis(0) || !events_.sample || pids.size() != ranks_.size()) return;
+  const bool node_level = options_.level == place::Level::kNode;
+  NodeSamplerOptions options;
+  options.attempt = attempt_;
+  options.node = node_;
+  // Of several launchers of one node one looks at the machine.
+  options.machine = node_level || go.local_rank == 0;
+  options.gpus = !plan_.gpu_pci.empty();
+  // Those of the ranks, where this launcher has got some of the host's.
+  for (const int gpu : VisibleGpus(settings_.gpus, static_cast<int>(plan_.gpu_pci.size()))) {
+    options.gpu_pci.push_back(plan_.gpu_pci[static_cast<size_t>(gpu)]);
+  }
+  if (go.nnodes > 1) {
+    options.towards = options_.node0_host.empty() ? go.peer : options_.node0_host;
+    for (const auto& [name, value] : settings_.tuned) {
+      if (name == "NCCL_IB_HCA" && !value.starts_with('^'))
+        options.links = Split(value.substr(value[0] == '=' ? 1 : 0), ',');
+    }
+  }
+  std::vector<NodeSampler::Rank> ranks;
+  for (size_t i = 0; i < pids.size(); ++i) {
+    const int local = node_level ? static_cast<int>(i) : go.local_rank;
+    ranks.push_back({ranks_[i], local, pids[i], dir_->MetricsPath(ranks_[i])});
+  }
+  telemetry_.Start(std::move(options), std::move(ranks), every);
 }
 
 Status Agent::StartRanks(const message::Go& go) {
@@ -173,6 +224,9 @@ Status Agent::StartRanks(const message::Go& go) {
     dir_ = own_.get();
   }
   LOCKSTEP_RETURN_IF_ERROR(dir_->MakeAttemptDirs(attempt_, node_));
+  if (plan_.options.profile && !plan_.options.train_program) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteProfileHook(dir_->path()).Context("--profile"));
+  }
   ApplyTuning(go);
   const bool node_level = options_.level == place::Level::kNode;
   const int host_ranks = std::max(go.local_world, go.host_ranks);
@@ -372,6 +426,7 @@ void Agent::OnSignal(int signal) {
 void Agent::OnEnded(const Supervisor::Ended& ended) {
   ended_.push_back(ended);
   watch_.Ended(ended.rank);
+  telemetry_.Ended(ended.rank);
   if (!held_.empty() || (!ended.after_stop && stop_signal_ == 0 && MayBeOurs(ended.status.signal))) {
     held_.push_back(ended);
     if (held_.size() == 1) loop_.After(kHoldSignalEnds, [this] { FlushHeld(); });
@@ -428,6 +483,7 @@ message::RankDetail Agent::Details(const Supervisor::Ended& ended) const {
 void Agent::SendStopped(const Supervisor::Gone& gone) {
   active_ = false;
   watch_.Stop();
+  telemetry_.Stop();
   pipes_.reset();
   pump_.Detach(attempt_, Now() + Millis(1000));
   TellProgress();  // its last lines may have been its first
@@ -494,6 +550,10 @@ void Agent::WatchProgress() {
 }
 
 void Agent::TellTransports(const std::vector<diagnose::Transport>& transports) {
+  for (const diagnose::Transport& transport : transports) {
+    for (const std::string& name : transport.hcas) telemetry_.AddLink(name);
+    for (const std::string& name : transport.interfaces) telemetry_.AddLink(name);
+  }
   if (!transports.empty()) events_.send(ToJson(CommMessage(transports, node_, rdma_active_)));
 }
 

@@ -17,6 +17,7 @@
 #include "launch/rank_watch.h"
 #include "launch/run_outcome.h"
 #include "launch/supervisor.h"
+#include "launch/telemetry.h"
 #include "launch/transports.h"
 #include "launch/tuning.h"
 #include "logs/log_pump.h"
@@ -40,6 +41,8 @@ class Agent {
     std::function<void(const message::Finish&)> finished;
     // How long node 0's machine has acknowledged nothing; empty where the coordinator is in this process.
     std::function<Millis()> silence;
+    // What this node measured of itself; false: not taken now. Empty: nobody wants it.
+    std::function<bool(const record::NodeSample&)> sample;
   };
 
   // `plan` outlives the agent. `run_dir` is the authority's where this is node 0, else null: the agent opens its own
@@ -76,6 +79,7 @@ class Agent {
   void RecordProgress();
   void WatchProgress();
   void WatchTransports();
+  void StartTelemetry(const message::Go& go);
   void TellTransports(const std::vector<diagnose::Transport>& transports);
 
   Loop& loop_;
@@ -107,6 +111,7 @@ class Agent {
   std::string lost_;         // why the coordinator is lost
   bool lost_first_ = false;  // before anybody asked for the end
   RankWatch watch_;
+  Telemetry telemetry_;
   std::unique_ptr<TempDir> pipes_;  // where ranks are asked for dumps of their flight recorders
   bool tuned_ = false, rdma_active_ = false;
   std::unique_ptr<TransportWatch> transports_;  // while NCCL writes into files of ours

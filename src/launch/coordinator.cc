@@ -144,6 +144,9 @@ void Coordinator::OnMessage(int index, const Json& message) {
   on.Case<message::Pulse>([&](const message::Pulse& pulse) {
     if (pulse.attempt == attempt_) judge_.Feed(pulse.ranks, Now());
   });
+  on.Case<message::Sample>([&](const message::Sample& sample) {
+    if (events_.sample) events_.sample(slot.node, sample.sample);
+  });
   on.Case<message::Stacks>([&](const message::Stacks& stacks) { OnStacks(index, stacks); });
   on.Case<message::Exit>([&](const message::Exit& exit) { OnExit(slot, exit.end); });
   on.Case<message::Stopped>([&](const message::Stopped& stopped) { OnStopped(slot, stopped); });

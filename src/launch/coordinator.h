@@ -64,6 +64,8 @@ class Coordinator {
     std::function<void(const RunOutcome&)> finished;  // once; every agent has been told
     // Keeps what an inspection found; returns the folder it lies in.
     std::function<std::string(const Json& hang, const std::vector<hang::ProcessStacks>& stacks)> keep;
+    // What another node measured of itself.
+    std::function<void(int node, const Json& sample)> sample;
   };
 
   Coordinator(Loop& loop, CoordinatorOptions options, Participant self, Events events);
@@ -80,6 +82,7 @@ class Coordinator {
   void Inspect(bool pause, bool keep, std::function<void(const Json&)> reply);
 
   int world() const { return world_; }
+  bool finished() const { return state_ == State::kFinished; }
   int nnodes() const { return nnodes_; }
 
  private:

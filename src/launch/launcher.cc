@@ -13,6 +13,7 @@
 #include "base/exit_codes.h"
 #include "base/files.h"
 #include "base/process.h"
+#include "base/secrets.h"
 #include "base/sockets.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -24,9 +25,12 @@
 #include "launch/guardian.h"
 #include "launch/inspect.h"
 #include "launch/ports.h"
+#include "launch/profile_hook.h"
 #include "launch/rendezvous_client.h"
 #include "launch/report.h"
 #include "launch/store_server.h"
+#include "launch/telemetry.h"
+#include "record/trace.h"
 
 namespace lockstep::launch {
 namespace {
@@ -61,7 +65,9 @@ class Launcher {
   void WatchSignals();
   void WatchControl();
   void OnSignal(int signal);
+  void SayProfile();
   void OnFinished(const RunOutcome& outcome);
+  void KeepSample(record::NodeSample sample);
   std::string KeepHang(const Json& hang, const std::vector<hang::ProcessStacks>& stacks);
   void Exit(int code) {
     exit_code_ = code;
@@ -103,6 +109,7 @@ class Launcher {
   std::unique_ptr<PortPicker> ports_;
   std::unique_ptr<StoreServer> store_;  // of this attempt
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<SampleStore> samples_;  // of all nodes; on node 0
   std::unique_ptr<InspectServer> inspect_;
   std::unique_ptr<RendezvousClient> client_;
   std::unique_ptr<Agent> agent_;
@@ -181,7 +188,7 @@ Status Launcher::Host() {
   const int world = self_.level == place::Level::kNode ? p.world_size.value_or(self_.nproc * self_.count) : self_.count;
   const char* user = getenv("USER");
   Json identity = {
-      {"program", plan_.program.argv},
+      {"program", MaskArguments(plan_.program.argv, SecretValues(RankEnvironment(plan_.env, {}, plan_.options)))},
       {"id", self_.job.empty() ? run_dir_->name() : self_.job},
       {"world_size", world},
       {"user", user != nullptr ? user : std::to_string(getuid())},
@@ -238,7 +245,13 @@ Status Launcher::Host() {
           [this](const std::string& text) { pump_->SetStatus(text.empty() ? "" : "lockstep: " + text); },
           [this](const char* type, Json fields) { run_dir_->AppendEvent(type, std::move(fields)); },
           [this](const RunOutcome& outcome) { OnFinished(outcome); },
-          [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); }});
+          [this](const Json& hang, const auto& stacks) { return KeepHang(hang, stacks); },
+          [this](int node, const Json& json) {
+            std::optional<record::NodeSample> sample = record::ReadSample(json);
+            if (!sample) return;
+            sample->node = node;  // whatever it says
+            KeepSample(std::move(*sample));
+          }});
   inspect_ = std::make_unique<InspectServer>(loop_, [this](const Json& question, InspectServer::Reply reply) {
     Receiver on(question, "a program on this machine");
     on.Case<message::Inspect>(
@@ -358,6 +371,12 @@ void Launcher::WatchControl() {
   });
 }
 
+void Launcher::KeepSample(record::NodeSample sample) {
+  if (coordinator_->finished()) return;
+  if (!samples_) samples_ = std::make_unique<SampleStore>(run_dir_->path(), coordinator_->nnodes());
+  samples_->Take(std::move(sample));
+}
+
 std::string Launcher::KeepHang(const Json& hang, const std::vector<hang::ProcessStacks>& stacks) {
   const time_t now = static_cast<time_t>(UnixSeconds());
   tm local{};
@@ -380,6 +399,16 @@ std::string Launcher::KeepHang(const Json& hang, const std::vector<hang::Process
   return folder;
 }
 
+// What the traces of this node's ranks say; of a train program that has done so itself.
+void Launcher::SayProfile() {
+  const std::string folder = run_dir_->path() + "/profile";
+  if (plan_.options.train_program) return;
+  const Result<std::string> text = record::SummariseProfile(folder);
+  (void)RemoveAll(ProfileHookDir(run_dir_->path())).ok();
+  if (!text.ok()) return Say(fmt::format("warning: --profile: {}", text.status().ToString()));
+  Say(fmt::format("profile: {}/summary.txt\n{}", folder, *text));
+}
+
 void Launcher::OnFinished(const RunOutcome& outcome) {
   ReportContext context;
   context.run_name = run_dir_->name();
@@ -398,6 +427,7 @@ void Launcher::OnFinished(const RunOutcome& outcome) {
         fmt::format("the console was slow: {} not shown, but logged",
                     Count(static_cast<int64_t>(stats.console_lines_skipped), "line was", "lines were")));
   }
+  samples_.reset();  // written, or given up, before the end is told
   const bool kept = outcome.started || KeepsRecord() || !run_dir_->Discard(run_dir_->first_attempt());
   Json report = ReportJson(outcome, context);
   if (kept) {
@@ -411,6 +441,7 @@ void Launcher::OnFinished(const RunOutcome& outcome) {
     const bool by_rank = outcome.end == End::kFailed && !outcome.failures.empty();
     TellParent(outcome.reason, by_rank ? &outcome.failures.front() : nullptr);
   }
+  if (kept && plan_.options.profile) SayProfile();
   if (kept) Say(fmt::format("run directory: {}", run_dir_->path()));
   if (plan_.options.json) {
     report["run_dir"] = kept ? Json(run_dir_->path()) : Json();
@@ -452,7 +483,16 @@ int Launcher::Run() {
                       }
                       Exit(end.exit_code);
                     },
-                    hosts_ ? std::function<Millis()>() : [this] { return client_->Silence(); }});
+                    hosts_ ? std::function<Millis()>() : [this] { return client_->Silence(); },
+                    [this](const record::NodeSample& sample) {
+                      if (coordinator_) {
+                        KeepSample(sample);
+                        return true;
+                      }
+                      std::string line;
+                      record::AppendSampleLine(sample, &line);
+                      return client_->TrySend(ToJson(message::Sample{Json::parse(line, nullptr, false)}));
+                    }});
   WatchSignals();
   if (hosts_) {
     const Status hosted = Host();

@@ -266,20 +266,25 @@ Result<M> Parse(const Json& json, const std::string& peer) {
                 "run the same build of lockstep on every node: compare `lockstep --version`");
 }
 
-#define LOCKSTEP_MESSAGES(X)                                                                                           \
-  X(Challenge)                                                                                                         \
-  X(Hello)                                                                                                             \
-  X(Welcome)                                                                                                           \
-  X(Refuse)                                                                                                            \
-  X(Ping)                                                                                                              \
-  X(Waiting)                                                                                                           \
-  X(Go)                                                                                                                \
-  X(Stop)                                                                                                              \
-  X(StacksQuestion)                                                                                                    \
-  X(Finish)                                                                                                            \
-  X(Started)                                                                                                           \
-  X(StartFailed) X(Progress) X(Comm) X(Pulse) X(Stacks) X(Exit) X(Stopped) X(StopRequest) X(Assigned) X(ClockQuestion) \
-      X(Round) X(Over) X(Document) X(ClockAnswer) X(Inspect)
+#define LOCKSTEP_MESSAGES(X) \
+  X(Challenge)               \
+  X(Hello)                   \
+  X(Welcome)                 \
+  X(Refuse)                  \
+  X(Ping)                    \
+  X(Waiting)                 \
+  X(Go)                      \
+  X(Stop)                    \
+  X(StacksQuestion)          \
+  X(Finish)                  \
+  X(Started)                 \
+  X(StartFailed)             \
+  X(Progress)                \
+  X(Comm)                    \
+  X(Pulse)                   \
+  X(Sample)                  \
+  X(Stacks)                  \
+  X(Exit) X(Stopped) X(StopRequest) X(Assigned) X(ClockQuestion) X(Round) X(Over) X(Document) X(ClockAnswer) X(Inspect)
 
 #define LOCKSTEP_DEFINE(T)           \
   template Json ToJson<T>(const T&); \

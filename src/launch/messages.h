@@ -156,6 +156,12 @@ struct Pulse {
   LOCKSTEP_FIELDS(visit("attempt", self.attempt), visit("ranks", self.ranks))
 };
 
+struct Sample {
+  static constexpr const char* kType = "sample";
+  Json sample;  // record::NodeSample
+  LOCKSTEP_FIELDS(visit("sample", self.sample))
+};
+
 struct Stacks {
   static constexpr const char* kType = "stacks";
   int64_t id = 0;

@@ -80,6 +80,7 @@ struct RunOptions {
   std::chrono::milliseconds join_timeout{600000};
   std::chrono::milliseconds backoff{1000};  // before the first restart; doubles up to 30 s
   StallLimit stall;
+  std::chrono::milliseconds sample_every{1000};  // 0: no samples
   std::optional<std::pair<int, int>> port_range;
   logs::LogRotation rotation;
   AgentStore agent_store = AgentStore::kAuto;
@@ -92,6 +93,7 @@ struct RunOptions {
   std::string preflight;  // "standard" or "full": a gate before the start; empty: none
   ConsoleRanks console;
   Tune tune = Tune::kApply;
+  std::optional<std::pair<int, int>> profile;  // --profile: the first and the last step that is traced
 
   std::string program;            // script, module or executable
   std::vector<std::string> args;  // its arguments, untouched

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/secrets.h"
 #include "base/sockets.h"
 #include "base/text.h"
 #include "launch/worker_env.h"
@@ -116,6 +117,7 @@ std::string EffectiveConfig(const LaunchPlan& plan) {
   const place::Placement& p = plan.placement;
   std::vector<std::string> command{o.program};
   command.insert(command.end(), o.args.begin(), o.args.end());
+  command = MaskArguments(std::move(command), SecretValues(RankEnvironment(plan.env, {}, o)));
   const auto quote = [](const std::string& text) {
     return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   };

@@ -158,6 +158,12 @@ void RendezvousClient::Send(const Json& message) {
   if (connection_ && joined_) connection_->Send(message);
 }
 
+bool RendezvousClient::TrySend(const Json& message) {
+  if (!connection_ || !joined_ || !connection_->flushed()) return false;
+  connection_->Send(message);
+  return true;
+}
+
 void RendezvousClient::Done() {
   over_ = true;
   if (connection_) connection_->Close();

@@ -41,6 +41,8 @@ class RendezvousClient {
 
   void Start();
   void Send(const Json& message);
+  // Sends it, unless earlier bytes still wait; false then. For what may be lost.
+  bool TrySend(const Json& message);
   // The last message has been read: the connection may go.
   void Done();
   bool joined() const { return joined_; }

@@ -8,17 +8,18 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "launch/activation.h"
+#include "launch/profile_hook.h"
 
 namespace lockstep::launch {
 namespace {
 
 // Set below for every worker, and therefore never taken over from a launcher this one runs under.
-constexpr std::array<std::string_view, 26> kIdentity = {
+constexpr std::array<std::string_view, 27> kIdentity = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "LOCKSTEP_RUN_DIR", "LOCKSTEP_RUN_ID", "LOCKSTEP_ATTEMPT", "LOCKSTEP_RESTART_COUNT", "LOCKSTEP_METRICS",
-    "LOCKSTEP_NODE",
+    "LOCKSTEP_NODE", "LOCKSTEP_PROFILE",
     // DeepSpeed's and Horovod's names of the same things: those of an outer launcher would contradict ours.
     "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"};
 
@@ -129,6 +130,14 @@ void SetIdentity(const WorkerIdentity& who, const RunOptions& options, Builder* 
   number("LOCKSTEP_ATTEMPT", who.attempt);
   number("LOCKSTEP_RESTART_COUNT", who.restart_count);
   env->Set("LOCKSTEP_METRICS", who.metrics_path);
+  if (options.profile) {
+    env->Set("LOCKSTEP_PROFILE", fmt::format("{}..{}", options.profile->first, options.profile->second));
+    // A train program traces by itself; for Python a module of ours does.
+    if (!options.train_program && !who.run_dir.empty()) {
+      const std::string others = env->Get("PYTHONPATH");
+      env->Set("PYTHONPATH", ProfileHookDir(who.run_dir) + (others.empty() ? "" : ":" + others));
+    }
+  }
   env->Set("LOCKSTEP_NODE", who.node.empty() ? std::to_string(who.node_rank) : who.node);
 }
 

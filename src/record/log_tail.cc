@@ -78,13 +78,18 @@ bool LogTail::Read(std::string* out) {
   }
 }
 
-void LogTail::SkipToLast(size_t lines) {
+void LogTail::SkipToLast(size_t lines, size_t bytes) {
   OpenNewer();
-  size_t seen = 0;
+  size_t seen = 0, passed = 0;
   bool last_byte = true;  // a newline at the very end closes the last line and begins none
   for (size_t f = files_.size(); f-- > 0;) {
     int fd = files_[f].fd.get();
     off_t position = std::max<off_t>(0, ::lseek(fd, 0, SEEK_END));
+    const auto begin_at = [&](off_t at) {
+      ::lseek(fd, at, SEEK_SET);
+      files_.erase(files_.begin(), files_.begin() + static_cast<std::ptrdiff_t>(f));
+    };
+    if (lines == 0) return begin_at(position);
     char buffer[16 * 1024];
     while (position > 0) {
       off_t begin = std::max<off_t>(0, position - static_cast<off_t>(sizeof buffer));
@@ -94,16 +99,27 @@ void LogTail::SkipToLast(size_t lines) {
         bool line_start = buffer[i] == '\n' && !last_byte;
         last_byte = false;
         if (line_start) ++seen;
-        if ((line_start && seen == lines) || lines == 0) {
-          ::lseek(fd, lines == 0 ? 0 : begin + i + 1, lines == 0 ? SEEK_END : SEEK_SET);
-          files_.erase(files_.begin(), files_.begin() + static_cast<std::ptrdiff_t>(f));
-          return;
-        }
+        if (line_start && seen == lines) return begin_at(begin + i + 1);
       }
+      passed += static_cast<size_t>(n);
       position = begin;
+      // Inside a line, most likely: what is left of it is one line that says nothing.
+      if (passed >= bytes) return begin_at(begin);
     }
     ::lseek(fd, 0, SEEK_SET);
   }
+}
+
+size_t LogTail::Remaining() const {
+  size_t bytes = 0;
+  for (const File& file : files_) {
+    struct stat info{};
+    const off_t at = ::lseek(file.fd.get(), 0, SEEK_CUR);
+    if (::fstat(file.fd.get(), &info) == 0 && at >= 0 && info.st_size > at) {
+      bytes += static_cast<size_t>(info.st_size - at);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace lockstep::record

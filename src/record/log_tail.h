@@ -21,12 +21,15 @@ class LogTail {
  public:
   explicit LogTail(std::string path) : path_(std::move(path)) {}
 
-  // Leaves out all but the last `lines` lines of what is there now. Before the first Read.
-  void SkipToLast(size_t lines);
+  // Leaves out all but the last `lines` lines of what is there now, or the last `bytes` where these are fewer. Before
+  // the first Read.
+  void SkipToLast(size_t lines, size_t bytes = SIZE_MAX);
 
   // Appends some of what has not been read yet; false when there is nothing more for now.
   bool Read(std::string* out);
 
+  // Bytes that are there and have not been read.
+  size_t Remaining() const;
   // How often rotation was faster than this reader, so that lines are missing.
   uint64_t gaps() const { return gaps_; }
   const std::string& path() const { return path_; }

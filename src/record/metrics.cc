@@ -1,20 +1,16 @@
 #include "record/metrics.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/fd.h"
 #include "base/json.h"
+#include "record/json_number.h"
+#include "record/metric_scan.h"
 
 namespace lockstep::record {
 namespace {
@@ -22,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLongestName = 1024;
-constexpr size_t kLongestForeignLine = 1u << 20;
 
 // A JSON string. Plain names, which are nearly all, need no escaping and no allocation.
 void AppendName(std::string_view name, std::string* out) {
@@ -36,30 +31,89 @@ void AppendName(std::string_view name, std::string* out) {
   }
 }
 
-void AppendNumber(double value, std::string* out) {
-  if (std::isnan(value)) {
-    out->append("\"nan\"");
-  } else if (std::isinf(value)) {
-    out->append(value > 0 ? "\"inf\"" : "\"-inf\"");
-  } else {
-    fmt::format_to(std::back_inserter(*out), "{}", value);
+// Takes the fields of a metric line as the parser meets them: no document is built. A thousand ranks write as many
+// lines a second, and who watches them shall not be noticed.
+class LineTaker final : public nlohmann::json_sax<json> {
+ public:
+  explicit LineTaker(MetricLine* line) : line_(line) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t value) override {
+    Integer(value);
+    return Number(static_cast<double>(value));
   }
-}
+  bool number_unsigned(number_unsigned_t value) override {
+    Integer(static_cast<int64_t>(std::min<uint64_t>(value, std::numeric_limits<int64_t>::max())));
+    return Number(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override {
+    // Python writes "5.0" for what was once a float.
+    if (std::trunc(value) == value && std::abs(value) < 9e18) Integer(static_cast<int64_t>(value));
+    return Number(value);
+  }
+  bool string(string_t& value) override {
+    if (!InScalars()) return true;
+    if (const std::optional<double> number = ReadNumber(json(value))) line_->scalars.emplace_back(name_, *number);
+    return true;
+  }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool start_array(std::size_t) override {
+    if (depth_ == 0) return false;  // no object
+    return Open();
+  }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& value) override {
+    if (depth_ == 1) {
+      key_ = value == "t"         ? Key::kTime
+             : value == "attempt" ? Key::kAttempt
+             : value == "rank"    ? Key::kRank
+             : value == "step"    ? Key::kStep
+             : value == "scalars" ? Key::kScalars
+                                  : Key::kOther;
+    } else if (InScalars()) {
+      name_ = value;
+    }
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
-// Numbers, and the three strings that stand for what JSON cannot say.
-std::optional<double> ReadNumber(const json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (!value.is_string()) return std::nullopt;
-  const std::string& text = value.get_ref<const std::string&>();
-  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  if (text == "-inf") return -std::numeric_limits<double>::infinity();
-  return std::nullopt;
-}
+  bool whole() const { return closed_; }
 
-int SmallInt(const json& object, std::string_view key) {
-  return static_cast<int>(std::clamp<int64_t>(GetInt(object, key), 0, std::numeric_limits<int>::max()));
-}
+ private:
+  enum class Key { kOther, kTime, kAttempt, kRank, kStep, kScalars };
+
+  bool InScalars() const { return depth_ == 2 && key_ == Key::kScalars; }
+  bool Open() {
+    ++depth_;
+    return true;
+  }
+  bool Close() {
+    closed_ = --depth_ == 0;
+    return true;
+  }
+  bool Number(double value) {
+    if (depth_ == 0) return false;
+    if (depth_ == 1 && key_ == Key::kTime) line_->t = value;
+    if (InScalars()) line_->scalars.emplace_back(name_, value);
+    return true;
+  }
+  void Integer(int64_t value) {
+    if (depth_ != 1) return;
+    const int small = static_cast<int>(std::clamp<int64_t>(value, 0, std::numeric_limits<int>::max()));
+    if (key_ == Key::kAttempt) line_->attempt = small;
+    if (key_ == Key::kRank) line_->rank = small;
+    if (key_ == Key::kStep && value >= 0) line_->step = static_cast<uint64_t>(value);
+  }
+
+  MetricLine* line_;
+  int depth_ = 0;
+  Key key_ = Key::kOther;
+  std::string name_;
+  bool closed_ = false;
+};
 
 }  // namespace
 
@@ -94,76 +148,43 @@ void AppendMetricLine(const MetricLine& line, std::string* out) {
 }
 
 std::optional<MetricLine> ParseMetricLine(std::string_view text) {
-  json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
-  MetricLine line;
-  line.t = GetNumber(object, "t");
-  line.attempt = SmallInt(object, "attempt");
-  line.rank = SmallInt(object, "rank");
-  if (const int64_t step = GetInt(object, "step", -1); step >= 0) line.step = static_cast<uint64_t>(step);
-  auto scalars = object.find("scalars");
-  if (scalars != object.end() && scalars->is_object()) {
-    line.scalars.reserve(scalars->size());
-    for (auto it = scalars->begin(); it != scalars->end(); ++it) {
-      if (std::optional<double> value = ReadNumber(it.value())) line.scalars.emplace_back(it.key(), *value);
-    }
-  }
+  ScannedLine scanned;
+  scanned.scalars.reserve(32);
+  if (!ScanMetricLine(text, &scanned)) return ParseAnyMetricLine(text);
+  MetricLine line{scanned.t, scanned.attempt, scanned.rank, scanned.step, {}};
+  line.scalars.assign(scanned.scalars.begin(), scanned.scalars.end());
   return line;
 }
 
-void MetricFollower::Line(std::string_view text, const std::function<void(const MetricLine&)>& each) {
-  if (text.find_first_not_of(" \t\r") == std::string_view::npos) return;
-  if (std::optional<MetricLine> line = ParseMetricLine(text)) {
-    each(*line);
-  } else {
-    ++bad_lines_;
-  }
+std::optional<MetricLine> ParseAnyMetricLine(std::string_view text) {
+  MetricLine line;
+  line.scalars.reserve(16);
+  LineTaker taker(&line);
+  if (!json::sax_parse(text, &taker) || !taker.whole()) return std::nullopt;
+  return line;
 }
 
 bool MetricFollower::Read(const std::function<void(const MetricLine&)>& each, size_t max_bytes) {
-  UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  struct stat info{};
-  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
-  if (!seen_ || info.st_ino != inode_ || info.st_size < offset_) {
-    inode_ = info.st_ino;
-    offset_ = 0;
-    partial_.clear();
-    skipping_ = false;
-    if (!seen_ && last_bytes_ && info.st_size > static_cast<off_t>(*last_bytes_)) {
-      offset_ = info.st_size - static_cast<off_t>(*last_bytes_);
-      skipping_ = true;
-    }
-    seen_ = true;
-  }
-  if (::lseek(fd.get(), offset_, SEEK_SET) != offset_) return false;
-  char buffer[64 << 10];
-  for (size_t total = 0; total < max_bytes;) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    offset_ += n;
-    total += static_cast<size_t>(n);
-    std::string_view rest(buffer, static_cast<size_t>(n));
-    for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
-      if (skipping_) {
-        skipping_ = false;
-      } else if (partial_.empty()) {
-        Line(rest.substr(0, end), each);
-      } else {
-        partial_.append(rest.substr(0, end));
-        Line(partial_, each);
-      }
-      partial_.clear();
-    }
-    if (skipping_) continue;
-    partial_.append(rest);
-    if (partial_.size() > kLongestForeignLine) {
-      ++bad_lines_;
-      skipping_ = true;
-      partial_.clear();
-    }
-  }
-  return true;
+  return lines_.Read(
+      [&](std::string_view text) {
+        const std::optional<MetricLine> line = ParseMetricLine(text);
+        if (line) each(*line);
+        return line.has_value();
+      },
+      max_bytes);
+}
+
+bool MetricFollower::Scan(const std::function<void(const ScannedLine&)>& each, size_t max_bytes) {
+  ScannedLine line;
+  line.scalars.reserve(32);
+  MetricLine parsed;
+  return lines_.Read(
+      [&](std::string_view text) {
+        if (!ReadMetricLine(text, &line, &parsed)) return false;
+        each(line);
+        return true;
+      },
+      max_bytes);
 }
 
 }  // namespace lockstep::record

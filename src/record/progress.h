@@ -1,6 +1,6 @@
 // Progress lines: which line of a training log says "I am at step N of M", in the words of the common frameworks (tqdm,
-// Hugging Face Trainer, Megatron, DeepSpeed, torchtitan, Lightning, llm.c, nanoGPT) or in any words that count steps
-// upward. Pure functions over text, any thread. What several lines together mean is in progress_tracker.h.
+// Hugging Face Trainer, Megatron, DeepSpeed, torchtitan, Lightning, KAIR, llm.c, nanoGPT) or in any words that count
+// steps upward. Pure functions over text, any thread. What several lines together mean is in progress_tracker.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,9 @@ enum class ProgressGrammar {
   kMegatron,    // iteration 100/ 5000 | consumed samples: ...
   kDeepSpeed,   // steps: 10 loss: 2.1 iter time (s): 1.2   or   [Rank 0] step=10, skipped=0, lr=[...]
   kTorchtitan,  // step: 10 loss: 7.1 grad_norm: 1.2 ... tps: 5,432
+  kKair,        // KAIR and BasicSR: <epoch: 1, iter:  20,000, lr:2.000e-04> G_loss: 1.2e-02
   kStepLoss,    // ours, llm.c and nanoGPT: step 10/1000 | loss 4.5   or   iter 10: loss 4.5
+  kEpochs,      // Epoch 3/50 - train loss: 0.3: an epoch is all that is counted
   kCounter,     // any "step 10", "iter=10", "iteration #10 / 50": counts only once it has been seen to rise
 };
 
@@ -51,5 +53,13 @@ std::optional<EpochNumber> ParseEpochHeading(std::string_view line);
 // The training loss a progress line names ("loss 4.5", "lm loss: 1.2E+00", "'loss': 0.7", "train_loss=nan"); losses of
 // a validation and the loss scale are not it.
 std::optional<double> ParseLoss(std::string_view line);
+
+// What else a progress line may say.
+struct ProgressValues {
+  std::optional<double> samples_per_second, tokens_per_second;
+  std::optional<double> learning_rate, gradient_norm;
+  std::optional<double> eta;  // seconds until the end, as the line says it
+};
+ProgressValues ParseValues(std::string_view line);
 
 }  // namespace lockstep::record

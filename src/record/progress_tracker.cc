@@ -30,6 +30,7 @@ bool AnyWord(std::string_view label, const List& list, bool whole) {
 }  // namespace
 
 ProgressTracker::Rank ProgressTracker::RankOf(const ProgressMark& mark) {
+  if (mark.grammar == ProgressGrammar::kEpochs) return Rank::kSideWork;
   if (mark.grammar == ProgressGrammar::kCounter) return Rank::kInside;
   if (mark.grammar != ProgressGrammar::kBar) return Rank::kTraining;
   if (AnyWord(mark.label, kSideWork, false) || AnyWord(mark.label, kSideWorkWhole, true)) return Rank::kSideWork;
@@ -62,6 +63,11 @@ size_t ProgressTracker::Find(const ProgressMark& mark) {
 bool ProgressTracker::Replaces(const Source& other, const Source& followed) {
   if (other.rank > followed.rank) return true;
   if (other.rank < followed.rank && (other.rank <= Rank::kInside || !followed.Finished())) return false;
+  // Of two forms of lines, the one that says how many there are.
+  const auto line = [](const Source& source) { return source.grammar != ProgressGrammar::kBar; };
+  if (line(other) && line(followed) && other.total.has_value() != followed.total.has_value()) {
+    return other.total.has_value();
+  }
   if (other.elapsed && followed.elapsed) return other.past + *other.elapsed > followed.past + *followed.elapsed;
   return other.marks > followed.marks;
 }
@@ -103,9 +109,9 @@ void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* s
 
 bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
   std::optional<ProgressMark> mark = ParseProgress(line);
-  if (!mark) {
+  if (!mark || mark->grammar == ProgressGrammar::kEpochs) {
     if (const std::optional<EpochNumber> heading = ParseEpochHeading(line)) heading_ = heading;
-    return false;
+    if (!mark || !epochs_) return false;
   }
   if (mark->grammar == ProgressGrammar::kCounter) {
     const bool rises = counter_ && *mark->step > *counter_;

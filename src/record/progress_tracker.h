@@ -46,6 +46,10 @@ struct ProgressState {
 // again is the next epoch (docs/watch.md).
 class ProgressTracker {
  public:
+  // epochs: lines that count nothing but epochs are progress too, as long as no others count steps. Not for who waits
+  // for the next line: an epoch may take hours.
+  explicit ProgressTracker(bool epochs = false) : epochs_(epochs) {}
+
   // True if the line was progress.
   bool Feed(std::string_view line, std::chrono::steady_clock::time_point now);
   const ProgressState& state() const { return state_; }
@@ -82,6 +86,7 @@ class ProgressTracker {
   static Rank RankOf(const ProgressMark& mark);
   static bool Replaces(const Source& other, const Source& followed);
 
+  bool epochs_;
   ProgressState state_;
   std::vector<Source> sources_;
   std::optional<size_t> followed_;

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "record/reader.h"
+#include "record/samples.h"
 
 namespace lockstep::record {
 namespace {
@@ -26,13 +27,13 @@ namespace {
 using nlohmann::json;
 
 // What a run directory may hold. A folder with none of these is somebody else's.
-constexpr std::array<std::string_view, 11> kEntries = {"lock",        "run.json",    "config.yaml", "events.jsonl",
+constexpr std::array<std::string_view, 12> kEntries = {"lock",        "run.json",    "config.yaml", "events.jsonl",
                                                        "report.json", "nodes",       "logs",        "metrics",
-                                                       "checkpoints", "tensorboard", "wandb"};
+                                                       "checkpoints", "tensorboard", "wandb",       "telemetry"};
 
 // Of these, what a launcher writes itself.
-constexpr std::array<std::string_view, 8> kOfLauncher = {"lock",        "run.json", "config.yaml", "events.jsonl",
-                                                         "report.json", "nodes",    "logs",        "metrics"};
+constexpr std::array<std::string_view, 9> kOfLauncher = {
+    "lock", "run.json", "config.yaml", "events.jsonl", "report.json", "nodes", "logs", "metrics", "telemetry"};
 
 // Whether a run directory holds more than a launcher writes before its ranks have started.
 bool HoldsWork(const std::string& path) {
@@ -46,6 +47,15 @@ bool HoldsWork(const std::string& path) {
     if (!entry.is_regular_file(none) || entry.file_size(none) > 0) return true;
   }
   return false;
+}
+
+std::map<std::string, uintmax_t> FileSizes(const std::string& folder) {
+  std::map<std::string, uintmax_t> sizes;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    if (entry.is_regular_file(none)) sizes[entry.path().string()] = entry.file_size(none);
+  }
+  return sizes;
 }
 
 Status CheckIsRun(const std::string& path) {
@@ -167,6 +177,7 @@ Status RunDir::Prepare() {
   if (existed) {
     if (Result<std::string> text = ReadFile(dir + "/run.json"); text.ok()) found_.run_json = *std::move(text);
     if (Result<std::string> text = ReadFile(ConfigPath()); text.ok()) found_.config = *std::move(text);
+    found_.samples = FileSizes(TelemetryDir(dir));
     std::optional<json> old = ReadRunJson(dir);
     if (old) created_ = GetNumber(*old, "created", created_);
     // A launch that dies without a report must not be taken for the earlier one's success.
@@ -319,6 +330,15 @@ bool RunDir::Discard(int attempt) {
     put_back(dir + "/run.json", found_.run_json);
     put_back(ConfigPath(), found_.config);
     if (!found_.report.empty()) ::rename(found_.report.c_str(), (dir + "/report.json").c_str());
+    for (const auto& [path, size] : FileSizes(TelemetryDir(dir))) {
+      const auto before = found_.samples.find(path);
+      if (before == found_.samples.end()) {
+        ::unlink(path.c_str());
+      } else if (before->second < size) {
+        std::filesystem::resize_file(path, before->second, none);
+      }
+    }
+    ::rmdir(TelemetryDir(dir).c_str());
   }
   if (found_.events) {
     (void)!::ftruncate(events_.get(), *found_.events);
@@ -329,6 +349,7 @@ bool RunDir::Discard(int attempt) {
   ::rmdir((dir + "/nodes").c_str());  // like every rmdir here: only if it is empty
   if (!found_.run) {
     std::filesystem::remove_all(dir + "/metrics", none);
+    std::filesystem::remove_all(dir + "/telemetry", none);
     ::rmdir((dir + "/logs").c_str());
   }
   lock_.Release();

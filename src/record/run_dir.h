@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -91,8 +92,9 @@ class RunDir {
   struct Found {
     bool root = false, run = false;  // existed
     std::optional<std::string> run_json, config;
-    std::string report;             // where the report of before was moved to; empty: there was none
-    std::optional<int64_t> events;  // bytes of the events file; none: it did not exist
+    std::string report;                        // where the report of before was moved to; empty: there was none
+    std::optional<int64_t> events;             // bytes of the events file; none: it did not exist
+    std::map<std::string, uintmax_t> samples;  // path of each file of samples, its bytes
   };
   std::string EventsPath() const;
 

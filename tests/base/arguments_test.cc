@@ -105,7 +105,9 @@ TEST(ArgumentsTest, AValueOutsideItsBoundsIsAMistake) {
   EXPECT_EQ(Mistake(arguments, {"--count", "1099511627777"}),
             "--count: Value 1099511627777 not in range 1 to 1099511627776");
   EXPECT_THAT(Mistake(arguments, {"--count", "-1"}), HasSubstr("--count: Value -1 not in range"));
-  EXPECT_THAT(Mistake(arguments, {"--large", "-1"}), HasSubstr("--large: Value -1 not in range"));
+  EXPECT_THAT(Mistake(arguments, {"--large", "-1"}),
+              HasSubstr("--large: expected a whole number of at least 0, found '-1'"));
+  EXPECT_THAT(Mistake(arguments, {"--large", "ten"}), HasSubstr("at least 0, found 'ten'"));
   EXPECT_EQ(Mistake(arguments, {"--word", "three"}), "--word: expected one, two, found 'three'");
   EXPECT_EQ(Mistake(arguments, {"--even", "abc"}), "--even: odd: abc");
   EXPECT_EQ(Mistake(arguments,

@@ -5,9 +5,9 @@
 //   LOCKSTEP_FAKE_NVML="GPU-aaa,GPU-bbb:MIG-1+MIG-2,GPU-ccc:"
 //
 // What a GPU says follows its UUID as ";name=value": pci=0000:18:00, ecc=uncorrected errors, remap=pending|failed,
-// recovery=0..5, throttle=bits, pid=first process (pid2=second), links=active/all, fabric=state, cluster=clique. The
-// answers are those of an H800 otherwise. Built once with everything and once as an old driver that lacks what came
-// after version 450 (LOCKSTEP_OLD_NVML).
+// recovery=0..5, throttle=bits, xid=one event, falls=readings until it falls off the bus, pid=first process
+// (pid2=second), links=active/all, fabric=state, cluster=clique. The answers are those of an H800 otherwise. Built once
+// with everything and once as an old driver that lacks what came after version 450 (LOCKSTEP_OLD_NVML).
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -170,7 +170,15 @@ int nvmlDeviceGetTotalEccErrors(void* device, unsigned type, unsigned counter, u
 
 int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* clock) { return Set(clock, type == 2 ? 2619 : 345); }
 int nvmlDeviceGetMaxClockInfo(void*, unsigned type, unsigned* clock) { return Set(clock, type == 2 ? 2619 : 1980); }
-int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) { return Set(celsius, 34); }
+int nvmlDeviceGetTemperature(void* device, unsigned, unsigned* celsius) {
+  auto& says = static_cast<Device*>(device)->says;
+  if (const auto it = says.find("falls"); it != says.end()) {
+    const int left = std::atoi(it->second.c_str());
+    if (left == 0) return kLost;
+    it->second = std::to_string(left - 1);
+  }
+  return Set(celsius, 34);
+}
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { return Set(milliwatts, 71499); }
 int nvmlDeviceGetUtilizationRates(void*, void* info) {
   auto* rates = static_cast<unsigned*>(info);
@@ -266,6 +274,35 @@ int nvmlDeviceGetGpuFabricInfoV(void* device, void* info) {
     for (int i = 0; i < 16; ++i) fabric->cluster[i] = static_cast<unsigned char>(0xa0 + i);
     fabric->clique = static_cast<unsigned>(std::strtoul(clique.c_str(), nullptr, 10));
   }
+  return kSuccess;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) { return Set(milliwatts, 700000); }
+
+int nvmlEventSetCreate(void** set) {
+  *set = new std::vector<Device*>;
+  return kSuccess;
+}
+int nvmlEventSetFree(void* set) {
+  delete static_cast<std::vector<Device*>*>(set);
+  return kSuccess;
+}
+int nvmlDeviceRegisterEvents(void* device, unsigned long long types, void* set) {
+  if (types != 0x8) return kNotSupported;
+  if (NumberOf(device, "xid", 0) != 0) static_cast<std::vector<Device*>*>(set)->push_back(static_cast<Device*>(device));
+  return kSuccess;
+}
+// Each registered GPU that has an Xid tells it once.
+int nvmlEventSetWait_v2(void* set, void* event, unsigned) {
+  struct Event {
+    void* device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+  };
+  auto* waiting = static_cast<std::vector<Device*>*>(set);
+  if (waiting->empty()) return 10;  // time-out
+  *static_cast<Event*>(event) = {waiting->back(), 0x8, NumberOf(waiting->back(), "xid", 0), 0, 0};
+  waiting->pop_back();
   return kSuccess;
 }
 

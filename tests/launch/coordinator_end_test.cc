@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
+
 #include "base/exit_codes.h"
 #include "launch/coordinator.h"
 #include "launch/report.h"
@@ -134,19 +136,20 @@ TEST_F(CoordinatorEnd, EveryEndHasItsRow) {
 
 TEST_F(CoordinatorEnd, TheHeadlineNamesTheRankOfTheDiagnosis) {
   CoordinatorOptions options;
-  int rank = 1;
-  options.diagnose = [&](const auto&, const auto&) {
+  // Shared: a first search, which only warms up, runs on a thread that nobody waits for.
+  const auto rank = std::make_shared<std::atomic<int>>(1);
+  options.diagnose = [rank](const auto&, const auto&) {
     diagnose::Diagnosis found;
     found.verdict = diagnose::Verdict::kFailure;
     found.cause = "bad shape";
-    found.rank = rank;
+    found.rank = *rank;
     return Result<diagnose::Diagnosis>(found);
   };
   const std::vector<Json> both = {Exit(0, 7), Exit(1, 8), Stopped()};
   const RunOutcome outcome = Run(3, both, options);
   EXPECT_EQ(outcome.reason, "rank 1 on node 0 (host-0) failed first: exit code 8");
   EXPECT_EQ(outcome.failures.front().rank, 1);
-  rank = 2;  // it was stopped, and has not failed
+  *rank = 2;  // it was stopped, and has not failed
   EXPECT_EQ(Run(3, both, options).reason, "rank 0 on node 0 (host-0) failed first: exit code 7; it began at rank 2");
 }
 

@@ -140,23 +140,28 @@ class CoordinatorTest : public ::testing::Test {
   }
   static void Act(const Json& message, int first, int count, const std::function<int(int, int)>& code_of,
                   const std::function<void(const Json&)>& send) {
-    static thread_local std::map<int, int> attempt_of;
+    struct Started {
+      int attempt = 0;
+      bool over = false;  // all of its ranks ended by themselves: it says that once, also when it is told to stop
+    };
+    static thread_local std::map<int, Started> started;
+    Started& mine = started[first];
     if (TypeOf(message) == "go") {
-      const int attempt = static_cast<int>(GetInt(message, "attempt"));
-      attempt_of[first] = attempt;
-      int waiting = 0;
+      mine = {static_cast<int>(GetInt(message, "attempt")), true};
+      std::vector<Json> exits;
       for (int rank = first; rank < first + count; ++rank) {
-        const int code = code_of(rank, attempt);
-        if (code >= 0) {
-          send(Exit(rank, code));
+        const int code = code_of(rank, mine.attempt);
+        if (code < 0) {
+          mine.over = false;
         } else {
-          ++waiting;
+          exits.push_back(Exit(rank, code));
         }
       }
-      if (waiting == 0) send(ToJson(message::Stopped{}));
-    } else if (TypeOf(message) == "stop") {
+      if (mine.over) exits.push_back(ToJson(message::Stopped{}));
+      for (const Json& exit : exits) send(exit);
+    } else if (TypeOf(message) == "stop" && !mine.over) {
       for (int rank = first; rank < first + count; ++rank) {
-        if (code_of(rank, attempt_of[first]) < 0) send(Exit(rank, 0, SIGTERM, true));
+        if (code_of(rank, mine.attempt) < 0) send(Exit(rank, 0, SIGTERM, true));
       }
       send(ToJson(message::Stopped{}));
     }

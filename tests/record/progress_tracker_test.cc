@@ -192,6 +192,35 @@ const Transcript kTranscripts[] = {
     {"removed-bars", {19}, 18, 2, 56, 0},       // leave=False: the bar is erased, its last steps are not shown
 };
 
+TEST(ProgressTracker, EpochsCountWhereNothingElseDoesAndForWhoAsksForThem) {
+  const char* lines[] = {"Epoch 1/50 - train loss: 0.9", "Epoch 2/50 - train loss: 0.8"};
+  ProgressTracker waiting, watching(true);
+  for (const char* line : lines) {
+    EXPECT_FALSE(waiting.Feed(line, Clock::time_point(seconds(1))));
+    EXPECT_TRUE(watching.Feed(line, Clock::time_point(seconds(1))));
+  }
+  EXPECT_EQ(watching.state().StepOfRun(), 2u);
+  EXPECT_EQ(watching.state().TotalOfRun(), 50u);
+  EXPECT_TRUE(watching.Feed("step 7 | loss 0.7", Clock::time_point(seconds(1))));
+  EXPECT_TRUE(watching.Feed("Epoch 3/50 - train loss: 0.7", Clock::time_point(seconds(1))));
+  EXPECT_EQ(watching.state().StepOfRun(), 7u);
+}
+
+TEST(ProgressTracker, OfTwoFormsOfLinesTheOneThatKnowsTheEndIsFollowed) {
+  ProgressTracker tracker;
+  for (int step = 34; step < 36; ++step) {
+    tracker.Feed(fmt::format("[timer.py:215:stop] epoch=0/micro_step={0}/global_step={0}, CurrSamplesPerSec=8.0", step),
+                 Clock::time_point(seconds(1)));
+    tracker.Feed(fmt::format(" samples/sec: 7.7 | iteration {}/ 10000 | elapsed time per iteration (ms): 4103.1 | "
+                             "lm_loss: 1.1E+01 |",
+                             step),
+                 Clock::time_point(seconds(1)));
+  }
+  EXPECT_EQ(tracker.state().step, 35u);
+  EXPECT_EQ(tracker.state().total, 10000u);
+  EXPECT_DOUBLE_EQ(tracker.state().seconds_per_step.value_or(0), 4.1031);
+}
+
 TEST(ProgressTracker, FollowsTheTrainingBarOfRealTranscripts) {
   for (const Transcript& want : kTranscripts) {
     SCOPED_TRACE(want.name);

@@ -303,6 +303,8 @@ TEST_F(RunDirTest, ADiscardedLaunchOfAnOldNameLeavesItAsItWas) {
     ASSERT_TRUE(run.MakeAttemptDirs(0, 0).ok());
     ASSERT_TRUE(WriteFileAtomic(run.LogPath(0, 0, 0), "words\n").ok());
     ASSERT_TRUE(WriteFileAtomic(path + "/train.yaml", "steps: 3\n").ok());
+    std::filesystem::create_directory(path + "/telemetry");
+    ASSERT_TRUE(WriteFileAtomic(path + "/telemetry/node-0.jsonl", "{}\n").ok());
     run.AppendEvent("run_started");
     ASSERT_TRUE(run.WriteReport({{"outcome", "succeeded"}, {"exit_code", 0}}).ok());
   }
@@ -318,6 +320,9 @@ TEST_F(RunDirTest, ADiscardedLaunchOfAnOldNameLeavesItAsItWas) {
   ASSERT_TRUE(again.WriteRunJson({{"nnodes", 7}}).ok());
   ASSERT_TRUE(again.WriteConfig("run: 2\n").ok());
   ASSERT_TRUE(again.MakeAttemptDirs(again.first_attempt(), 0).ok());
+  for (const char* node : {"0", "1"}) {
+    ASSERT_TRUE(WriteFileAtomic(fmt::format("{}/telemetry/node-{}.jsonl", path, node), "{}\n{}\n").ok());
+  }
   again.AppendEvent("run_started");
   EXPECT_NE(everything(), before);
   EXPECT_TRUE(again.Discard(again.first_attempt()));

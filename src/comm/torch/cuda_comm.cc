@@ -62,6 +62,7 @@ class CudaTensors : public TensorCommunicator {
   }
   Communicator& host() override { return host_->host(); }
   Traffic traffic() override { return host_->traffic(); }
+  std::vector<double> waits() override { return host_->waits(); }
 
  protected:
   std::shared_ptr<TensorCommunicator> host_;

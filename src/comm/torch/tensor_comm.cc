@@ -83,7 +83,15 @@ class HostTensors : public TensorCommunicator {
   Traffic traffic() override {
     const Traffic a = data_->traffic();
     const Traffic b = control_->traffic();
-    return {a.shm_bytes + b.shm_bytes, a.tcp_bytes + b.tcp_bytes, a.calls + b.calls, a.seconds_busy + b.seconds_busy};
+    return {a.shm_bytes + b.shm_bytes, a.tcp_bytes + b.tcp_bytes, a.calls + b.calls, a.seconds_busy + b.seconds_busy,
+            a.seconds_waited + b.seconds_waited};
+  }
+
+  std::vector<double> waits() override {
+    std::vector<double> sum = data_->waits();
+    const std::vector<double> more = control_->waits();
+    for (size_t r = 0; r < sum.size(); ++r) sum[r] += more[r];
+    return sum;
   }
 
   void Abort(std::string why) override {

@@ -91,6 +91,7 @@ class TensorCommunicator {
   // Whether AllReduce adds tensors of the ranks' device over Communicator::canonical_tree. NCCL promises no order.
   virtual bool canonical_tree() { return host().canonical_tree(); }
   virtual Traffic traffic() = 0;
+  virtual std::vector<double> waits() = 0;  // see Communicator; over host memory only
   virtual void Abort(std::string why) = 0;
 
   // Collective: one more communicator over host memory between the same ranks, for a thread of its own.

@@ -1,0 +1,28 @@
+// What must not be written down: names that announce a secret (WANDB_API_KEY, --hf-token, db.password), and its values
+// where they stand in text that goes to a file. Pure functions, any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/environment.h"
+
+namespace lockstep {
+
+inline constexpr char kMasked[] = "***";
+
+// Of a variable, flag or key. Tokens of a vocabulary (eos_token, max_tokens) are none.
+bool IsSecretName(std::string_view name);
+
+// Values of variables with such names, longest first. Shorter ones than 8 bytes would match by chance.
+std::vector<std::string> SecretValues(const Environment& env);
+
+// The text with every such value masked.
+std::string MaskValues(std::string text, const std::vector<std::string>& values);
+
+// A command line without its secrets: "--api-key X", "--api-key=X" and "TOKEN=X" lose X, and so does a URL with a
+// password in it, and what is one of `values` wherever it stands.
+std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values = {});
+
+}  // namespace lockstep

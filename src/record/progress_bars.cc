@@ -1,0 +1,210 @@
+// Progress bars: of tqdm and what is built on it (Hugging Face, Lightning, accelerate), of rich, and lines that count
+// inside brackets.
+#include "record/progress_text.h"
+
+namespace lockstep::record {
+namespace {
+
+constexpr size_t kLongestLabel = 120;
+
+// "1.95it/s", "18.5s/it", "3.1batch/s" as seconds per step. Bytes per second is a download, not training.
+struct Rate {
+  bool steps = false;
+  std::optional<double> seconds;
+};
+
+Rate ReadRate(std::string_view text, size_t at) {
+  Rate rate;
+  SkipSpaces(text, at);
+  std::optional<double> value;
+  if (at < text.size() && text[at] == '?') {
+    ++at;
+  } else if (!(value = ReadDecimal(text, at))) {
+    return rate;
+  }
+  SkipSpaces(text, at);
+  size_t end = at;
+  while (end < text.size() && (IsLetter(text[end]) || text[end] == '/' || text[end] == '_')) ++end;
+  std::string_view unit = text.substr(at, end - at);
+  size_t slash = unit.find('/');
+  if (slash == std::string_view::npos || slash == 0 || slash + 1 == unit.size()) return rate;
+  std::string_view top = unit.substr(0, slash), bottom = unit.substr(slash + 1);
+  std::string_view what = bottom == "s" ? top : bottom;
+  if (bottom != "s" && top != "s") return rate;
+  if (what.ends_with("b") || what == "bytes") return rate;
+  rate.steps = true;
+  if (value && *value > 0) rate.seconds = bottom == "s" ? 1.0 / *value : *value;
+  return rate;
+}
+
+// "time: 0.25", "Time  0.25 ( 0.50)", "time (data): 0.250 (0.003)" in seconds; no other time than that of a step.
+std::optional<double> StatedTime(std::string_view text) {
+  for (size_t at = text.find("time"); at != std::string_view::npos; at = text.find("time", at + 4)) {
+    if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
+    const std::string_view before = text.substr(0, at);
+    if (before.ends_with("elapsed ") || before.ends_with("total ") || before.ends_with("remaining ")) continue;
+    size_t i = at + 4;
+    SkipSpaces(text, i);
+    if (text.substr(i).starts_with("(data)")) i += 6;
+    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '\t')) ++i;
+    const size_t begin = i;
+    const std::optional<double> value = ReadDecimal(text, i);
+    const std::string_view rest = text.substr(i);
+    if (!value || *value <= 0 || rest.starts_with(':')) continue;  // a clock
+    if (rest.starts_with("ms") || rest.starts_with(" ms")) return *value / 1000;
+    if (text.substr(begin, i - begin).find('.') == std::string_view::npos) continue;
+    return value;
+  }
+  return std::nullopt;
+}
+
+// The words before a bar: letters and single blanks, up to the drawn part.
+std::string LabelOf(std::string_view before) {
+  std::string label;
+  for (const char c : before.substr(0, kLongestLabel)) {
+    if (c == '|' || static_cast<unsigned char>(c) >= 0x80) break;
+    if (IsLetter(c)) {
+      label += c;
+    } else if (!label.empty() && label.back() != ' ') {
+      label += ' ';
+    }
+  }
+  if (label.ends_with(' ')) label.pop_back();
+  return label;
+}
+
+// tqdm and Lightning: "120/1000 [01:02<07:30, 1.95it/s, loss=2.1]", without a total "120it [01:02, 1.95it/s]".
+std::optional<ProgressMark> ParseTqdm(std::string_view text) {
+  for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
+    if (open == 0) continue;
+    size_t end = open;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    ProgressMark mark{.grammar = ProgressGrammar::kBar};
+    size_t begin = end;
+    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '/')) --begin;
+    if (begin == end && end >= 3 && text.substr(end - 2, 2) == "it") {
+      begin = end - 2;
+      while (begin > 0 && IsDigit(text[begin - 1])) --begin;
+    }
+    size_t at = begin;
+    mark.step = ReadInteger(text, at);
+    if (!mark.step) continue;
+    if (at < end && text[at] == '/') {
+      ++at;
+      mark.total = ReadInteger(text, at);
+      if (!mark.total) continue;
+    } else if (text.substr(at, end - at) != "it") {
+      continue;
+    }
+    // elapsed, optionally "<remaining", then ", rate"
+    size_t close = text.find(']', open);
+    size_t comma = text.find(',', open);
+    size_t colon = text.find(':', open);
+    if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
+    mark.elapsed = ReadClock(text, open + 1);
+    mark.label = LabelOf(text.substr(0, begin));
+    mark.epoch = FindEpoch(text.substr(0, begin));
+    if (comma == std::string_view::npos) return mark;
+    Rate rate = ReadRate(text, comma + 1);
+    if (!rate.steps) continue;
+    mark.seconds_per_step = rate.seconds;
+    return mark;
+  }
+  return std::nullopt;
+}
+
+// Bars without brackets (rich): "Epoch 0/9 ---- 120/1000 0:00:10 . 0:01:00 11.92it/s": the last pair before the rate.
+std::optional<ProgressMark> ParseRichBar(std::string_view text) {
+  size_t unit = text.find("it/s");
+  bool inverse = false;
+  if (unit == std::string_view::npos) {
+    unit = text.find("s/it");
+    inverse = true;
+  }
+  if (unit == std::string_view::npos || unit == 0) return std::nullopt;
+  size_t number = unit;
+  while (number > 0 && (IsDigit(text[number - 1]) || text[number - 1] == '.')) --number;
+  if (number == unit) return std::nullopt;
+  size_t slash = text.rfind('/', number);
+  while (slash != std::string_view::npos && slash > 0) {
+    if (IsDigit(text[slash - 1]) && slash + 1 < text.size() && IsDigit(text[slash + 1])) {
+      size_t begin = slash;
+      while (begin > 0 && IsDigit(text[begin - 1])) --begin;
+      ProgressMark mark{.grammar = ProgressGrammar::kBar};
+      mark.step = ReadInteger(text, begin);
+      size_t at = slash + 1;
+      mark.total = ReadInteger(text, at);
+      mark.label = LabelOf(text.substr(0, slash));
+      mark.epoch = FindEpoch(text.substr(0, slash));
+      SkipSpaces(text, at);
+      mark.elapsed = ReadClock(text, at);
+      std::optional<double> rate = ReadDecimal(text, number);
+      if (rate && *rate > 0) mark.seconds_per_step = inverse ? *rate : 1.0 / *rate;
+      return mark;
+    }
+    slash = text.rfind('/', slash - 1);
+  }
+  return std::nullopt;
+}
+
+// Lines that count inside brackets, a line per so many steps: "Epoch: [0][ 10/5005] Time 0.25 Loss 6.9" (PyTorch's
+// examples), "Epoch(train) [1][ 50/1000] lr: 1e-2 time: 0.25 loss: 1.2" (mmengine), "Train: 0 [ 50/1251 ( 4%)]
+// Loss: 6.9" (timm). They are bars that begin again with each epoch.
+std::optional<ProgressMark> ParseBracketed(std::string_view text) {
+  for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
+    size_t at = open + 1;
+    SkipSpaces(text, at);
+    ProgressMark mark{.grammar = ProgressGrammar::kBar};
+    mark.step = ReadInteger(text, at);
+    SkipSpaces(text, at);
+    if (!mark.step || at >= text.size() || text[at] != '/') continue;
+    SkipSpaces(text, ++at);
+    mark.total = ReadInteger(text, at);
+    SkipSpaces(text, at);
+    if (!mark.total || at >= text.size() || (text[at] != ']' && text[at] != '(')) continue;
+    const std::string_view before = text.substr(0, open);
+    const size_t word = before.find_last_not_of(" :=#(");
+    if (word != std::string_view::npos && before.substr(0, word + 1).ends_with("epoch")) continue;  // "Epoch [1/5]"
+    if (!Has(before, "epoch") && !Has(before, "train") && !Has(before, "iter") && !Has(before, "step")) continue;
+    mark.label = LabelOf(before);
+    mark.epoch = FindEpoch(before);
+    // "Epoch(train) [1][", "Train: 0 ["
+    const std::string_view name = Has(before, "epoch") ? "[" : "train: ";
+    if (size_t digits = before.find(name); !mark.epoch && digits != std::string_view::npos) {
+      digits += name.size();
+      if (const auto value = ReadInteger(before, digits)) mark.epoch = EpochNumber{.number = *value, .of = {}};
+    }
+    mark.seconds_per_step = StatedTime(text.substr(at));
+    return mark;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<EpochNumber> FindEpoch(std::string_view text, size_t* end) {
+  for (size_t at = text.find("epoch"); at != std::string_view::npos; at = text.find("epoch", at + 5)) {
+    if (at > 0 && IsLetter(text[at - 1])) continue;
+    size_t i = at + 5;
+    const std::optional<Place> epoch = ReadPlace(text, i, ReadInteger);
+    if (!epoch) continue;
+    if (end != nullptr) *end = i;
+    return EpochNumber{.number = epoch->step, .of = epoch->total};
+  }
+  return std::nullopt;
+}
+
+std::optional<ProgressMark> ParseBar(std::string_view text) {
+  std::optional<ProgressMark> mark;
+  if (Has(text, "/s") || Has(text, "s/")) {
+    mark = ParseTqdm(text);
+    if (!mark) mark = ParseRichBar(text);
+  }
+  if (!mark) mark = ParseKeras(text);
+  if (!mark) mark = ParseEpochPlace(text);
+  if (!mark && Has(text, "loss")) mark = ParseBracketed(text);
+  if (mark) mark->names_loss = Has(text, "loss");
+  return mark;
+}
+
+}  // namespace lockstep::record
