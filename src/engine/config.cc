@@ -280,6 +280,16 @@ void DeclareConfig(ConfigReader& reader, Config* c, const std::function<void(Con
   });
   reader.Section("track", [&](ConfigReader& r) {
     r.Field("tensorboard", &c->track.tensorboard);
+    r.Field("csv", &c->track.csv, {.help = "write metrics.csv too"});
+    r.Enum("wandb", &c->track.wandb,
+           {{"off", WandbMode::kOff}, {"offline", WandbMode::kOffline}, {"live", WandbMode::kLive}},
+           {.help = "offline writes files for `wandb sync`; live starts that beside them, with a key from the "
+                    "environment or netrc"});
+    r.Field("wandb_project", &c->track.wandb_project, {.help = "empty: the variable WANDB_PROJECT, else the recipe"});
+    r.Field("wandb_entity", &c->track.wandb_entity,
+            {.help = "user or team; empty: WANDB_ENTITY, else the default of the key"});
+    r.Field("histograms", &c->track.histograms,
+            {.help = "steps between histograms of weights and gradients (TensorBoard, W&B); 0: none"});
     r.Field("every", &c->track.every, {.min = 1, .help = "steps between metric lines"});
     r.Field("samples", &c->track.samples, {.help = "write which samples each step used (samples/rank-<r>.jsonl)"});
     r.Section("profile", [&](ConfigReader& s) {

@@ -99,8 +99,14 @@ struct CheckpointConfig {
   std::string weights;            // to start from
 };
 
+enum class WandbMode { kOff, kOffline, kLive };
+
 struct TrackConfig {
   bool tensorboard = true;
+  bool csv = false;
+  WandbMode wandb = WandbMode::kOff;
+  std::string wandb_project, wandb_entity;
+  uint64_t histograms = 0;  // steps between them; 0: none
   uint64_t every = 1;
   bool samples = false;
   ProfileConfig profile;

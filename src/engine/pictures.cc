@@ -7,17 +7,13 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/image.h"
+#include "track/gif.h"
 #include "track/score_text.h"
 
 namespace lockstep::engine {
 namespace {
 
-// "night-1", of a dry run "night-1/smoke".
-std::string RunName(const std::string& run_dir) {
-  const std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
-  const std::string name = path.filename().string();
-  return name == "smoke" ? path.parent_path().filename().string() + "/smoke" : name;
-}
+constexpr double kClipRate = 8;  // frames a second: slow enough to look at
 
 Result<std::string> Write(const std::string& path, const track::Picture& picture) {
   Result<std::string> png = data::EncodePng(picture.rgb, picture.width, picture.height);
@@ -28,6 +24,12 @@ Result<std::string> Write(const std::string& path, const track::Picture& picture
 }
 
 }  // namespace
+
+std::string RunName(const std::string& run_dir) {
+  const std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
+  const std::string name = path.filename().string();
+  return name == "smoke" ? path.parent_path().filename().string() + "/smoke" : name;
+}
 
 Pictures::Pictures(PicturesOptions options, track::Metrics* metrics) : options_(std::move(options)), metrics_(metrics) {
   curve_ = std::make_unique<track::RunCurve>(track::RunCurveOptions{.metrics_path = options_.metrics_path,
@@ -84,6 +86,18 @@ Status Pictures::WriteSheet(const std::string& name, uint64_t step, const track:
   Result<std::string> png = Write(fmt::format("{}/{}-{}.png", folder, name, step), *picture);
   if (!png.ok()) return png.status();
   metrics_->Image(name, step, std::move(*png), picture->width, picture->height);
+  for (const track::SheetRow& row : sheet.rows) {
+    if (row.clip.size() > 1) return WriteClip(name, step, row.clip);
+  }
+  return Status::Ok();
+}
+
+Status Pictures::WriteClip(const std::string& name, uint64_t step, const std::vector<track::Picture>& frames) {
+  Result<std::string> gif = track::EncodeGif(frames, kClipRate);
+  if (!gif.ok()) return gif.status();
+  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(fmt::format("{}/pictures/{}-{}.gif", options_.run_dir, name, step), *gif,
+                                           0644, Durability::kProcess));
+  metrics_->Video(name + "/clip", step, std::move(*gif), frames[0].width, frames[0].height);
   return Status::Ok();
 }
 

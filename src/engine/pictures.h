@@ -19,6 +19,9 @@
 
 namespace lockstep::engine {
 
+// "night-1", of a dry run "night-1/smoke".
+std::string RunName(const std::string& run_dir);
+
 struct PicturesOptions {
   std::string run_dir;
   std::string metrics_path;  // of rank 0
@@ -33,7 +36,8 @@ class Pictures {
   // Says what is missing where Cairo cannot be loaded. `metrics` outlives this object.
   Pictures(PicturesOptions options, track::Metrics* metrics);
 
-  // Writes pictures/<name>-<step>.png and shows it in TensorBoard. `scores` are means over `samples` samples.
+  // Writes pictures/<name>-<step>.png, and .gif where a row has a clip, and shows them in TensorBoard and W&B. `scores`
+  // are means over `samples` samples.
   void Show(const std::string& name, uint64_t step, const std::vector<std::pair<std::string, double>>& scores,
             uint64_t samples, track::Sheet sheet);
   // A sheet that could not be made.
@@ -49,6 +53,7 @@ class Pictures {
 
  private:
   Status WriteSheet(const std::string& name, uint64_t step, const track::Sheet& sheet);
+  Status WriteClip(const std::string& name, uint64_t step, const std::vector<track::Picture>& frames);
   Status WriteCurve();
 
   PicturesOptions options_;

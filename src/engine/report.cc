@@ -10,7 +10,11 @@
 #include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/resident.h"
+#include "base/secrets.h"
+#include "base/text.h"
+#include "record/samples.h"
 
 #ifdef LOCKSTEP_CUDA
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -19,14 +23,18 @@
 namespace lockstep::engine {
 namespace {
 
-// Every scalar of a configuration under its path.
+constexpr std::chrono::seconds kUploadPatience{60};  // for what is not uploaded when training is over
+
+// Every scalar of a configuration under its path; secrets are masked.
 void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* values) {
   for (const ConfigEntry& entry : node.entries) {
     const std::string name = path.empty() ? entry.key : path + "." + entry.key;
     const ConfigNode& value = entry.value;
     if (value.kind == ConfigNode::Kind::kMap) Flatten(value, name, values);
     if (value.kind != ConfigNode::Kind::kScalar) continue;
-    if (value.LooksNumber()) {
+    if (IsSecretName(name)) {
+      (*values)[name] = kMasked;
+    } else if (value.LooksNumber()) {
       (*values)[name] = std::strtod(value.text.c_str(), nullptr);
     } else if (!value.quoted && (value.text == "true" || value.text == "false")) {
       (*values)[name] = value.text == "true";
@@ -62,9 +70,18 @@ Result<std::unique_ptr<Report>> Report::Start(const Options& options) {
   if (options.rank == 0 && options.track.tensorboard && !options.run_dir.empty()) {
     metrics.tensorboard_dir = options.run_dir + "/tensorboard";
   }
+  metrics.first_step = options.first_step;
+  Environment env;
+  if (options.rank == 0 && !options.run_dir.empty()) {
+    env = CurrentEnvironment();
+    if (options.track.csv) metrics.csv_path = options.run_dir + "/metrics.csv";
+    if (options.track.wandb != WandbMode::kOff) metrics.wandb = report->Wandb(env);
+  }
   Result<std::unique_ptr<track::Metrics>> started = track::Metrics::Start(metrics);
   if (!started.ok()) return started.status();
   report->metrics_ = std::move(*started);
+  const bool dry = RunName(options.run_dir).ends_with("/smoke");
+  if (!metrics.wandb.dir.empty() && options.track.wandb == WandbMode::kLive && !dry) report->StartUpload(env);
   if (options.rank == 0) {
     track::ProgressLineOptions progress;
     progress.total = options.steps;
@@ -81,6 +98,39 @@ Result<std::unique_ptr<Report>> Report::Start(const Options& options) {
                                                    report->metrics_.get());
   }
   return report;
+}
+
+track::WandbOptions Report::Wandb(const Environment& env) const {
+  track::WandbOptions wandb;
+  wandb.dir = options_.run_dir + "/wandb";
+  wandb.name = RunName(options_.run_dir);
+  const TrackConfig& track = options_.track;
+  wandb.project = track.wandb_project.empty() ? ValueOf(env, "WANDB_PROJECT") : track.wandb_project;
+  if (wandb.project.empty()) wandb.project = options_.recipe;
+  wandb.entity = track.wandb_entity.empty() ? ValueOf(env, "WANDB_ENTITY") : track.wandb_entity;
+  wandb.group = ValueOf(env, "WANDB_RUN_GROUP");
+  for (const std::string& tag : Split(ValueOf(env, "WANDB_TAGS"), ',')) {
+    if (!tag.empty()) wandb.tags.push_back(tag);
+  }
+  wandb.console = fmt::format("{}/logs/attempt-{}/node-0/rank-0.log", options_.run_dir, options_.attempt);
+  wandb.secrets = SecretValues(env);
+  return wandb;
+}
+
+// wandb's own program, beside the files. Whatever it lacks, training goes on and the files are complete.
+void Report::StartUpload(const Environment& env) {
+  const std::string dir = options_.run_dir + "/wandb";
+  Status status = metrics_->Flush();  // wandb looks for the file once
+  if (status.ok()) {
+    Result<track::WandbLive> live = track::WandbLive::Start(dir, env);
+    if (live.ok()) {
+      upload_.emplace(std::move(*live));
+      return;
+    }
+    status = live.status();
+  }
+  LogWarn("track.wandb: live: {}; the run is kept in files. To upload it later: {}wandb sync {}/offline-run-*",
+          status.message(), status.hint().empty() ? "" : status.hint() + ", then ", ShellQuote(dir));
 }
 
 void Report::Set(const char* name, uint64_t step, double value) {
@@ -113,7 +163,7 @@ void Report::Step(const StepFacts& facts) {
       SetMissing(step);
     }
     Set("rank/time/step", step, facts.seconds);
-    Set("rank/time/data", step, facts.data_seconds);
+    SetStages(step, facts.stages);
     SetLoader(step, facts);
     Set("rank/time/comm_exposed", step, facts.comm_seconds);
     Set("rank/time/save", step, facts.save_seconds);
@@ -130,6 +180,9 @@ void Report::Step(const StepFacts& facts) {
     for (const auto& [name, value] : facts.more) Set(("rank/" + name).c_str(), step, value);
     metrics_->EndStep(step);
   }
+  if (upload_) {
+    if (const auto ended = upload_->Poll()) LogWarn("track.wandb: live: {}", *ended);
+  }
   if (progress_) {
     track::ProgressValues values;
     values.step = step;
@@ -139,6 +192,19 @@ void Report::Step(const StepFacts& facts) {
     values.data_wait = facts.data_seconds / facts.seconds;
     progress_->Update(values);
   }
+}
+
+// What runs later on a GPU is not told: the host only queues it.
+void Report::SetStages(uint64_t step, const StageTimes& stages) {
+  for (size_t i = 0; i < kStageCount; ++i) {
+    const auto stage = static_cast<StepStage>(i);
+    const bool queued = stage == StepStage::kForward || stage == StepStage::kBackward || stage == StepStage::kOptimizer;
+    if (queued && !options_.device.is_cpu()) continue;
+    Set(fmt::format("rank/time/{}", record::kStageNames[i]).c_str(), step, stages.seconds[i]);
+  }
+  if (!stages.longest_wait) return;
+  Set("rank/wait/peer", step, stages.longest_wait->first);
+  Set("rank/wait/seconds", step, stages.longest_wait->second);
 }
 
 // The loader of this rank since the last line: mean time of a sample in each stage, the part of the step that waited
@@ -234,11 +300,20 @@ Status Report::Samples(uint64_t step, const std::vector<data::SampleId>& ids) {
   return AppendLine(fmt::format("{}/rank-{}.jsonl", folder, options_.rank), ToJsonLine(line));
 }
 
-Result<std::string> Report::Finish() {
+void Report::Histograms(uint64_t step, std::vector<std::pair<std::string, track::HistogramData>> histograms) {
+  for (auto& [name, data] : histograms) metrics_->Histogram(name, step, std::move(data));
+}
+
+Result<std::string> Report::Finish(const track::StreamEnd& end) {
   if (progress_) progress_->Finish();
   if (pictures_) pictures_->Wait();  // TensorBoard gets them too
   SetMissing(last_step_);
-  if (Status status = metrics_->Flush(); !status.ok()) return status;
+  const Status written = metrics_->Finish(end);
+  if (upload_) {
+    if (const std::string said = upload_->Finish(kUploadPatience); !said.empty()) Say("W&B: " + said);
+    upload_.reset();
+  }
+  if (!written.ok()) return written;
   if (!pictures_ || options_.metrics_path.empty()) return std::string();
   pictures_->DrawCurve();
   pictures_->Wait();

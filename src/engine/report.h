@@ -6,19 +6,23 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "data/loader.h"
 #include "engine/config.h"
 #include "engine/pictures.h"
 #include "engine/recipe.h"
+#include "engine/stage_clock.h"
 #include "engine/validation.h"
 #include "track/metrics.h"
 #include "track/progress_line.h"
+#include "track/wandb_live.h"
 
 namespace lockstep::engine {
 
@@ -40,6 +44,7 @@ struct StepFacts {
   bool skipped = false;
   std::optional<bool> graph_replayed;                // on a GPU: it was a replayed graph
   uint64_t fallbacks = 0;                            // steps so far that should have been and were not
+  StageTimes stages;                                 // of this rank
   comm::Traffic traffic;                             // of this rank, since the start
   data::LoaderStats loader;                          // of this rank, since the start
   std::vector<std::pair<std::string, double>> more;  // Recipe::Metrics
@@ -73,12 +78,16 @@ class Report {
   void Hyperparameters(const std::string& effective_config);
   // Which samples a step used on this rank (track.samples).
   Status Samples(uint64_t step, const std::vector<data::SampleId>& ids);
-  // Waits for the pictures, loss.png among them; returns its path or "".
-  Result<std::string> Finish();
+  void Histograms(uint64_t step, std::vector<std::pair<std::string, track::HistogramData>> histograms);
+  // Waits for the pictures, loss.png among them; returns its path or "". With W&B live it also waits for the upload.
+  Result<std::string> Finish(const track::StreamEnd& end);
 
  private:
+  void SetStages(uint64_t step, const StageTimes& stages);
   void SetLoader(uint64_t step, const StepFacts& facts);
   explicit Report(const Options& options);
+  track::WandbOptions Wandb(const Environment& env) const;
+  void StartUpload(const Environment& env);
   void Set(const char* name, uint64_t step, double value);
   void SetMissing(uint64_t step);
 
@@ -90,6 +99,7 @@ class Report {
   data::LoaderStats last_loader_;
   uint64_t skipped_ = 0;
   uint64_t last_step_ = 0;
+  std::optional<track::WandbLive> upload_;
   std::unique_ptr<Pictures> pictures_;  // main rank, with a run directory
 };
 

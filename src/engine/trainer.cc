@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/exit_codes.h"
 #include "base/log.h"
 #include "engine/validation.h"
 
@@ -11,9 +12,16 @@ namespace lockstep::engine {
 Result<RunEnd> Trainer::Run() {
   Result<RunEnd> end = Loop();
   if (end.ok() && profile_->running()) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
+  if (end.ok() && profile_->missed() && ranks_->is_main()) {
+    LogWarn("track.profile: there is no trace: it was to begin with step {} of this process, which did {}",
+            profile_->first(), steps_here_);
+  }
   // What was saved before an error is still worth its last bytes on disk.
   const Status saved = saving_.Finish(report_.get(), !end.ok());
-  const Result<std::string> curve = report_->Finish();
+  track::StreamEnd outcome;
+  outcome.preempted = end.ok() && *end == RunEnd::kStopped;
+  outcome.exit_code = !end.ok() ? 1 : outcome.preempted ? kExitResume : 0;
+  const Result<std::string> curve = report_->Finish(outcome);
   if (!end.ok()) {
     // An error that all ranks have needs no alarm: the others would hear of it twice.
     if (!ranks_->agreed_to_fail()) ranks_->tensors().Abort(end.status().message());
@@ -36,7 +44,11 @@ Result<RunEnd> Trainer::Loop() {
     if (options_.stop_at && at.step >= *options_.stop_at && !last) stop_now_ = true;
     const bool ends = last || stop_now_ || converged_;
     saving_.Poll(report_.get());
-    if (ends || improved_ || save_due_) LOCKSTEP_RETURN_IF_ERROR(Save(ends || improved_));
+    if (ends || improved_ || save_due_) {
+      stages_->Begin();
+      LOCKSTEP_RETURN_IF_ERROR(Save(ends || improved_));
+      stages_->End(StepStage::kCheckpoint);
+    }
     if (ends) {
       if (last) return RunEnd::kFinished;
       return converged_ ? RunEnd::kConverged : RunEnd::kStopped;

@@ -34,6 +34,7 @@
 #include "engine/recipe.h"
 #include "engine/report.h"
 #include "engine/saving.h"
+#include "engine/stage_clock.h"
 #include "engine/state.h"
 #include "engine/stop.h"
 #include "engine/strategy.h"
@@ -127,6 +128,7 @@ class Trainer {
   Result<RunEnd> Loop();
   Status Step();
   Status TurnProfile();
+  Status DrawHistograms(uint64_t step, double weight);
   Status Discriminator(Totals* totals, Status* failure);
   void Passes(Learner& learner, Totals* totals, Status* failure);
   Result<FeedItem> Fetch(uint64_t pass, Totals* totals);
@@ -185,6 +187,7 @@ class Trainer {
   std::unique_ptr<Learner> learner_, discriminator_;
   std::unique_ptr<Report> report_;
   std::unique_ptr<Profile> profile_;
+  std::optional<StageClock> stages_;
   Saving saving_;
   TrainingState state_;
   std::vector<std::string> part_names_;

@@ -119,8 +119,9 @@ Status Trainer::Setup() {
   report_ = std::move(*started);
   ProfileConfig profile = config_.track.profile;
   if (options_.run_dir.empty()) profile.steps = 0;
-  profile_ = std::make_unique<Profile>(
-      profile, fmt::format("{}/profile/rank-{}.json", options_.run_dir, ranks_->rank()), device_.is_cuda());
+  profile_ =
+      std::make_unique<Profile>(profile, fmt::format("{}/profile/rank-{}.json", options_.run_dir, ranks_->rank()),
+                                ranks_->rank(), device_.is_cuda());
   LOCKSTEP_RETURN_IF_ERROR(OpenSaving());
   if (!path.empty() && !options_.quiet) {
     report_->Say(fmt::format("{} {} at step {}", options_.phase.takes_over ? "going on from" : "resuming from", path,

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "data/fault.h"
 #include "data/random.h"
+#include "engine/histograms.h"
 #include "engine/trainer.h"
 
 namespace lockstep::engine {
@@ -58,13 +59,18 @@ std::vector<double> SumsOf(const double* numbers, const Learner& learner, const 
 
 Status Trainer::Step() {
   if (profile_->Due(steps_here_)) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
+  const TraceScope step_scope(record::kStepScope, state_.position.step + 1);
   const TimePoint start = Now();
   Position& at = state_.position;
+  if (!stages_) stages_.emplace(&ranks_->tensors(), ranks_->rank());
+  stages_->set_step(at.step + 1);
+  stages_->Begin();
   if (learner_->ApplyFreeze(counted(at.step))) {
     LOCKSTEP_RETURN_IF_ERROR(SettleAll());
     if (captured_) captured_->Discard();
   }
   LOCKSTEP_RETURN_IF_ERROR(BroadcastBuffers());
+  stages_->End(StepStage::kCollective);
   bad_.clear();
   used_.clear();
   kept_.clear();
@@ -76,6 +82,7 @@ Status Trainer::Step() {
   if (discriminator_) LOCKSTEP_RETURN_IF_ERROR(Discriminator(&totals, &failure));
   const uint64_t captured_before = captured_count_;
   if (totals.out_of_memory == 0) Passes(*learner_, &totals, &failure);
+  stages_->End(StepStage::kBackward);
   if (failure.ok()) failure = capturing_;
   const double discriminator_weight = totals.discriminator_weight;
 
@@ -87,17 +94,26 @@ Status Trainer::Step() {
   const std::optional<std::vector<double>> known = OldestNumbers();
   if (known) totals.losses = SumsOf(known->data(), *learner_, discriminator_.get());
   const TimePoint summing = Now();
-  LOCKSTEP_RETURN_IF_ERROR(totals.SumOver(*ranks_));
-  LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
+  {
+    const TraceScope scope(record::kCollectiveScope);
+    LOCKSTEP_RETURN_IF_ERROR(totals.SumOver(*ranks_));
+    LOCKSTEP_RETURN_IF_ERROR(learner_->strategy().FinishGradients());
+  }
   Pending pending;
   StepFacts& facts = pending.facts;
   facts.comm_seconds = SecondsSince(summing);
+  stages_->End(StepStage::kCollective);
   if (queued_ && known) LOCKSTEP_RETURN_IF_ERROR(SettleOldest(totals.losses, *known));
   LOCKSTEP_RETURN_IF_ERROR(Judge(totals, failure));
   save_due_ = totals.save_due > 0;
 
-  const Result<double> waited = saving_.BeforeUpdate();
+  stages_->Begin();
+  const Result<double> waited = [&] {
+    const TraceScope scope(record::kCheckpointScope);
+    return saving_.BeforeUpdate();
+  }();
   if (!waited.ok()) return waited.status();
+  stages_->End(StepStage::kCheckpoint);
   facts.save_seconds = *waited;
   facts.lr = config_.train.optimizer.lr * Factor(config_.train.schedule, counted(at.step));
   pending.out_of_memory = totals.out_of_memory > 0;
@@ -105,8 +121,13 @@ Status Trainer::Step() {
   pending.ema = learner_->ema().Due(at.step + 1);
   pending.weight = totals.weight;
   pending.discriminator_weight = discriminator_weight;
+  if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(DrawHistograms(at.step + 1, totals.weight));
   if (pending.updated) LOCKSTEP_RETURN_IF_ERROR(Update(*learner_, totals.weight, pending.ema));
-  LOCKSTEP_RETURN_IF_ERROR(learner_->Publish());
+  {
+    const TraceScope scope(record::kCollectiveScope);
+    LOCKSTEP_RETURN_IF_ERROR(learner_->Publish());
+  }
+  stages_->End(StepStage::kOptimizer);
 
   ++at.step;
   at.samples += static_cast<uint64_t>(totals.samples);
@@ -129,6 +150,7 @@ Status Trainer::Step() {
     if (!*facts.graph_replayed && config_.train.graph != "off" && !warming_up()) ++fallbacks_;
     facts.fallbacks = fallbacks_;
   }
+  facts.stages = stages_->Take();
   facts.seconds = SecondsSince(start);
   if (auto_threads_) {
     const std::optional<data::ThreadPlan> threads =
@@ -148,9 +170,32 @@ Status Trainer::Step() {
 Status Trainer::TurnProfile() {
   learner_->WaitForUpdate();
   if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  const Result<std::string> seen = profile_->Turn();
-  if (!seen.ok()) return seen.status().Context("track.profile");
-  if (!seen->empty()) report_->Say("profile: " + *seen);
+  const bool ends = profile_->running();
+  const Result<std::optional<record::TraceSummary>> seen = profile_->Turn();
+  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(seen.status().Context("track.profile")));
+  if (!ends) return Status::Ok();
+  const Result<std::vector<std::string>> told = ranks_->host().Gather(ToJsonLine((*seen)->ToJson()));
+  if (!told.ok()) return told.status();
+  if (!ranks_->is_main()) return Status::Ok();
+  std::vector<record::TraceSummary> all;
+  for (const std::string& text : *told) {
+    const Result<nlohmann::json> one = ParseJson(text, "profile");
+    if (one.ok()) all.push_back(record::TraceSummary::FromJson(*one));
+  }
+  const std::string folder = options_.run_dir + "/profile";
+  if (const Status written = record::WriteProfileSummary(folder, all); !written.ok()) LogWarn("{}", written.message());
+  report_->Say("profile: " + record::ProfileLine(all.front()) + "; " + folder + "/summary.txt");
+  return Status::Ok();
+}
+
+// Of what every rank is about to update, all ranks together.
+Status Trainer::DrawHistograms(uint64_t step, double weight) {
+  if (config_.track.histograms == 0 || step % config_.track.histograms != 0) return Status::Ok();
+  const double scale = learner_->scaler() != nullptr ? learner_->scaler()->scale() : 1;
+  const double factor = static_cast<double>(config_.train.batch) / (weight * scale);
+  Result<ParameterHistograms> histograms = HistogramsOf(learner_->flat(), factor, ranks_);
+  if (!histograms.ok()) return histograms.status().Context("track.histograms");
+  if (ranks_->is_main()) report_->Histograms(step, std::move(*histograms));
   return Status::Ok();
 }
 
@@ -279,7 +324,12 @@ void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
 }
 
 Result<FeedItem> Trainer::Fetch(uint64_t index, Totals* totals) {
-  Result<FeedItem> item = feed_->Next();
+  stages_->Begin();
+  Result<FeedItem> item = [&] {
+    const TraceScope scope(record::kDataScope);
+    return feed_->Next();
+  }();
+  stages_->End(StepStage::kData);
   if (!item.ok()) return item.status().Context("data");
   totals->data_seconds += item->wait_seconds;
   bad_.insert(bad_.end(), item->bad.begin(), item->bad.end());
@@ -315,10 +365,14 @@ void Trainer::DescribeFirstBatch(const TensorBatch& batch) {
 double Trainer::Compute(Learner& learner, const Pass& pass, const TensorBatch& batch) {
   Loss loss;
   {
+    const TraceScope scope(record::kForwardScope);
     const AutocastGuard autocast(device_.type(), config_.train.precision);
     loss = IsDiscriminator(learner) ? recipe_->ComputeDiscriminatorLoss(pass, batch) : recipe_->ComputeLoss(batch);
   }
+  stages_->End(StepStage::kForward);
+  const TraceScope scope(record::kBackwardScope);
   if (loss.mean.defined()) learner.Backward(loss);
+  stages_->End(StepStage::kBackward);
   return loss.weight;
 }
 
@@ -437,6 +491,7 @@ Status Trainer::Update(Learner& learner, double weight, bool ema) {
     if (captured_) captured_->Discard();
   }
   learner.Arm(IsDiscriminator(learner) ? 1 : Factor(config_.train.schedule, counted(state_.position.step)), weight);
+  const TraceScope scope(record::kOptimizerScope);
   Status outcome;
   if (!ReplayUpdate(learner, ema, &outcome)) outcome = learner.Apply(ema);
   return outcome;

@@ -25,8 +25,10 @@ tensorboard|o||I|||monitor|
 tensorboard.enabled|b|false|H+|track.tensorboard||writes TensorBoard's files|
 tensorboard.{output_path,job_name=DeepSpeedJobName}|s||I|||where they go|below the run directory: --log-dir, --name
 wandb|o||I|||monitor|
-wandb.enabled|b|false|M|||writes to Weights & Biases|Weights & Biases is not a tracker here: metrics.jsonl and TensorBoard have every number
-wandb.{group,team,project=deepspeed}|x||I|||of Weights & Biases|of Weights & Biases
+wandb.enabled|b|false|M|track.wandb||writes to Weights & Biases|true: live; false: off
+wandb.team|s||H+|track.wandb_entity||the entity of Weights & Biases|
+wandb.project|s|deepspeed|H+|track.wandb_project||the project of Weights & Biases|
+wandb.group|s||I|||groups runs|the variable WANDB_RUN_GROUP does
 csv_monitor|o||I|||monitor|
 csv_monitor.enabled|b|false|M|||writes CSV files|metrics.jsonl has every number
 csv_monitor.{output_path,job_name=DeepSpeedJobName}|s||I|||where they go|below the run directory: --log-dir, --name

@@ -333,6 +333,9 @@ void DeriveDeepSpeed(const ConfigNode& root, const DeepSpeedContext& context, De
                              "the file has none, so train.clip_norm stays; DeepSpeed clips at 1.0 since June 2026, "
                              "and before that not at all"});
   }
+  if (TextAt(root, "wandb.enabled") == "true") {
+    made->Set("track.wandb", Scalar("live"), PlaceOf(root, "wandb.enabled"));
+  }
   if (const auto drop = TextAt(root, "dataloader_drop_last")) {
     made->Set("data.last_batch", Scalar(drop == "true" ? "drop" : "keep"), PlaceOf(root, "dataloader_drop_last"));
   }

@@ -40,6 +40,10 @@ class KairDerivation {
     AdapterLosses();
     Phase();
     Sizes();
+    if (True("logging.use_wandb")) {
+      const std::string mode = Text("logging.wandb_mode").value_or("online");
+      Set("track.wandb", KairScalar(mode == "offline" ? "offline" : mode == "disabled" ? "off" : "live"));
+    }
   }
 
  private:

@@ -296,12 +296,12 @@ val.disable_checkpoint_during_validation|b|I|||nothing is recomputed without gra
 val.profile_patch_timing|b|I|||track.profile traces steps
 val.amp|x|M|train.precision||validation runs in the precision of training
 logging.use_tensorboard|b|H+|track.tensorboard||
-logging.use_wandb|b|M|||Weights & Biases is not a tracker here: metrics.jsonl and TensorBoard have every number
+logging.use_wandb|b|M|track.wandb||true: live, with wandb_mode offline its files alone; false: off
 logging.wandb_api_key|s|S|WANDB_API_KEY||a key belongs in the environment
-logging.wandb_project|s|I|||of Weights & Biases
-logging.wandb_entity|s|I|||of Weights & Biases
-logging.wandb_name|s|I|||of Weights & Biases
-logging.wandb_mode|s|I|||of Weights & Biases
+logging.wandb_project|s|H+|track.wandb_project||
+logging.wandb_entity|s|H+|track.wandb_entity||
+logging.wandb_name|s|I|||the run in W&B has the name of the run: --name
+logging.wandb_mode|s|M|track.wandb|online,offline,disabled|with use_wandb
 logging.use_swanlab|b|M|||SwanLab is not a tracker here: metrics.jsonl and TensorBoard have every number
 logging.swanlab_api_key|s|S|SWANLAB_API_KEY||a key belongs in the environment
 logging.swanlab_project|s|I|||of SwanLab

@@ -13,6 +13,7 @@
 #include "media/tiles.h"
 #include "media/video_metrics.h"
 #include "models/taehv_file.h"
+#include "track/gif.h"
 #include "track/score_text.h"
 
 namespace lockstep::recipes {
@@ -446,6 +447,9 @@ void TaehvRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
     track::SheetRow row = media::ClipRow(std::move(frames));
     row.score =
         track::ScoreText("psnr", psnr[n].item<double>()) + "   " + track::ScoreText("ssim", ssim[n].item<double>());
+    for (int64_t t = 0; sheet->rows.empty() && t <= last; ++t) {
+      row.clip.push_back(track::SideBySide({media::ToPicture(target[n][t]), media::ToPicture(output[n][t])}));
+    }
     sheet->rows.push_back(std::move(row));
   }
 }

@@ -16,6 +16,7 @@
 #include "media/video_metrics.h"
 #include "models/vrt_file.h"
 #include "models/weights.h"
+#include "track/gif.h"
 #include "track/score_text.h"
 
 namespace lockstep::recipes {
@@ -341,6 +342,10 @@ void VrtRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {
     row.cells.push_back({media::ToPicture(mine)});
     row.cells.push_back({media::ToPicture(target)});
     row.cells.push_back({media::ErrorMap(mine, target)});
+    for (int64_t t = 0; sheet->rows.empty() && t < restored.size(1); ++t) {
+      row.clip.push_back(track::SideBySide(
+          {media::ToPicture(without[i][t]), media::ToPicture(restored[i][t]), media::ToPicture(clips.target[i][t])}));
+    }
     sheet->rows.push_back(std::move(row));
   }
 }

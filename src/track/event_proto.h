@@ -1,5 +1,6 @@
-// The few protocol-buffer messages of a TensorBoard event file, encoded by hand (docs/formats/metrics.md): the library
-// would bring generated code many times the size of this. Pure functions, any thread.
+// Protocol-buffer messages, encoded by hand: the few of a TensorBoard event file (docs/formats/metrics.md) and of a W&B
+// run (docs/formats/wandb.md). The library would bring generated code many times the size of this. Pure functions, any
+// thread.
 #pragma once
 
 #include <bit>
@@ -30,6 +31,11 @@ class Proto {
     return *this;
   }
   Proto& Message(int field, const Proto& message) { return Bytes(field, message.out_); }
+  // The fields of another message after those of this one.
+  Proto& Append(const Proto& more) {
+    out_.append(more.out_);
+    return *this;
+  }
   // A packed list of one float.
   Proto& Float(int field, float value) {
     Key(field, 2);

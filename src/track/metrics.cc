@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -82,8 +83,9 @@ class Metrics::Impl {
     extras_.push_back(std::move(extra));
   }
 
-  Status Flush() {
+  Status Flush(std::optional<StreamEnd> end = std::nullopt) {
     std::unique_lock<std::mutex> lock(mutex_);
+    if (end) end_ = end;
     const uint64_t ticket = ++flush_asked_;
     wake_.notify_all();
     flushed_.wait(lock, [&] { return flush_done_ >= ticket; });
@@ -100,12 +102,14 @@ class Metrics::Impl {
     for (bool stop = false; !stop;) {
       uint64_t ticket = 0;
       bool asked = false;
+      std::optional<StreamEnd> end;
       {
         std::unique_lock<std::mutex> lock(mutex_);
         wake_.wait_for(lock, look_, [&] { return stop_ || flush_asked_ > flush_done_; });
         stop = stop_;
         ticket = flush_asked_;
         asked = stop || ticket > flush_done_;
+        if (asked) end.swap(end_);
       }
       // What a flush covers includes values whose producer is just now finishing its write.
       const uint64_t target = asked ? ring_.claimed() : 0;
@@ -113,6 +117,7 @@ class Metrics::Impl {
       for (; ring_.taken() < target; Drain()) std::this_thread::yield();
       DeliverExtras();
       if (asked) EmitUpTo(UINT64_MAX, UnixSeconds());
+      for (size_t i = 0; end && i < sinks_.size(); ++i) sinks_[i]->Finish(UnixSeconds(), *end);
       if (!asked && Now() - written < write_every_) continue;
       Status status = Write();
       written = Now();
@@ -211,6 +216,7 @@ class Metrics::Impl {
   bool stop_ = false;
   uint64_t flush_asked_ = 0, flush_done_ = 0;
   Status error_;
+  std::optional<StreamEnd> end_;
   std::unordered_map<std::string, uint32_t> ids_;
   std::deque<std::string> names_;
   std::deque<Extra> extras_;
@@ -236,6 +242,17 @@ Result<std::unique_ptr<Metrics>> Metrics::Start(MetricsOptions options) {
   }
   if (!options.tensorboard_dir.empty()) {
     Result<std::unique_ptr<Sink>> sink = OpenTensorBoardSink(options.tensorboard_dir, options.attempt);
+    if (!sink.ok()) return sink.status();
+    sinks.push_back(std::move(*sink));
+  }
+  if (!options.csv_path.empty()) {
+    Result<std::unique_ptr<Sink>> sink = OpenCsvSink(options.csv_path, options.first_step);
+    if (!sink.ok()) return sink.status();
+    sinks.push_back(std::move(*sink));
+  }
+  if (!options.wandb.dir.empty()) {
+    options.wandb.first_step = options.first_step;
+    Result<std::unique_ptr<Sink>> sink = OpenWandbSink(options.wandb);
     if (!sink.ok()) return sink.status();
     sinks.push_back(std::move(*sink));
   }
@@ -266,10 +283,27 @@ void Metrics::Image(std::string tag, uint64_t step, std::string png, int width, 
               bytes});
 }
 
+void Metrics::Video(std::string tag, uint64_t step, std::string gif, int width, int height) {
+  const size_t bytes = gif.size();
+  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), gif = std::move(gif), width, height](Sink& sink) {
+                sink.Video(t, step, tag, gif, width, height);
+              },
+              bytes});
+}
+
+void Metrics::Histogram(std::string tag, uint64_t step, HistogramData data) {
+  const size_t bytes = 16 * data.edges.size();
+  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), data = std::move(data)](Sink& sink) {
+                sink.Histogram(t, step, tag, data);
+              },
+              bytes});
+}
+
 void Metrics::HParams(HParamMap values) {
   impl_->Add({[t = UnixSeconds(), values = std::move(values)](Sink& sink) { sink.HParams(t, values); }, 4096});
 }
 
+Status Metrics::Finish(const StreamEnd& end) { return impl_->Flush(end); }
 Status Metrics::Flush() { return impl_->Flush(); }
 uint64_t Metrics::dropped() const { return impl_->dropped(); }
 

@@ -1,6 +1,6 @@
 // The metric stream of one rank: scalars go from the training threads through one lock-free ring to one writer thread,
-// which feeds the sinks (metrics/rank-<r>.jsonl, TensorBoard). Each rank owns its own; ranks do not call it together.
-// Values reduced over ranks go under plain names on rank 0, values of one rank under "rank/<name>".
+// which feeds the sinks (metrics/rank-<r>.jsonl, TensorBoard, CSV, W&B). Each rank owns its own; ranks do not call it
+// together. Values reduced over ranks go under plain names on rank 0, values of one rank under "rank/<name>".
 //
 //   Result<std::unique_ptr<Metrics>> metrics = Metrics::Start({.jsonl_path = env, .rank = 0});
 //   MetricId loss = (*metrics)->Register("loss");
@@ -19,16 +19,21 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/status.h"
+#include "track/wandb_sink.h"
 
 namespace lockstep::track {
 
 struct MetricsOptions {
   std::string jsonl_path;       // LOCKSTEP_METRICS; empty: no such file
-  std::string tensorboard_dir;  // rank 0 only; empty: none
+  std::string tensorboard_dir;  // rank 0 only, as the next two; empty: none
+  std::string csv_path;         // empty: none
+  WandbOptions wandb;
   int rank = 0;
   int attempt = 0;                        // LOCKSTEP_ATTEMPT
+  uint64_t first_step = 0;                // steps done before this process began
   size_t ring_capacity = 1u << 15;        // scalars between two looks of the writer; rounded up to a power of two
   std::chrono::milliseconds flush{1000};  // what is older than this survives kill -9
 };
@@ -40,6 +45,17 @@ struct MetricId {
 
 using HParamValue = std::variant<double, std::string, bool>;
 using HParamMap = std::map<std::string, HParamValue>;
+
+// How many values lie between two edges: counts.size() + 1 == edges.size(), or both are empty.
+struct HistogramData {
+  std::vector<double> edges, counts;
+};
+
+// How a training ended.
+struct StreamEnd {
+  int exit_code = 0;
+  bool preempted = false;  // stopped, to be continued
+};
 
 class Metrics {
  public:
@@ -61,10 +77,16 @@ class Metrics {
   // on. A restarted process needs no call.
   void Rewind(uint64_t step);
 
-  // For TensorBoard; the metric lines carry scalars only.
+  // For TensorBoard and W&B; metric lines and CSV carry scalars only.
   void Text(std::string tag, uint64_t step, std::string markdown);
   void Image(std::string tag, uint64_t step, std::string png, int width, int height);
+  // An animated GIF (gif.h).
+  void Video(std::string tag, uint64_t step, std::string gif, int width, int height);
+  void Histogram(std::string tag, uint64_t step, HistogramData data);
   void HParams(HParamMap values);
+
+  // Flush, and the training is over: nothing follows. Without it the run counts as failed where a tracker knows that.
+  Status Finish(const StreamEnd& end);
 
   // Returns when everything given so far, ended or not, has been handed to the system; the first error since the last
   // Flush.

@@ -30,6 +30,8 @@ struct SheetRow {
   std::string score;   // at the right: "PSNR 31.20 dB"
   // By column; a cell may hold several tiles side by side, such as frames in time. Tiles of a row have one size.
   std::vector<std::vector<Tile>> cells;
+  // Its frames in time, what belongs side by side already beside each other: shown as a video; empty: none.
+  std::vector<Picture> clip;
 };
 
 struct Sheet {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <unordered_set>
 #include <vector>
@@ -23,7 +24,7 @@ constexpr size_t kWriteAt = 1u << 20;          // bytes collected before a write
 constexpr size_t kMostEventBytes = 64u << 20;  // while a disk is full; pictures are large
 
 // Values of the messages' enumerations.
-constexpr uint64_t kFloat = 1, kString = 7;                         // DataType
+constexpr uint64_t kFloat = 1, kDouble = 2, kString = 7;            // DataType
 constexpr uint64_t kScalarClass = 1, kTensorClass = 2, kBlobs = 3;  // DataClass
 constexpr uint64_t kSessionStart = 1;                               // SessionLog.SessionStatus
 
@@ -116,6 +117,25 @@ class TensorBoardSink final : public Sink {
     tensor.Varint(1, kString).Message(2, Shape({3}));
     tensor.Bytes(8, fmt::format("{}", width)).Bytes(8, fmt::format("{}", height)).Bytes(8, png);
     summary.Message(1, Value(tag, tensor, "images", kBlobs));
+    Hold(Event(t, step, summary));
+  }
+
+  // Browsers show an animated GIF where a picture is expected.
+  void Video(double t, uint64_t step, std::string_view tag, std::string_view gif, int width, int height) override {
+    Image(t, step, tag, gif, width, height);
+  }
+
+  void Histogram(double t, uint64_t step, std::string_view tag, const HistogramData& data) override {
+    Proto tensor, summary;
+    std::string content;  // left edge, right edge and count of each bucket, as doubles
+    for (size_t i = 0; i < data.counts.size(); ++i) {
+      for (const double value : {data.edges[i], data.edges[i + 1], data.counts[i]}) {
+        const auto bits = std::bit_cast<uint64_t>(value);
+        for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(bits >> (8 * byte) & 0xff));
+      }
+    }
+    tensor.Varint(1, kDouble).Message(2, Shape({data.counts.size(), 3})).Bytes(4, content);
+    summary.Message(1, Value(tag, tensor, "histograms", kTensorClass));
     Hold(Event(t, step, summary));
   }
 

@@ -133,6 +133,7 @@ TEST(KairOptions, TheListsSayWhatBecameOfEveryKey) {
   EXPECT_THAT(graph->reason, HasSubstr("CUDA graphs stay on"));
   EXPECT_THAT(made->Yaml(), Not(HasSubstr("\n  graph:")));
   ASSERT_NE(find(made->mapped, "logging.use_wandb"), nullptr);
+  EXPECT_THAT(made->Yaml(), HasSubstr("wandb: live"));
   EXPECT_NE(find(made->honoured, "train.G_optimizer_lr"), nullptr);
   EXPECT_NE(find(made->ignored, "gpu_ids"), nullptr);
   EXPECT_THAT(find(made->mapped, "path.root")->value, "experiments//all");  // no comment: it is inside a string

@@ -6,6 +6,7 @@
 """
 
 import base64
+import io
 import json
 import logging
 import pathlib
@@ -22,10 +23,10 @@ def accumulated(folder, api):
     if api:
         events = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.TENSORS: 0})
     else:
-        everything = dict.fromkeys(("scalars", "text", "images", "hparams"), 0)
+        everything = dict.fromkeys(("scalars", "text", "images", "hparams", "histograms"), 0)
         events = plugin_event_accumulator.EventAccumulator(folder, tensor_size_guidance=everything)
     events.Reload()
-    found = {"scalars": {}, "text": {}, "images": {}, "hparams": {}}
+    found = {"scalars": {}, "text": {}, "images": {}, "hparams": {}, "histograms": {}, "videos": {}}
     for tag in events.Tags()["tensors"]:
         metadata = events.SummaryMetadata(tag)
         plugin = metadata.plugin_data.plugin_name
@@ -41,6 +42,11 @@ def accumulated(folder, api):
             found["scalars"][tag] = [[step, repr(float(array))] for step, array in values]
         elif plugin == "text":
             found["text"][tag] = [[step, array.item().decode()] for step, array in values]
+        elif plugin == "histograms":
+            assert metadata.data_class == 2, metadata
+            found["histograms"][tag] = [[step, array.tolist()] for step, array in values]
+        elif plugin == "images" and values[0][1][2].startswith(b"GIF"):
+            found["videos"][tag] = [[step, int(array[0]), int(array[1]), frames_of(array[2])] for step, array in values]
         elif plugin == "images":
             found["images"][tag] = [
                 [step, int(array[0]), int(array[1])] + [base64.b64encode(png).decode() for png in array[2:]]
@@ -49,6 +55,13 @@ def accumulated(folder, api):
         else:
             raise ValueError(f"{tag}: plugin {plugin!r}")
     return found
+
+
+def frames_of(gif):
+    """The mean colour of each frame, as Pillow decodes them."""
+    from PIL import Image, ImageSequence, ImageStat
+
+    return [ImageStat.Stat(frame.convert("RGB")).mean for frame in ImageSequence.Iterator(Image.open(io.BytesIO(gif)))]
 
 
 def every_file(folder):

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "paths.h"
+#include "track/gif.h"
 #include "track/metrics.h"
 
 namespace lockstep::track {
@@ -93,6 +94,42 @@ TEST_F(TensorBoardTest, TextsPicturesAndHyperparametersAreRead) {
   EXPECT_EQ(found["images"]["validation/clip"][0], json({10, 64, 32, "iVBORyBub3QgZGVjb2RlZCBoZXJlACE="}));
   EXPECT_EQ(found["images"]["validation/clip"][1][1], 640);
   EXPECT_EQ(found["images"]["validation/clip"][1][3].get<std::string>().size(), 400000u);
+}
+
+TEST_F(TensorBoardTest, HistogramsAndVideosAreRead) {
+  std::unique_ptr<Metrics> metrics = Open();
+  metrics->Histogram("weights/a", 5, {.edges = {-1, 0, 0.5}, .counts = {3, 4}});
+  // Frames of noise around a colour, large enough that the table of codes fills several times.
+  std::vector<Picture> frames;
+  uint32_t random = 1;
+  for (const int colour : {40, 200}) {
+    Picture frame{.width = 160, .height = 120, .rgb = {}};
+    for (int i = 0; i < 160 * 120; ++i) {
+      random = random * 1664525 + 1013904223;
+      for (const int base : {colour, 128, 240 - colour}) {
+        frame.rgb.push_back(static_cast<uint8_t>(base + static_cast<int>(random >> 28) - 8));
+      }
+    }
+    frames.push_back(frame);
+  }
+  const Result<std::string> gif = EncodeGif(frames, 8);
+  ASSERT_TRUE(gif.ok());
+  metrics->Video("clip", 7, *gif, 160, 120);
+  metrics.reset();
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--api"}}) {
+    const json found = Read(flags);
+    EXPECT_EQ(found["histograms"]["weights/a"], json({{5, {{-1.0, 0.0, 3.0}, {0.0, 0.5, 4.0}}}}));
+    const json clip = found["videos"]["clip"][0];
+    EXPECT_EQ(clip[0], 7);
+    EXPECT_EQ(clip[1], 160);
+    ASSERT_EQ(clip[3].size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      const double colour = i == 0 ? 40 : 200;
+      EXPECT_NEAR(clip[3][i][0].get<double>(), colour - 0.5, 2);
+      EXPECT_NEAR(clip[3][i][1].get<double>(), 127.5, 2);
+      EXPECT_NEAR(clip[3][i][2].get<double>(), 239.5 - colour, 2);
+    }
+  }
 }
 
 TEST_F(TensorBoardTest, ARestartReplacesTheStepsItRepeats) {
