@@ -1,0 +1,54 @@
+// `lockstep cancel`: ends submitted jobs through the platform's client.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/exit_codes.h"
+#include "base/text.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/job_lookup.h"
+#include "submit/client.h"
+
+namespace lockstep::cli {
+
+int CancelMain(int argc, char** argv) {
+  Arguments args("Ends submitted jobs, waiting or running. Ranks get SIGTERM first and can save their state.",
+                 "cancel");
+  std::vector<std::string> which;
+  std::string platform;
+  bool dry_run = false;
+  args.Option("JOB", &which, "name or id of a job").Required();
+  args.Option("--platform", &platform, "platform of an id that was submitted elsewhere").Named("NAME");
+  args.Flag("--dry-run", &dry_run, "print which jobs, and end none");
+  args.Footer(
+      "A run that was started by hand is stopped by `lockstep stop`.\n\n"
+      "examples:\n"
+      "  lockstep cancel taehv-night\n"
+      "  lockstep cancel --platform slurm 4711 4712");
+  if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
+  const Environment env = CurrentEnvironment();
+  int worst = 0;
+  for (const std::string& one : which) {
+    Result<FoundJob> job = FindJob(one, platform, env);
+    if (!job.ok()) {
+      worst = std::max(worst, Complain("cancel", job.status()));
+      continue;
+    }
+    if (dry_run) {
+      fmt::print("would cancel {} on {} ({})\n", Printable(job->record.name), job->platform->what,
+                 Printable(job->record.id));
+      continue;
+    }
+    const Status status = submit::Client(*job->platform, env).Cancel(job->record);
+    if (!status.ok()) {
+      worst = std::max(worst, Complain("cancel", status));
+      continue;
+    }
+    fmt::print("cancelled {} on {} ({})\n", Printable(job->record.name), job->platform->what,
+               Printable(job->record.id));
+  }
+  return worst;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,84 @@
+#include "cli/job_logs.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/env_file.h"
+#include "base/text.h"
+#include "record/log_tail.h"
+#include "submit/client.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr auto kAskAgain = std::chrono::seconds(3);
+
+// Everything there is now. False: whoever read us has gone.
+bool PumpFile(record::LogTail* tail) {
+  std::string data;
+  while (tail->Read(&data)) {
+    std::fwrite(data.data(), 1, data.size(), stdout);
+    data.clear();
+    if (std::ferror(stdout) != 0) return false;
+  }
+  return std::fflush(stdout) == 0;
+}
+
+Status FollowFile(const FoundJob& job, const submit::Client& client, bool follow, std::optional<size_t> lines) {
+  const std::string& path = job.record.output;
+  if (!follow && access(path.c_str(), R_OK) != 0) {
+    return Status(Code::kEnvironment, fmt::format("cannot read '{}': {}", path, ErrnoText(errno)),
+                  "a job that waits has no output yet: lockstep jobs says its state; -f waits for it");
+  }
+  record::LogTail tail(path);
+  if (lines) tail.SkipToLast(*lines);
+  submit::JobState state;
+  auto asked = Now() - kAskAgain;
+  for (;;) {
+    // The state first: what was written before the end is then read below.
+    if (follow && Now() - asked >= kAskAgain) {
+      state = client.Show(job.record);
+      asked = Now();
+    }
+    if (!PumpFile(&tail) || !follow) return Status::Ok();
+    if (state.ended()) break;
+    ::poll(nullptr, 0, 200);
+  }
+  fmt::print(stderr, "lockstep logs: job '{}' has ended: {}{}{}\n", Printable(job.record.name), state.state,
+             state.detail.empty() ? "" : ", ", Printable(state.detail));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ShowJobLogs(const FoundJob& job, bool follow, std::optional<size_t> lines, const Environment& env) {
+  const submit::Client client(*job.platform, env);
+  std::vector<std::string> words = client.LogWords(job.record, follow, lines);
+  if (words.empty()) {
+    FoundJob found = job;
+    const bool here = job.record.submitted > 0;
+    if (!here) found.record.output = client.OutputFile(job.record);
+    if (!found.record.output.empty()) return FollowFile(found, client, follow, lines);
+    return Status(Code::kUsage, fmt::format("where job '{}' writes its output is not known here", job.record.name),
+                  here ? "the elements of an array have a file each, beside where it was submitted"
+                       : "it was not submitted from this account, and the platform does not say; look where it was");
+  }
+  Result<std::string> program = client.Program();
+  if (!program.ok()) return program.status();
+  std::vector<char*> argv;
+  words[0] = *program;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  execv(words[0].c_str(), argv.data());
+  return Status(Code::kEnvironment, fmt::format("cannot start {}: {}", words[0], ErrnoText(errno)));
+}
+
+}  // namespace lockstep::cli

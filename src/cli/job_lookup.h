@@ -1,0 +1,21 @@
+// A job by what people type: its name, or its id.
+#pragma once
+
+#include <string>
+
+#include "base/environment.h"
+#include "base/status.h"
+#include "submit/platforms.h"
+#include "submit/records.h"
+
+namespace lockstep::cli {
+
+struct FoundJob {
+  submit::JobRecord record;
+  const submit::Platform* platform = nullptr;
+};
+
+// Jobs submitted from this account; with `platform`, also an id that was submitted elsewhere.
+Result<FoundJob> FindJob(const std::string& which, const std::string& platform, const Environment& env);
+
+}  // namespace lockstep::cli

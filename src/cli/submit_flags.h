@@ -1,0 +1,24 @@
+// The command line of `lockstep submit`: its own flags, those of `lockstep run`, and a job description or a program.
+// Reads the description file; otherwise pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "submit/job.h"
+
+namespace lockstep::cli {
+
+struct SubmitAsk {
+  submit::Job job;
+  std::string source = "command line";  // or the path of the description, for messages
+  std::string template_file;
+  bool render = false, check = false, dry_run = false, json = false, help = false;
+};
+
+Result<SubmitAsk> ParseSubmit(const std::vector<std::string>& args);
+
+std::string SubmitHelp();
+
+}  // namespace lockstep::cli

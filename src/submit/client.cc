@@ -1,0 +1,330 @@
+#include "submit/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/columns.h"
+#include "base/digits.h"
+#include "base/env_file.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/own_program.h"
+#include "base/process.h"
+#include "base/text.h"
+
+namespace lockstep::submit {
+namespace {
+
+constexpr size_t kLongestAnswer = 64u << 20;
+
+// Waits for the script, passes a stop on to it alone (its ssh's must live to carry it), and keeps its exit code.
+constexpr char kSshWrapper[] =
+    "trap 'kill -TERM \"$child\"' TERM\n"
+    "bash \"$0\" & child=$!\n"
+    "while :; do wait \"$child\"; code=$?; kill -0 \"$child\" 2>/dev/null || break; done\n"
+    "echo \"$code\" > \"$0.code\"\n";
+
+// The process that waits for a job over ssh still does. A dead one whose parent does not look is a zombie.
+bool Waits(const JobRecord& record) {
+  return record.boot == BootId() && record.start_time != 0 && ProcessStartTime(record.pid) == record.start_time &&
+         ProcessState(record.pid) != 'Z';
+}
+
+std::string Field(const std::string& line, const std::string& key) {
+  const size_t begin = line.find(key + "=");
+  if (begin == std::string::npos) return "";
+  const size_t from = begin + key.size() + 1;
+  return line.substr(from, line.find_first_of(" \n", from) - from);
+}
+
+}  // namespace
+
+Result<std::string> Client::Program(const std::string& name) const {
+  if (name.empty()) {
+    return Status(Code::kUsage, fmt::format("{} has no client that Lockstep knows", platform_.what),
+                  std::string(platform_.from));
+  }
+  const std::string path = FindExecutable(name, ValueOf(env_, "PATH"));
+  if (!path.empty()) return path;
+  return Status(Code::kEnvironment,
+                fmt::format("{} needs the program '{}', and it is not in PATH", platform_.what, name),
+                fmt::format("install it ({}), or run this where it is", platform_.from));
+}
+
+std::vector<std::string> Client::Words(const std::vector<std::string_view>& row,
+                                       const std::map<std::string, std::string>& values) const {
+  std::vector<std::string> words;
+  for (const std::string_view form : row) {
+    std::string word(form);
+    bool empty = false;
+    for (const auto& [name, value] : values) {
+      const std::string mark = "{" + name + "}";
+      for (size_t at; (at = word.find(mark)) != std::string::npos;) {
+        empty = empty || value.empty();
+        word.replace(at, mark.size(), value);
+        if (value.find(mark) != std::string::npos) break;
+      }
+    }
+    if (!empty) words.push_back(word);
+  }
+  return words;
+}
+
+std::map<std::string, std::string> Client::Values(const JobRecord& record) const {
+  std::string kind(platform_.kind);
+  return {{"file", record.file},
+          {"id", record.id},
+          {"name", record.name},
+          {"namespace", record.name_space},
+          {"kind", kind},
+          {"user", ValueOf(env_, "USER").empty() ? std::to_string(getuid()) : ValueOf(env_, "USER")}};
+}
+
+Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const std::string& input) const {
+  Result<std::string> program = Program(words[0]);
+  if (!program.ok()) return program.status();
+  Result<TempDir> folder = TempDir::Create("lockstep-client");
+  if (!folder.ok()) return folder.status();
+  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(*folder / "input", input, 0600, Durability::kProcess));
+  const UniqueFd in(open((*folder / "input").c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd out(open((*folder / "output").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd err(open((*folder / "errors").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  SpawnOptions options;
+  options.argv = words;
+  options.argv[0] = *program;
+  options.env = ToStrings(env_);
+  options.stdin_fd = in.get();
+  options.stdout_fd = out.get();
+  options.stderr_fd = err.get();
+  options.new_session = false;
+  Result<Process> process = Spawn(options);
+  if (!process.ok()) return process.status();
+  int status = 0;
+  while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  Answer answer;
+  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  Result<std::string> output = ReadFile(*folder / "output", kLongestAnswer);
+  Result<std::string> errors = ReadFile(*folder / "errors", kLongestAnswer);
+  if (!output.ok()) return output.status();
+  answer.output = *output;
+  answer.errors = errors.ok() ? *errors : "";
+  return answer;
+}
+
+Status Client::Refused(const std::vector<std::string>& words, const Answer& answer) const {
+  std::string said(Trim(answer.errors.empty() ? answer.output : answer.errors));
+  std::vector<std::string> lines;
+  for (const std::string& line : Split(said, '\n')) lines.push_back("  " + OneLine(line, 400));
+  if (lines.size() > 12) lines.resize(12);
+  return Status(Code::kEnvironment,
+                fmt::format("{} ended with exit code {}\n{}", words[0], answer.code, Join(lines, "\n")),
+                fmt::format("the words are {}'s; it was called as: {}", words[0], Printable(ShellQuote(words), 400)));
+}
+
+Result<std::string> Client::Check(const JobRecord& record, const std::string& text) const {
+  if (platform_.check.empty()) return std::string();
+  std::vector<std::string> words = Words(platform_.check, Values(record));
+  words.insert(words.begin(), std::string(platform_.client));
+  Result<Answer> answer = Ask(words, platform_.file_as_input ? text : "");
+  if (!answer.ok()) return answer.status();
+  if (answer->code != 0) return Refused(words, *answer);
+  return std::string(Trim(answer->output.empty() ? answer->errors : answer->output));
+}
+
+std::vector<std::string> Client::SubmitLines(const JobRecord& record) const {
+  if (platform_.name == "ssh")
+    return {fmt::format("bash {} > {} &", ShellQuote(record.file), ShellQuote(record.output))};
+  std::vector<std::string> words = Words(platform_.submit, Values(record));
+  words.insert(words.begin(), std::string(platform_.client));
+  return {ShellQuote(words) + (platform_.file_as_input ? " < the job file" : "")};
+}
+
+Status Client::StartSsh(JobRecord* record) const {
+  Result<std::string> ssh = Program();
+  if (!ssh.ok()) return ssh.status();
+  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const UniqueFd out(open(record->output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!out.valid()) return FileError("write", record->output, errno);
+  SpawnOptions options;
+  options.argv = {"bash", "-c", kSshWrapper, record->file};
+  options.env = ToStrings(env_);
+  options.workdir = record->folder;
+  options.stdin_fd = nothing.get();
+  options.stdout_fd = options.stderr_fd = out.get();
+  options.die_with_parent = false;
+  Result<Process> process = Spawn(options);
+  if (!process.ok()) return process.status();
+  record->pid = process->pid;
+  record->start_time = ProcessStartTime(process->pid);
+  record->boot = BootId();
+  record->id = fmt::format("{}", process->pid);
+  return Status::Ok();
+}
+
+Status Client::Submit(const std::string& text, JobRecord* record) const {
+  if (platform_.name == "ssh") return StartSsh(record);
+  std::vector<std::string> words = Words(platform_.submit, Values(*record));
+  words.insert(words.begin(), std::string(platform_.client));
+  Result<Answer> answer = Ask(words, platform_.file_as_input ? text : "");
+  if (!answer.ok()) return answer.status();
+  if (answer->code != 0) return Refused(words, *answer);
+  if (!platform_.kind.empty()) {
+    record->id = record->name;
+    return Status::Ok();
+  }
+  // "123", "123;cluster", "Job <123> is submitted to queue <normal>.", "123.server"
+  std::string said(Trim(answer->output));
+  if (!platform_.id.empty()) {
+    const size_t at = said.find(platform_.id);
+    said = at == std::string::npos ? "" : said.substr(at + platform_.id.size());
+  }
+  record->id = said.substr(0, said.find_first_of(";> \n"));
+  if (record->id.empty()) {
+    return Status(Code::kEnvironment,
+                  fmt::format("{} took the job and named no id; it said '{}'", words[0], OneLine(answer->output, 200)),
+                  "look for the job with the platform's own commands");
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<JobState>> Client::List(const std::string& name_space) const {
+  if (platform_.list.empty()) return std::vector<JobState>{};
+  JobRecord nobody;
+  nobody.name_space = name_space;
+  std::vector<std::string> words = Words(platform_.list, Values(nobody));
+  if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
+  Result<Answer> answer = Ask(words);
+  if (!answer.ok()) return answer.status();
+  if (answer->code != 0) return Refused(words, *answer);
+  return ReadList(platform_, answer->output);
+}
+
+// From the platform's accounting, where it has one.
+std::optional<JobState> Client::Past(const JobRecord& record) const {
+  if (platform_.past.empty()) return std::nullopt;
+  const Result<Answer> answer = Ask(Words(platform_.past, Values(record)));
+  if (!answer.ok() || answer->code != 0) return std::nullopt;
+  std::optional<JobState> found = ReadAccounting(platform_, answer->output);
+  if (!found || found->id != record.id) return std::nullopt;
+  found->name = record.name;
+  if (found->nodes == 0) found->nodes = record.nodes;
+  return found;
+}
+
+std::string Client::OutputFile(const JobRecord& record) const {
+  if (platform_.name != "slurm") return "";
+  const Result<Answer> answer = Ask(Words(platform_.show, Values(record)));
+  return answer.ok() && answer->code == 0 ? Field(answer->output, "StdOut") : "";
+}
+
+JobState Client::Show(const JobRecord& record) const {
+  JobState state;
+  state.name = record.name;
+  state.platform = record.platform;
+  state.id = record.id;
+  state.nodes = record.nodes;
+  if (platform_.name == "ssh") {
+    Result<std::string> code = ReadFile(record.file + ".code", 64);
+    const std::optional<int> number = code.ok() ? ParseDigits(Trim(*code)) : std::nullopt;
+    if (number) {
+      state.exit_code = *number;
+      state.state = *number == 0 ? "succeeded" : "failed";
+      state.detail = *number == 75 ? "stopped, state saved" : fmt::format("exit code {}", *number);
+    } else if (Waits(record)) {
+      state.state = "running";
+    } else {
+      state.state = "ended";
+      state.detail = record.boot == BootId() ? "its script was killed" : "this machine was started anew, or is another";
+    }
+    return state;
+  }
+  if (platform_.show.empty()) {
+    Result<std::vector<JobState>> all = List(record.name_space);
+    if (!all.ok()) {
+      state.detail = OneLine(all.status().message(), 200);
+      return state;
+    }
+    for (const JobState& one : *all) {
+      if (one.id == record.id) return one;
+    }
+    state.state = "ended";
+    state.detail = "the platform no longer knows it";
+    return state;
+  }
+  Result<Answer> answer = Ask(Words(platform_.show, Values(record)));
+  if (!answer.ok()) {
+    state.detail = OneLine(answer.status().message(), 200);
+    return state;
+  }
+  if (answer->code != 0) {
+    if (std::optional<JobState> past = Past(record)) return *past;
+    const bool forgotten = answer->errors.find(platform_.unknown_id) != std::string::npos;
+    state.state = forgotten ? "ended" : "unknown";
+    state.detail = forgotten ? "the platform no longer knows it" : OneLine(answer->errors, 200);
+    return state;
+  }
+  if (platform_.name == "slurm") {
+    const std::string word = Field(answer->output, "JobState"), exit = Field(answer->output, "ExitCode");
+    state.state = StateOf(platform_.name, word);
+    state.detail = word;
+    state.time = Field(answer->output, "RunTime");
+    state.exit_code = SlurmExitCode(state.state, exit);
+  } else {
+    Result<std::vector<JobState>> one = ReadList(platform_, answer->output);
+    if (platform_.name == "lsf") {
+      const std::vector<std::string> parts = Split(Trim(answer->output), '|');
+      one = ReadList(platform_, fmt::format("{}|{}|{}|||", record.id, record.name, parts[0]));
+      if (one.ok() && !one->empty() && parts.size() > 1) one->front().exit_code = ParseDigits(Trim(parts[1]));
+    }
+    if (one.ok() && !one->empty()) {
+      JobState found = one->front();
+      found.name = record.name;
+      found.nodes = record.nodes;
+      return found;
+    }
+    state.state = "ended";
+  }
+  return state;
+}
+
+Status Client::Cancel(const JobRecord& record) const {
+  if (platform_.name == "ssh") {
+    if (!Waits(record)) {
+      return Status(Code::kUsage, fmt::format("job '{}' does not run on this machine", record.name),
+                    fmt::format("it was submitted in {}; lockstep jobs shows how it ended", record.folder));
+    }
+    if (kill(record.pid, SIGTERM) != 0) {
+      return Status(Code::kEnvironment, fmt::format("cannot stop process {}: {}", record.pid, ErrnoText(errno)));
+    }
+    return Status::Ok();
+  }
+  if (platform_.cancel.empty()) {
+    return Status(Code::kUsage, fmt::format("{} has no client that Lockstep knows", platform_.what),
+                  "stop the job in the platform's own page");
+  }
+  std::vector<std::string> words = Words(platform_.cancel, Values(record));
+  if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
+  Result<Answer> answer = Ask(words);
+  if (!answer.ok()) return answer.status();
+  return answer->code == 0 ? Status::Ok() : Refused(words, *answer);
+}
+
+std::vector<std::string> Client::LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const {
+  if (platform_.logs.empty()) return {};
+  std::map<std::string, std::string> values = Values(record);
+  values["follow"] = follow ? "--follow" : "";
+  values["lines"] = lines ? std::to_string(*lines) : "-1";
+  std::vector<std::string> words = Words(platform_.logs, values);
+  words.insert(words.begin(), std::string(platform_.client));
+  return words;
+}
+
+}  // namespace lockstep::submit

@@ -1,0 +1,304 @@
+#include "submit/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/config.h"
+#include "base/digits.h"
+#include "base/text.h"
+#include "base/units.h"
+
+namespace lockstep::submit {
+namespace {
+
+constexpr char kWordCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
+bool Only(std::string_view text, std::string_view characters) {
+  return text.find_first_not_of(characters) == std::string_view::npos;
+}
+
+bool IsVariableName(std::string_view name) {
+  return !name.empty() && Only(name, kWordCharacters) && !std::isdigit(static_cast<unsigned char>(name[0]));
+}
+
+// Text that can stand in any file: no NUL, valid UTF-8.
+bool IsText(std::string_view text) { return text.find('\0') == std::string_view::npos && IsUtf8(text); }
+
+// Names of queues, accounts and the like stand in directives, where nothing can be quoted.
+bool IsPlainWord(std::string_view text) {
+  return Only(text, std::string(kWordCharacters) + ".@+,:/%[]-") && !text.starts_with('-');
+}
+
+constexpr auto kLongestJob = std::chrono::hours(24 * 3650);
+
+// What the schedulers have in common: "0-9", "0-9%2", "0-8:4", "1,3,5-7". Each range rises.
+bool IsArray(std::string_view text) {
+  if (const size_t at_once = text.find('%'); at_once != std::string_view::npos) {
+    if (ParseDigits(text.substr(at_once + 1)).value_or(0) < 1) return false;
+    text = text.substr(0, at_once);
+  }
+  for (const std::string& range : Split(text, ',')) {
+    std::string_view rest = range;
+    const std::optional<int> first = TakeDigits(&rest);
+    if (!first) return false;
+    if (rest.empty()) continue;
+    if (!rest.starts_with('-')) return false;
+    rest.remove_prefix(1);
+    const std::optional<int> last = TakeDigits(&rest);
+    if (!last || *last < *first) return false;
+    if (!rest.empty() && (!rest.starts_with(':') || ParseDigits(rest.substr(1)).value_or(0) < 1)) return false;
+  }
+  return true;
+}
+
+void Declare(ConfigReader& reader, const ConfigTree& tree, Job* job, std::string* line) {
+  reader.Field("name", &job->name, {.help = "name of the job, and of its run"});
+  reader.Field("platform", &job->platform, {.help = "slurm, kubernetes, ...; without it: detected"});
+  const ConfigNode* program = tree.root().Find("program");
+  if (program != nullptr && program->kind == ConfigNode::Kind::kList) {
+    reader.Field("program", &job->program, {.min_items = 1, .help = "what to start, as a list of words"});
+  } else {
+    reader.Field("program", line, {.help = "what to start: train.py --lr 1e-4, or lockstep train taehv"});
+  }
+  reader.Field("flags", &job->flags, {.help = "further flags of lockstep run"});
+  reader.Field("nodes", &job->nodes, {.min = 1, .max = 65536});
+  reader.Field("gpus", &job->gpus, {.min = 1, .max = 1024, .help = "per node; leave it out to train on CPUs"});
+  reader.Field("ranks", &job->ranks, {.min = 1, .max = 4096, .help = "per node; without it one per GPU"});
+  reader.Field("cpus", &job->cpus, {.min = 1, .max = 4096, .help = "per node"});
+  uint64_t memory = 0, shm = 0;
+  reader.Size("memory", &memory, {.min = 0, .help = "per node"});
+  reader.Size("shm", &shm, {.min = 0, .help = "limit of /dev/shm in a pod"});
+  if (memory > 0) job->memory = memory;
+  if (shm > 0) job->shm = shm;
+  reader.Field("time", &job->time, {.min = 60, .help = "limit: 30m, 24h, 2d"});
+  reader.Field("grace", &job->grace, {.min = 1, .help = "time to save the state when the job is stopped"});
+  reader.Section("restart", [&](ConfigReader& r) {
+    r.Field("failures", &job->failures, {.min = 0, .max = 1000000, .help = "restarts of a failed job"});
+    r.Field("resumes", &job->resumes, {.min = 0, .max = 1000000, .help = "times a saved job is queued again"});
+  });
+  reader.Field("env", &job->env, {.help = "variables of the ranks"});
+  reader.Field("secrets", &job->secrets, {.help = "variables whose values stand elsewhere: SECRET/KEY, or a file"});
+  reader.List<Mount>("mounts", &job->mounts, [](ConfigReader& r, Mount* mount) {
+    r.Field("from", &mount->from, {.required = true, .help = "path of the node, or pvc/NAME"});
+    r.Field("to", &mount->to, {.required = true, .help = "path in the container"});
+    r.Field("read_only", &mount->read_only);
+  });
+  reader.Field("rdma", &job->rdma, {.min = 1, .max = 64, .help = "RDMA resources of a pod: rdma/hca: 8"});
+  reader.Field("image", &job->image);
+  reader.Field("container", &job->container, {.help = "pyxis or apptainer"});
+  reader.Field("workdir", &job->workdir);
+  reader.Field("lockstep", &job->lockstep, {.help = "path of lockstep on the nodes"});
+  reader.Field("queue", &job->queue);
+  reader.Field("partition", &job->partition, {.help = "of SLURM"});
+  reader.Field("account", &job->account);
+  reader.Field("namespace", &job->name_space, {.help = "of Kubernetes"});
+  reader.Field("service_account", &job->service_account, {.help = "of Kubernetes"});
+  reader.Field("runtime", &job->runtime, {.help = "of a TrainJob"});
+  reader.Field("array", &job->array, {.help = "indices of a job array: 0-9 or 0-9%2"});
+  reader.Field("output", &job->output, {.help = "file of the job's output"});
+  reader.Field("hosts", &job->hosts, {.help = "of ssh, one per node"});
+  reader.Field("native", &job->native, {.help = "further lines of the platform"});
+}
+
+}  // namespace
+
+Result<Job> ReadJob(const ConfigTree& tree) {
+  Job job;
+  ConfigReader reader(tree);
+  std::string line;
+  Declare(reader, tree, &job, &line);
+  if (!line.empty()) {
+    Result<std::vector<std::string>> words = SplitWords(line);
+    if (words.ok()) {
+      job.program = *words;
+    } else {
+      reader.Fail("program", words.status().message());
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(reader.Finish());
+  return job;
+}
+
+Result<std::vector<std::string>> SplitWords(std::string_view text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote == '\'') {
+      c == '\'' ? void(quote = 0) : word.push_back(c);
+    } else if (c == '\\' && (quote == 0 || (i + 1 < text.size() && (text[i + 1] == '"' || text[i + 1] == '\\')))) {
+      if (i + 1 == text.size()) return Status(Code::kUsage, "ends in a backslash");
+      word.push_back(text[++i]);
+      in_word = true;
+    } else if (quote == '"') {
+      c == '"' ? void(quote = 0) : word.push_back(c);
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      in_word = true;
+    } else if (c == ' ' || c == '\t' || c == '\n') {
+      if (in_word) words.push_back(std::move(word));
+      word.clear();
+      in_word = false;
+    } else if (std::string_view("|&;<>()`").find(c) != std::string_view::npos ||
+               (c == '$' && i + 1 < text.size() &&
+                (text[i + 1] == '{' || text[i + 1] == '(' ||
+                 std::isalpha(static_cast<unsigned char>(text[i + 1])) != 0))) {
+      return Status(Code::kUsage,
+                    fmt::format("'{}' needs a shell, and the program is started without one: quote it, or put the "
+                                "command into a script",
+                                c));
+    } else {
+      word.push_back(c);
+      in_word = true;
+    }
+  }
+  if (quote != 0) return Status(Code::kUsage, fmt::format("a quote ({}) is not closed", quote));
+  if (in_word) words.push_back(std::move(word));
+  return words;
+}
+
+Command CommandOf(const Job& job) {
+  Command command{.lockstep = "", .subcommand = "run", .words = job.program};
+  if (job.program.size() < 2) return command;
+  const std::string& first = job.program[0];
+  const bool ours = first.substr(first.rfind('/') + 1) == "lockstep";
+  if (!ours || (job.program[1] != "run" && job.program[1] != "train")) return command;
+  if (first.find('/') != std::string::npos) command.lockstep = first;
+  command.subcommand = job.program[1];
+  command.words.erase(command.words.begin(), command.words.begin() + 2);
+  return command;
+}
+
+std::string DefaultName(const Job& job) {
+  const Command command = CommandOf(job);
+  std::string stem = "job";
+  for (const std::string& word : command.words) {
+    if (word.starts_with('-')) continue;
+    const std::string file = word.substr(word.rfind('/') + 1);
+    const bool interpreter = file.starts_with("python") || file == "bash" || file == "sh";
+    if (interpreter && &word != &command.words.back()) continue;
+    stem = file.substr(0, file.rfind('.') == 0 ? std::string::npos : file.rfind('.'));
+    break;
+  }
+  std::string name;
+  for (const char c : stem) {
+    const auto letter = static_cast<unsigned char>(c);
+    name.push_back(std::isalnum(letter) != 0 && letter < 128 ? static_cast<char>(std::tolower(letter)) : '-');
+  }
+  const size_t begin = name.find_first_of("abcdefghijklmnopqrstuvwxyz");
+  name = begin == std::string::npos ? "" : name.substr(begin, 40);
+  name.erase(name.find_last_not_of('-') + 1);
+  return name.empty() ? "job" : name;
+}
+
+std::string SecretReason(std::string_view name, std::string_view value) {
+  std::string upper(name);
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  static const std::set<std::string> words = {"TOKEN",      "SECRET",      "PASSWORD", "PASSWD",
+                                              "CREDENTIAL", "CREDENTIALS", "APIKEY"};
+  for (const std::string& part : Split(upper, '_')) {
+    if (words.count(part) > 0) return "its name says that it is a secret";
+  }
+  for (const char* end : {"API_KEY", "ACCESS_KEY", "SECRET_KEY", "PRIVATE_KEY", "AUTH_KEY"}) {
+    if (upper.ends_with(end)) return "its name says that it is a secret";
+  }
+  // Beginnings of issued tokens: GitHub, GitLab, Hugging Face, AWS, Slack, OpenAI.
+  static const std::vector<std::string> beginnings = {"ghp_", "github_pat_", "glpat-", "hf_", "AKIA", "xoxb-", "sk-"};
+  for (const std::string& beginning : beginnings) {
+    if (value.starts_with(beginning) && value.size() >= 20) {
+      return fmt::format("its value begins like a token ({}...)", beginning);
+    }
+  }
+  return value.find("-----BEGIN ") != std::string_view::npos ? "its value is a key" : "";
+}
+
+std::vector<std::string> Problems(const Job& job) {
+  std::vector<std::string> found;
+  const auto bad = [&](std::string message) { found.push_back(std::move(message)); };
+  if (CommandOf(job).words.empty()) bad("program: nothing to start; write program: train.py --lr 1e-4");
+  for (const std::vector<std::string>* words : {&job.program, &job.flags, &job.native, &job.hosts}) {
+    for (const std::string& word : *words) {
+      if (!IsText(word)) bad(fmt::format("'{}' is no text (NUL or invalid UTF-8)", Printable(word)));
+    }
+  }
+  if (!job.name.empty() && (!Only(job.name, std::string(kWordCharacters) + ".-") || job.name.size() > 63 ||
+                            job.name[0] == '.' || job.name[0] == '-')) {
+    bad(fmt::format("name: expected at most 63 letters, digits, '.', '_' or '-', found '{}'", Printable(job.name)));
+  }
+  if (job.nodes < 1) bad(fmt::format("nodes: expected at least 1, found {}", job.nodes));
+  if (job.gpus && *job.gpus < 1) {
+    bad(fmt::format("gpus: expected at least 1, found {}; leave it out to train on CPUs", *job.gpus));
+  }
+  if (job.time && *job.time > kLongestJob) {
+    bad(fmt::format("time: expected at most {}, found {}", FormatDuration(kLongestJob), FormatDuration(*job.time)));
+  }
+  if (!job.array.empty() && !IsArray(job.array)) {
+    bad(fmt::format("array: expected indices such as 0-9, 0-9%2 (two at a time), 0-8:4 or 1,3,5, found '{}'",
+                    Printable(job.array)));
+  }
+  if (job.time && *job.time <= job.grace + std::chrono::seconds(15)) {
+    bad(fmt::format("time: {} leaves nothing to train: the job is stopped {} before its limit, so that it can save",
+                    FormatDuration(*job.time), FormatDuration(job.grace + std::chrono::seconds(15))));
+  }
+  std::set<std::string> places;
+  for (size_t i = 0; i < job.mounts.size(); ++i) {
+    const Mount& mount = job.mounts[i];
+    const bool claim = mount.from.starts_with("pvc/") && mount.from.size() > 4;
+    if (!claim && !mount.from.starts_with('/')) {
+      bad(fmt::format("mounts[{}].from: expected an absolute path or pvc/NAME, found '{}'", i, Printable(mount.from)));
+    }
+    if (!mount.to.starts_with('/')) {
+      bad(fmt::format("mounts[{}].to: expected an absolute path, found '{}'", i, Printable(mount.to)));
+    } else if (!places.insert(mount.to).second) {
+      bad(fmt::format("mounts[{}].to: '{}' is mounted twice", i, Printable(mount.to)));
+    }
+    for (const std::string& path : {mount.from, mount.to}) {
+      if (!IsText(path) || path.find_first_of(":,\n") != std::string::npos) {
+        bad(fmt::format("mounts[{}]: '{}' holds ':', ',' or a line end, which no runtime can mount", i,
+                        Printable(path)));
+      }
+    }
+  }
+  for (const auto& [name, value] : job.env) {
+    if (!IsVariableName(name)) bad(fmt::format("env: '{}' is no name of a variable", Printable(name)));
+    if (!IsText(value)) bad(fmt::format("env.{}: its value is no text (NUL or invalid UTF-8)", Printable(name)));
+    if (const std::string reason = SecretReason(name, value); !reason.empty()) {
+      bad(
+          fmt::format("env.{}: {}; job files are readable: write secrets: {{{}: SECRET/KEY}} (Kubernetes) or a path of "
+                      "a file on the nodes",
+                      Printable(name), reason, Printable(name)));
+    }
+    if (job.secrets.count(name) > 0) bad(fmt::format("secrets.{}: also in env", name));
+  }
+  for (const auto& [name, value] : job.secrets) {
+    if (!IsVariableName(name)) bad(fmt::format("secrets: '{}' is no name of a variable", Printable(name)));
+  }
+  if (!job.workdir.empty() && !job.workdir.starts_with('/')) {
+    bad(fmt::format("workdir: expected an absolute path, found '{}'", Printable(job.workdir)));
+  }
+  const std::pair<const char*, const std::string*> plain[] = {
+      {"image", &job.image},          {"queue", &job.queue},     {"partition", &job.partition},
+      {"account", &job.account},      {"array", &job.array},     {"output", &job.output},
+      {"namespace", &job.name_space}, {"runtime", &job.runtime}, {"service_account", &job.service_account}};
+  for (const auto& [key, value] : plain) {
+    if (!IsPlainWord(*value)) {
+      bad(fmt::format("{}: expected letters, digits and . _ - / : @ %, found '{}'", key, Printable(*value)));
+    }
+  }
+  for (const std::string& host : job.hosts) {
+    if (host.empty() || !IsPlainWord(host)) {
+      bad(fmt::format("hosts: '{}' is no name of a host", Printable(host)));
+    }
+  }
+  for (const std::string& line : job.native) {
+    if (line.find('\n') != std::string::npos) bad("native: one line each, found a line end inside");
+  }
+  return found;
+}
+
+}  // namespace lockstep::submit

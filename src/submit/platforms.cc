@@ -1,0 +1,213 @@
+#include "submit/platforms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace lockstep {
+// The files of templates/, embedded (CMakeLists.txt).
+extern const unsigned char submit_slurm[], submit_kubernetes[], submit_pytorchjob[], submit_trainjob[],
+    submit_volcano[], submit_kubebrain[], submit_lsf[], submit_pbs[], submit_ssh[], submit_pod[], submit_nodes[];
+extern const size_t submit_slurm_size, submit_kubernetes_size, submit_pytorchjob_size, submit_trainjob_size,
+    submit_volcano_size, submit_kubebrain_size, submit_lsf_size, submit_pbs_size, submit_ssh_size, submit_pod_size,
+    submit_nodes_size;
+}  // namespace lockstep
+
+namespace lockstep::submit {
+namespace {
+
+std::string_view Text(const unsigned char* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
+
+// What every object of Kubernetes has in common.
+Platform OnKubernetes(std::string_view name, std::string_view what, std::string_view text, std::string_view kind) {
+  Platform row;
+  row.name = name;
+  row.what = what;
+  row.text = text;
+  row.kind = kind;
+  row.language = Language::kYaml;
+  row.extension = "yaml";
+  row.keys = {"image", "mounts", "secrets", "rdma", "shm", "queue", "namespace", "service_account", "workdir"};
+  row.shared_folder = false;
+  row.client = "kubectl";
+  row.from = "kubernetes.io/docs/tasks/tools";
+  row.check = {"create", "--dry-run=server", "--filename=-", "--namespace={namespace}"};
+  row.submit = {"create", "--filename=-", "--namespace={namespace}"};
+  row.list = {"get", kind, "--selector=app.kubernetes.io/managed-by=lockstep", "--output=json",
+              "--namespace={namespace}"};
+  row.logs = {"logs",
+              "--selector=app.kubernetes.io/instance={name}",
+              "--prefix",
+              "--max-log-requests=512",
+              "{follow}",
+              "--tail={lines}",
+              "--namespace={namespace}"};
+  row.cancel = {"delete",       "{kind}/{name}",          "service/{name}", "secret/{name}-token", "--ignore-not-found",
+                "--wait=false", "--namespace={namespace}"};
+  row.file_as_input = true;
+  return row;
+}
+
+std::vector<Platform> MakeRows() {
+  std::vector<Platform> rows;
+  const std::vector<std::string_view> script = {"image",   "mounts", "secrets", "container", "queue",
+                                                "account", "array",  "output",  "workdir"};
+  {
+    Platform row;
+    row.name = "slurm";
+    row.what = "SLURM (sbatch)";
+    row.text = Text(submit_slurm, submit_slurm_size);
+    row.extension = "sbatch";
+    row.keys = script;
+    row.keys.emplace_back("partition");
+    row.client = "sbatch";
+    row.from = "Debian: slurm-client";
+    row.check = {"--test-only", "{file}"};
+    row.submit = {"--parsable", "{file}"};
+    row.list = {"squeue", "--noheader", "--user={user}", "--format=%i|%j|%T|%M|%D|%R"};
+    row.show = {"scontrol", "--oneliner", "show", "job", "{id}"};
+    row.unknown_id = "Invalid job id";
+    row.past = {"sacct",      "--jobs={id}", "--allocations",
+                "--noheader", "--parsable2", "--format=JobID,JobName,State,Elapsed,NNodes,NodeList,ExitCode"};
+    row.cancel = {"scancel", "{id}"};
+    rows.push_back(row);
+  }
+  {
+    Platform row = OnKubernetes("kubernetes", "Kubernetes (Indexed Job)",
+                                Text(submit_kubernetes, submit_kubernetes_size), "jobs.batch");
+    row.placement = {"--nnodes={{nodes}}", "--master-addr={{name:plain}}-0.{{name:plain}}", "--master-port=29500"};
+    rows.push_back(row);
+  }
+  rows.push_back(OnKubernetes("pytorchjob", "Kubeflow PyTorchJob v1", Text(submit_pytorchjob, submit_pytorchjob_size),
+                              "pytorchjobs.kubeflow.org"));
+  {
+    Platform row = OnKubernetes("trainjob", "Kubeflow TrainJob v2", Text(submit_trainjob, submit_trainjob_size),
+                                "trainjobs.trainer.kubeflow.org");
+    row.keys.emplace_back("runtime");
+    row.logs[1] = "--selector=jobset.sigs.k8s.io/jobset-name={name}";
+    rows.push_back(row);
+  }
+  {
+    Platform row =
+        OnKubernetes("volcano", "Volcano Job", Text(submit_volcano, submit_volcano_size), "jobs.batch.volcano.sh");
+    row.placement = {"--nnodes={{nodes}}", "--node-rank=$(VC_TASK_INDEX)",
+                     "--master-addr={{name:plain}}-worker-0.{{name:plain}}", "--master-port=29500"};
+    rows.push_back(row);
+  }
+  {
+    Platform row;
+    row.name = "kubebrain";
+    row.what = "KubeBrain (start script of every node)";
+    row.text = Text(submit_kubebrain, submit_kubebrain_size);
+    row.extension = "sh";
+    row.keys = {"secrets", "workdir"};
+    row.from =
+        "KubeBrain starts it on every node: give its path as the start script of the job, in KubeBrain's own page";
+    rows.push_back(row);
+  }
+  {
+    Platform row;
+    row.name = "lsf";
+    row.what = "IBM Spectrum LSF (bsub)";
+    row.text = Text(submit_lsf, submit_lsf_size);
+    row.extension = "lsf";
+    row.keys = script;
+    row.client = "bsub";
+    row.from = "it comes with LSF: source its profile.lsf";
+    row.submit = {};
+    row.list = {"bjobs",     "-u", "{user}",
+                "-noheader", "-o", "jobid job_name stat run_time nexec_host exec_host delimiter='|'"};
+    row.show = {"bjobs", "-noheader", "-o", "stat exit_code delimiter='|'", "{id}"};
+    row.cancel = {"bkill", "{id}"};
+    row.file_as_input = true;
+    row.id = "Job <";
+    rows.push_back(row);
+  }
+  {
+    Platform row;
+    row.name = "pbs";
+    row.what = "PBS (qsub)";
+    row.text = Text(submit_pbs, submit_pbs_size);
+    row.extension = "pbs";
+    row.keys = script;
+    row.client = "qsub";
+    row.from = "it comes with OpenPBS or PBS Professional";
+    row.submit = {"{file}"};
+    row.list = {"qstat", "-f", "-F", "json"};
+    row.show = {"qstat", "-x", "-f", "-F", "json", "{id}"};
+    row.cancel = {"qdel", "{id}"};
+    rows.push_back(row);
+  }
+  {
+    Platform row;
+    row.name = "ssh";
+    row.what = "ssh (a script that starts every node)";
+    row.text = Text(submit_ssh, submit_ssh_size);
+    row.extension = "sh";
+    row.keys = {"image", "mounts", "secrets", "container", "workdir", "output", "hosts"};
+    row.client = "ssh";
+    row.from = "Debian: openssh-client";
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<Platform>& Platforms() {
+  static const std::vector<Platform> rows = MakeRows();
+  return rows;
+}
+
+std::vector<std::string> PlatformNames() {
+  std::vector<std::string> names;
+  for (const Platform& row : Platforms()) names.emplace_back(row.name);
+  return names;
+}
+
+Result<const Platform*> FindPlatform(const std::string& name) {
+  for (const Platform& row : Platforms()) {
+    if (row.name == name) return &row;
+  }
+  return Status(Code::kUsage,
+                fmt::format("platform '{}' is unknown{}", Printable(name), DidYouMean(name, PlatformNames())),
+                fmt::format("one of {}", Join(PlatformNames(), ", ")));
+}
+
+const std::map<std::string, std::string_view>& TemplateParts() {
+  static const std::map<std::string, std::string_view> parts = {{"pod", Text(submit_pod, submit_pod_size)},
+                                                                {"nodes", Text(submit_nodes, submit_nodes_size)}};
+  return parts;
+}
+
+Detected Detect(const Environment& env, bool has_hosts, const FindProgram& find) {
+  Detected out;
+  const auto choose = [&](std::string_view name, std::string evidence) {
+    out.platform = *FindPlatform(std::string(name));
+    out.evidence.push_back(std::move(evidence));
+  };
+  if (has_hosts) {
+    choose("ssh", "the job names hosts: ssh");
+    return out;
+  }
+  for (const auto& [name, value] : env) {
+    if (!name.starts_with("KUBEBRAIN_")) continue;
+    choose("kubebrain", fmt::format("{} is set: kubebrain", name));
+    return out;
+  }
+  // Kubernetes has several kinds of jobs and one client: the plain Job is the one every cluster has.
+  std::vector<const Platform*> found;
+  for (const char* name : {"slurm", "lsf", "pbs", "kubernetes"}) {
+    const Platform* row = *FindPlatform(name);
+    const std::string path = find(std::string(row->client));
+    if (path.empty()) continue;
+    found.push_back(row);
+    out.evidence.push_back(fmt::format("{} is {}: {}", row->client, path, name));
+  }
+  if (found.size() == 1) out.platform = found[0];
+  return out;
+}
+
+}  // namespace lockstep::submit

@@ -1,0 +1,92 @@
+#include "submit/records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/files.h"
+#include "base/json.h"
+
+namespace lockstep::submit {
+namespace {
+
+constexpr int kRecordFormat = 1;
+
+// An id as part of a file's name: "123[1].server" -> "123-1-.server".
+std::string FilePart(const std::string& text) {
+  std::string part;
+  for (const char c : text.substr(0, 80)) {
+    part.push_back(std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ? c : '-');
+  }
+  return part;
+}
+
+}  // namespace
+
+Result<std::string> RecordsRoot(const Environment& env) {
+  const std::string state = ValueOf(env, "XDG_STATE_HOME"), home = ValueOf(env, "HOME");
+  if (state.starts_with('/')) return state + "/lockstep/jobs";
+  if (home.starts_with('/')) return home + "/.local/state/lockstep/jobs";
+  return Status(Code::kEnvironment, "HOME is not set, and the record of the job is kept below it", "set HOME");
+}
+
+Status WriteRecord(const std::string& root, const JobRecord& record) {
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(root, 0700));
+  const nlohmann::json document = {{"format", kRecordFormat},
+                                   {"name", record.name},
+                                   {"platform", record.platform},
+                                   {"id", record.id},
+                                   {"namespace", record.name_space},
+                                   {"folder", record.folder},
+                                   {"file", record.file},
+                                   {"output", record.output},
+                                   {"submitted", record.submitted},
+                                   {"nodes", record.nodes},
+                                   {"pid", record.pid},
+                                   {"start_time", record.start_time},
+                                   {"boot", record.boot}};
+  const std::string path = fmt::format("{}/{}-{}-{}.json", root, record.name, record.platform, FilePart(record.id));
+  return WriteFileAtomic(path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", 0600);
+}
+
+std::vector<JobRecord> ReadRecords(const std::string& root) {
+  std::vector<JobRecord> records;
+  Result<std::vector<std::string>> names = ListDir(root);
+  if (!names.ok()) return records;
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".json")) continue;
+    Result<nlohmann::json> read = ReadJsonFile(root + "/" + name, 1u << 20);
+    if (!read.ok() || !read->is_object() || GetInt(*read, "format") != kRecordFormat) continue;
+    JobRecord record;
+    record.name = GetString(*read, "name");
+    record.platform = GetString(*read, "platform");
+    record.id = GetString(*read, "id");
+    record.name_space = GetString(*read, "namespace");
+    record.folder = GetString(*read, "folder");
+    record.file = GetString(*read, "file");
+    record.output = GetString(*read, "output");
+    record.submitted = GetNumber(*read, "submitted");
+    record.nodes = static_cast<int>(GetInt(*read, "nodes"));
+    record.pid = static_cast<pid_t>(GetInt(*read, "pid"));
+    record.start_time = static_cast<uint64_t>(GetInt(*read, "start_time"));
+    record.boot = GetString(*read, "boot");
+    if (!record.name.empty() && !record.platform.empty()) records.push_back(std::move(record));
+  }
+  std::sort(records.begin(), records.end(),
+            [](const JobRecord& a, const JobRecord& b) { return a.submitted > b.submitted; });
+  return records;
+}
+
+const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
+                            const std::string& platform) {
+  for (const bool by_id : {true, false}) {
+    for (const JobRecord& record : records) {
+      if (!platform.empty() && record.platform != platform) continue;
+      if ((by_id ? record.id : record.name) == which) return &record;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::submit

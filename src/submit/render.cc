@@ -1,0 +1,246 @@
+#include "submit/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/digits.h"
+#include "base/text.h"
+#include "base/units.h"
+
+namespace lockstep::submit {
+namespace {
+
+using Json = nlohmann::json;
+
+// The launcher's own end, after the ranks have had their time.
+constexpr int64_t kMargin = 15;
+
+int64_t Seconds(std::chrono::milliseconds time) { return (time.count() + 999) / 1000; }
+
+std::string Hours(int64_t seconds) {
+  return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+std::string SlurmTime(int64_t seconds) {
+  const int64_t days = seconds / 86400;
+  return days > 0 ? fmt::format("{}-{:02}:{:02}:{:02}", days, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
+                  : Hours(seconds);
+}
+
+Json Words(const std::vector<std::string>& words) { return Json(words); }
+
+// Text or null, so that sections can ask for it.
+Json Given(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+int RanksOf(const Job& job) { return job.ranks.value_or(job.gpus.value_or(1)); }
+
+std::vector<std::string> LauncherFlags(const Job& job) {
+  std::vector<std::string> flags = {fmt::format("--nproc-per-node={}", RanksOf(job)),
+                                    fmt::format("--grace={}", ExactDuration(job.grace))};
+  if (job.failures > 0) flags.push_back(fmt::format("--max-restarts={}", job.failures));
+  flags.insert(flags.end(), job.flags.begin(), job.flags.end());
+  return flags;
+}
+
+Json MountValues(const Job& job) {
+  Json list = Json::array();
+  for (size_t i = 0; i < job.mounts.size(); ++i) {
+    const Mount& mount = job.mounts[i];
+    const bool claim = mount.from.starts_with("pvc/");
+    list.push_back({{"volume", fmt::format("mount-{}", i)},
+                    {"from", mount.from},
+                    {"to", mount.to},
+                    {"read_only", mount.read_only},
+                    {"claim", claim ? Json(mount.from.substr(4)) : Json()},
+                    {"path", claim ? Json() : Json(mount.from)},
+                    {"bind", fmt::format("{}:{}{}", mount.from, mount.to, mount.read_only ? ":ro" : "")}});
+  }
+  return list;
+}
+
+Json SecretValues(const Job& job) {
+  Json list = Json::array();
+  for (const auto& [name, reference] : job.secrets) {
+    const bool file = reference.starts_with('/');
+    const size_t slash = reference.find('/');
+    list.push_back({{"variable", name},
+                    {"file", file ? Json(reference) : Json()},
+                    {"secret", file ? Json() : Json(reference.substr(0, slash))},
+                    {"key", file || slash == std::string::npos ? Json() : Json(reference.substr(slash + 1))}});
+  }
+  return list;
+}
+
+}  // namespace
+
+Job Complete(Job job, const Platform& platform, const Surroundings& here) {
+  if (job.name.empty()) job.name = DefaultName(job);
+  job.platform = platform.name;
+  if (job.lockstep.empty()) {
+    job.lockstep = CommandOf(job).lockstep;
+    const bool inside = !job.image.empty() || !platform.shared_folder || platform.name == "kubebrain";
+    if (job.lockstep.empty()) job.lockstep = inside ? "lockstep" : here.lockstep;
+  }
+  if (job.workdir.empty() && platform.shared_folder) job.workdir = here.folder;
+  if (platform.name == "slurm" && job.partition.empty()) job.partition = job.queue;
+  if (platform.name == "ssh" && job.nodes == 1 && job.hosts.size() > 1) job.nodes = static_cast<int>(job.hosts.size());
+  if (!job.image.empty() && job.container.empty() && platform.shared_folder) {
+    job.container = platform.name == "slurm" ? "pyxis" : "apptainer";
+  }
+  if (job.runtime.empty()) job.runtime = "torch-distributed";
+  return job;
+}
+
+Json Values(const Job& job, const Platform& platform, const Surroundings& here) {
+  const Command command = CommandOf(job);
+  const int64_t grace = Seconds(job.grace);
+  const std::optional<int64_t> time = job.time ? std::optional<int64_t>(Seconds(*job.time)) : std::nullopt;
+  const auto timed = [&](const auto& value) { return time ? Json(value(*time)) : Json(); };
+  Json values = {
+      {"name", job.name},
+      {"platform", job.platform},
+      {"nodes", job.nodes},
+      {"workers", job.nodes - 1},
+      {"several_nodes", job.nodes > 1},
+      {"ranks", RanksOf(job)},
+      {"gpus", job.gpus ? Json(*job.gpus) : Json()},
+      {"cpus", job.cpus ? Json(*job.cpus) : Json()},
+      {"slots", static_cast<int64_t>(job.nodes) * job.cpus.value_or(1)},
+      {"cpus_or_one", job.cpus.value_or(1)},
+      {"memory_mib", job.memory ? Json(std::max<uint64_t>(1, *job.memory / kMiB)) : Json()},
+      {"shm_mib", job.shm ? Json(std::max<uint64_t>(1, *job.shm / kMiB)) : Json()},
+      {"time", job.time ? Json(ExactDuration(*job.time)) : Json()},
+      {"time_seconds", timed([](int64_t s) { return s; })},
+      {"time_slurm", timed([](int64_t s) { return SlurmTime(s); })},
+      {"time_hours", timed([](int64_t s) { return Hours(s); })},
+      {"time_minutes", timed([](int64_t s) { return (s + 59) / 60; })},
+      {"stop_after_seconds", timed([&](int64_t s) { return std::max<int64_t>(1, s - grace - kMargin); })},
+      {"grace_seconds", grace + kMargin},
+      {"grace_minutes", (grace + kMargin + 59) / 60},
+      {"failures", job.failures},
+      {"retries", std::max(1, job.failures + job.resumes)},
+      {"resumes", job.resumes},
+      {"pod_failures", job.failures * job.nodes},
+      {"restart_policy", job.failures > 0 ? "OnFailure" : "Never"},
+      {"limits", job.gpus || job.cpus || job.memory || !job.rdma.empty()},
+      {"env", Json::array()},
+      {"secrets", SecretValues(job)},
+      {"mounts", MountValues(job)},
+      {"rdma", Json::array()},
+      {"image", Given(job.image)},
+      {"pyxis", !job.image.empty() && job.container == "pyxis"},
+      {"apptainer", !job.image.empty() && job.container == "apptainer"},
+      {"workdir", Given(job.workdir)},
+      {"workdir_flag", job.workdir.empty() ? Json() : Json("--workdir=" + job.workdir)},
+      {"log_dir_flag", job.workdir.empty() ? Json() : Json("--log-dir=" + job.workdir + "/runs")},
+      {"queue", Given(job.queue)},
+      {"partition", Given(job.partition)},
+      {"account", Given(job.account)},
+      {"namespace", Given(job.name_space)},
+      {"service_account", Given(job.service_account)},
+      {"runtime", job.runtime},
+      {"array", Given(job.array)},
+      {"output", Given(job.output)},
+      {"native", Words(job.native)},
+      {"hosts", Words(job.hosts)},
+      {"master", job.hosts.empty() ? Json() : Json(job.hosts[0].substr(job.hosts[0].rfind('@') + 1))},
+      {"lockstep", job.lockstep},
+      {"subcommand", command.subcommand},
+      {"flags", Words(LauncherFlags(job))},
+      {"program", Words(command.words)},
+      {"placement", Json::array()},
+      {"token", here.token},
+      {"file", Given(here.file)},
+  };
+  for (const auto& [name, value] : job.env) values["env"].push_back({{"variable", name}, {"value", value}});
+  for (const auto& [name, count] : job.rdma) values["rdma"].push_back({{"resource", name}, {"count", count}});
+  std::vector<std::string> binds;
+  for (const Json& mount : values["mounts"]) binds.push_back(mount["bind"]);
+  values["binds"] = Given(Join(binds, ","));
+  for (const std::string_view flag : platform.placement) {
+    Result<std::string> filled = Fill(flag, "placement", Language::kShell, TemplateSchema(), values);
+    values["placement"].push_back(filled.ok() ? *filled : std::string(flag));
+  }
+  return values;
+}
+
+const Schema& TemplateSchema() {
+  static const Schema schema = [] {
+    Schema out;
+    for (const char* name : {"name",
+                             "platform",
+                             "nodes",
+                             "workers",
+                             "several_nodes",
+                             "ranks",
+                             "gpus",
+                             "cpus",
+                             "slots",
+                             "cpus_or_one",
+                             "memory_mib",
+                             "shm_mib",
+                             "time",
+                             "time_seconds",
+                             "time_slurm",
+                             "time_hours",
+                             "time_minutes",
+                             "stop_after_seconds",
+                             "grace_seconds",
+                             "grace_minutes",
+                             "failures",
+                             "resumes",
+                             "pod_failures",
+                             "restart_policy",
+                             "limits",
+                             "image",
+                             "pyxis",
+                             "apptainer",
+                             "workdir",
+                             "workdir_flag",
+                             "log_dir_flag",
+                             "retries",
+                             "queue",
+                             "partition",
+                             "account",
+                             "namespace",
+                             "service_account",
+                             "runtime",
+                             "array",
+                             "output",
+                             "native",
+                             "hosts",
+                             "master",
+                             "lockstep",
+                             "subcommand",
+                             "flags",
+                             "program",
+                             "placement",
+                             "token",
+                             "file",
+                             "binds"}) {
+      out.names[name] = {};
+    }
+    out.names["env"] = {"variable", "value"};
+    out.names["secrets"] = {"variable", "file", "secret", "key"};
+    out.names["mounts"] = {"volume", "from", "to", "read_only", "claim", "path", "bind"};
+    out.names["rdma"] = {"resource", "count"};
+    out.parts = TemplateParts();
+    return out;
+  }();
+  return schema;
+}
+
+Result<std::string> Render(const Job& job, const Platform& platform, const Surroundings& here) {
+  return Fill(platform.text, fmt::format("template {}", platform.name), platform.language, TemplateSchema(),
+              Values(job, platform, here));
+}
+
+Result<std::string> RenderTemplate(const std::string& text, const std::string& source, const Job& job,
+                                   const Platform& platform, const Surroundings& here) {
+  const bool yaml = source.ends_with(".yaml") || source.ends_with(".yml");
+  return Fill(text, source, yaml ? Language::kYaml : Language::kShell, TemplateSchema(), Values(job, platform, here));
+}
+
+}  // namespace lockstep::submit

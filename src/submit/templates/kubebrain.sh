@@ -1,0 +1,18 @@
+#!/bin/bash
+# The start script of a KubeBrain job of {{nodes}} node(s): the platform runs it once on every node, and its variables
+# (NODE_RANK, NODE_COUNT, MASTER_ADDR, or WORLD_SIZE and RANK counting nodes) tell the launcher where it is.
+{{#native}}
+{{.:raw}}
+{{/native}}
+{{#workdir}}
+cd {{workdir}} || exit 3
+{{/workdir}}
+{{#env}}
+export {{variable:plain}}={{value}}
+{{/env}}
+{{#secrets}}
+{{variable:plain}}=$(cat {{file}}) || exit 3
+export {{variable:plain}}
+{{/secrets}}
+exec {{lockstep}} {{subcommand:plain}} --nnodes={{nodes}} --name={{name}}{{#flags}} {{.}}{{/flags}} \
+  {{#program}} {{.}}{{/program}}

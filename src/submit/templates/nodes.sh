@@ -1,0 +1,50 @@
+# What runs on every node: $1 its rank, $2 the host of node 0, $3 the port, $4 the file of the token.
+node() {
+  cd {{workdir}} || exit 3
+  {{#env}}
+  export {{variable:plain}}={{value}}
+  {{/env}}
+  {{#secrets}}
+  {{variable:plain}}=$(cat {{file}}) || exit 3
+  export {{variable:plain}}
+  {{/secrets}}
+  exec {{#apptainer}}apptainer exec --nv --pwd {{workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}}{{#array}}-"$5"{{/array}} \
+    --nnodes={{nodes}} --node-rank="$1" --master-addr="$2" --master-port="$3" --token-file="$4"{{#flags}} {{.}}{{/flags}} \
+    {{#program}} {{.}}{{/program}}
+}
+
+# In a folder that all nodes see and only its owner reads; the token is in no command line.
+work=$(mktemp -d "$HOME/.lockstep-job-XXXXXX") || exit 3
+trap 'rm -rf "$work"' EXIT
+( umask 077; od -An -N16 -tx1 /dev/urandom | tr -d ' \n' > "$work/token" ) || exit 3
+{ declare -f node; echo 'node "$@"'; } > "$work/node.sh" || exit 3
+
+if [ "${#hosts[@]}" -ne {{nodes}} ]; then
+  echo "expected {{nodes}} hosts, found ${#hosts[@]}: ${hosts[*]}" >&2
+  exit 3
+fi
+pids=()
+# The launcher of node 0 runs here. It hears of a stop and tells the others.
+bash "$work/node.sh" 0 "${hosts[0]}" "$port" "$work/token" "$index" &
+pids+=($!)
+trap 'kill -TERM "${pids[0]}" 2>/dev/null' TERM INT USR2
+for ((rank = 1; rank < {{nodes}}; ++rank)); do
+  remote "${hosts[rank]}" bash "$work/node.sh" "$rank" "${hosts[0]}" "$port" "$work/token" "$index" &
+  pids+=($!)
+done
+{{#time}}
+# Before the limit, so that the ranks can save their state. It also ends when its input closes: with this script.
+exec 4> >(read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -TERM "${pids[0]}" 2>/dev/null)
+{{/time}}
+code=0
+for pid in "${pids[@]}"; do
+  while :; do
+    wait "$pid"
+    one=$?
+    kill -0 "$pid" 2>/dev/null || break
+  done
+  [ "$code" -ne 0 ] || code=$one
+done
+{{#time}}
+exec 4>&-
+{{/time}}

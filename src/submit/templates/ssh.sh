@@ -1,0 +1,63 @@
+#!/bin/bash
+# Starts one launcher per host and waits for all. SIGTERM or Ctrl-C here stops the job: the ranks save their state, and
+# the exit code is 75. If this script is killed, the job stops, too.
+hosts=({{#hosts}} {{.}}{{/hosts}} )
+
+# What runs on every host: $1 its rank.
+node() {
+  read -r LOCKSTEP_TOKEN || exit 3
+  export LOCKSTEP_TOKEN
+  cd {{workdir}} || exit 3
+  {{#env}}
+  export {{variable:plain}}={{value}}
+  {{/env}}
+  {{#secrets}}
+  {{variable:plain}}=$(cat {{file}}) || exit 3
+  export {{variable:plain}}
+  {{/secrets}}
+  # Node 0 hears of a stop from its standard input.
+  [ "$1" -ne 0 ] || export LOCKSTEP_CONTROL=stdin
+  exec {{#apptainer}}apptainer exec --nv --pwd {{workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}} \
+    --nnodes={{nodes}} --node-rank="$1" --master-addr={{master}} --master-port=29500{{#flags}} {{.}}{{/flags}} \
+    {{#program}} {{.}}{{/program}}
+}
+
+quote() {
+  printf "'%s'" "${1//\'/\'\\\'\'}"
+}
+start() {
+  # shellcheck disable=SC2029
+  ssh -o BatchMode=yes -o ServerAliveInterval=15 "${hosts[$1]}" "bash -c $(quote "$(declare -f node); node $1")"
+}
+
+work=$(mktemp -d) || exit 3
+trap 'rm -rf "$work"' EXIT
+mkfifo "$work/control" || exit 3
+token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+pids=()
+start 0 < "$work/control" &
+pids+=($!)
+exec 3> "$work/control"
+printf '%s\n' "$token" >&3
+trap 'printf "\017" >&3' TERM INT HUP  # SIGTERM is signal 15, octal 17
+for ((rank = 1; rank < {{nodes}}; ++rank)); do
+  start "$rank" <<< "$token" 3>&- &
+  pids+=($!)
+done
+{{#time}}
+# Before the limit, so that the ranks can save their state. It also ends when its input closes: with this script.
+exec 4> >(exec 3>&-; read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -TERM $$)
+{{/time}}
+code=0
+for pid in "${pids[@]}"; do
+  while :; do
+    wait "$pid"
+    one=$?
+    kill -0 "$pid" 2>/dev/null || break
+  done
+  [ "$code" -ne 0 ] || code=$one
+done
+{{#time}}
+exec 4>&-
+{{/time}}
+exit "$code"

@@ -1,0 +1,471 @@
+"""`lockstep submit`: job files of every platform, what a launcher finds under them, and what is refused."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+import yaml  # noqa: E402
+from beds import jobs, submitted  # noqa: E402
+
+SCRIPTS = ("slurm", "kubebrain", "lsf", "pbs", "ssh")
+PODS = ("kubernetes", "pytorchjob", "trainjob", "volcano")
+# Words that a shell, YAML, Kubernetes or a template could take for something else.
+ODD = ["", " ", "it's", 'say "hi"', "$HOME", "$(VC_TASK_INDEX) $$ $(", "`id`", "a\nb", "tab\there", "{{name}}", "null", "yes", "1e5",
+       "0x1f", "- x", "#no comment", "grün 训练 🚀", "back\\slash", "a: b", "*", "!x", "%j", "\u2028", "\x7f\x1b[0m", "-", "~", "&", "'\"'\"'"]
+
+
+def job(on, nodes=2, **more):
+    """A description that uses what the platform has."""
+    text = {"name": "taehv-night", "program": ["--no-python", "/bin/true"], "nodes": nodes, "gpus": 8, "cpus": 4, "memory": "64GiB",
+            "time": "24h", "restart": {"failures": 2}, "env": {"NCCL_DEBUG": "WARN"}}
+    if on in PODS:
+        text.update(image="registry/train:1", rdma={"rdma/hca": 8}, shm="32GiB", queue="gold", namespace="team", service_account="runner",
+                    secrets={"HF_TOKEN": "huggingface/token"}, native=["nodeSelector: {gpu: h100}"],
+                    mounts=[{"from": "pvc/project", "to": "/tmp"}, {"from": "/data", "to": "/data", "read_only": True}], workdir="/tmp")
+    elif on == "ssh":
+        text["hosts"] = [f"s{i}" for i in range(nodes)]
+    elif on != "kubebrain":
+        text.update(queue="gold", account="vision", native=["--constraint=h100" if on == "slurm" else "-m h100"])
+    text.update(more)
+    return {key: value for key, value in text.items() if value is not None}
+
+
+def write(description, name="job.yaml"):
+    dump = json.dumps if name.endswith(".json") else yaml.safe_dump
+    return harness.write(name, dump(description))
+
+
+def submit(*args, **kwargs):
+    env = {"XDG_STATE_HOME": harness.tmp_dir() / "state", **kwargs.pop("env", {})}
+    return harness.lockstep("submit", *args, env=env, **kwargs)
+
+
+def render(platform, description, *args, name="job.yaml"):
+    done = submit("--render", "--platform", platform, write(description, name), *args)
+    if done.returncode != 0:
+        raise AssertionError(f"{platform}: {done.stderr}")
+    return done.stdout
+
+
+class Files(harness.Case):
+    TIMEOUT = 60
+    TOGETHER = True
+
+    def test_lint_finds_nothing_in_any_file(self):
+        paths = []
+        for platform in (*SCRIPTS, *PODS):
+            for nodes in (1, 3):
+                more = [{}]
+                if platform in ("slurm", "lsf", "pbs", "ssh"):
+                    more.append({"image": "/images/train.sif", "container": "apptainer", "mounts": [{"from": "/data", "to": "/data"}]})
+                if platform == "slurm":
+                    more.append({"image": "registry/train:1", "array": "0-3%2", "secrets": {"HF_TOKEN": "/home/me/token"}})
+                for i, one in enumerate(more):
+                    end = "yaml" if platform in PODS else "sbatch" if platform == "slurm" else "sh"
+                    paths.append(harness.write(f"{platform}-{nodes}-{i}.{end}", render(platform, job(platform, nodes, **one))))
+        done = harness.lockstep("lint", "--hardware", "none", "--severity", "warning", *paths)
+        self.assertEqual((done.returncode, re.findall(r"^\S+: \w+\[", done.stdout, re.M)), (0, []), done.stdout + done.stderr)
+        for path in paths:
+            if path.suffix != ".yaml":
+                self.assertEqual(subprocess.run(["bash", "-n", path], capture_output=True, text=True).stderr, "", path)
+
+    def test_kubernetes_objects_keep_to_the_official_schemas(self):
+        import jsonschema
+        import kubernetes_validate
+        from referencing import Registry, Resource
+
+        versions = [v for v in kubernetes_validate.utils.all_versions() if kubernetes_validate.utils.major_minor(v) >= "1.26"]
+        newest = versions[-1]
+        definitions = Resource.from_contents(kubernetes_validate.utils.schema_contents(
+            f"kubernetes-json-schema/v{newest}-local-strict/_definitions.json", newest))
+        registry = definitions @ Registry()
+        own = {("kubeflow.org/v1", "PyTorchJob"): "pytorchjob", ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjob",
+               ("batch.volcano.sh/v1alpha1", "Job"): "volcano"}
+        seen = set()
+        for platform in PODS:
+            for nodes, less in ((1, dict(time=None, gpus=None, cpus=None, memory=None, rdma=None, mounts=None, restart={"resumes": 0})), (3, {})):
+                for one in yaml.safe_load_all(render(platform, job(platform, nodes, **less))):
+                    kind = (one["apiVersion"], one["kind"])
+                    seen.add(kind)
+                    if kind in own:
+                        schema = json.loads((harness.ROOT / f"tests/submit/schemas/{own[kind]}.json").read_text())
+                        jsonschema.Draft202012Validator(schema, registry=registry).validate(one)
+                        damaged = json.loads(json.dumps(one))
+                        damaged["spec"]["nodes"] = 2
+                        self.assertFalse(jsonschema.Draft202012Validator(schema, registry=registry).is_valid(damaged))
+                        continue
+                    for version in (versions[0], newest):
+                        kubernetes_validate.validate(one, version, strict=True)
+        self.assertEqual(len(seen), 6, seen)
+
+    def test_the_exit_codes_of_the_contract_decide_what_a_pod_failure_means(self):
+        found = list(yaml.safe_load_all(render("kubernetes", job("kubernetes"))))[-1]["spec"]
+        codes = {code: rule["action"] for rule in found["podFailurePolicy"]["rules"] if "onExitCodes" in rule
+                 for code in rule["onExitCodes"]["values"]}
+        self.assertEqual(codes, {75: "Ignore", 2: "FailJob", 5: "FailJob", 7: "FailJob"})
+        self.assertEqual((found["backoffLimit"], found["template"]["spec"]["terminationGracePeriodSeconds"]), (4, 135))
+        self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32768Mi"}}, found["template"]["spec"]["volumes"])
+
+
+class Seen(harness.Case):
+    """What the launchers find under the file is what the file promised."""
+
+    TIMEOUT = 60
+
+    def promised(self, platforms):
+        for platform in platforms:
+            for nodes in (1, 2, 4):
+                with self.subTest(platform=platform, nodes=nodes):
+                    cluster = submitted.Cluster(self.tmp / f"{platform}-{nodes}")
+                    env = {f"ODD_{i}": value for i, value in enumerate(ODD)}
+                    description = job(platform, nodes, env=env, lockstep=str(cluster.probe), program=["--no-python", "/bin/true", *ODD])
+                    seen = getattr(cluster, platform)(render(platform, description, name="job.json"), nodes)
+                    self.assertEqual(sorted(seen), list(range(nodes)))
+                    masters = {(one["explain"]["master_addr"], one["explain"]["master_port"]) for one in seen.values()}
+                    self.assertEqual(len(masters), 1, masters)
+                    self.assertIsNotNone(masters.pop()[0] if nodes > 1 else "")
+                    for rank, one in seen.items():
+                        found = one["explain"]
+                        self.assertIsNone(found["error"], found)
+                        self.assertEqual((found["nnodes"], found["node_rank"], found["nproc_per_node"], found["world_size"], found["level"]),
+                                         (nodes, rank, 8, 8 * nodes, "node"), found)
+                        self.assertEqual(one["argv"][-len(ODD):], ODD)
+                        self.assertEqual({name: one["env"].get(name) for name in env}, env)
+                        if platform in PODS:
+                            self.assertEqual(one["env"]["LOCKSTEP_TOKEN"], "secret taehv-night-token/token")
+                            self.assertEqual(one["env"]["HF_TOKEN"], "secret huggingface/token")
+                        elif platform in ("slurm", "ssh"):
+                            self.assertRegex(one["env"]["LOCKSTEP_TOKEN"], r"^[0-9a-f]{32}$")
+
+    def test_under_slurm_and_ssh(self):
+        self.promised(("slurm", "ssh"))
+
+    def test_under_lsf_pbs_and_kubebrain(self):
+        self.promised(("lsf", "pbs", "kubebrain"))
+
+    def test_in_pods(self):
+        self.promised(PODS)
+
+
+class Stopped(harness.Case):
+    """Scripts that start a real launcher: a stop, and their own timer before the limit, end in 75 and what follows from it."""
+
+    TIMEOUT = 60
+
+    def start(self, platform, by_timer):
+        """(script, cluster, marks of its ranks, path of the script)"""
+        cluster = submitted.Cluster(self.tmp / f"{platform}-{by_timer}")
+        marks = cluster.folder / "marks"
+        submitted.program(cluster.bin / "qsub", f"#!/bin/sh\necho \"$@\" > {cluster.folder}/qsub\n")
+        (cluster.folder / "hosts").write_text("localhost\n" * 4)
+        description = job(platform, 1, gpus=None, ranks=2, grace="5s", lockstep=harness.PROGRAM, workdir=str(cluster.folder),
+                          program=jobs.program("signals.py", marks, "75"), env={"LOCKSTEP_TEST_ID": harness.TEST_ID})
+        if platform == "ssh":
+            description["hosts"] = ["localhost"]
+        text = render(platform, description)
+        ready = f"bash -c 'until [ -e {marks}/ready.0 ] && [ -e {marks}/ready.1 ]; do sleep 0.05; done'"
+        text, timers = re.subn(r"read -r -t \d+", f"{ready}; read -r -t 0.01" if by_timer else "read -r -t 600", text)
+        self.assertEqual(timers, 1)
+        path = cluster.folder / "job.sh"
+        path.write_text(text)
+        env = {"PATH": f"{cluster.bin}:{os.environ['PATH']}", "HOME": cluster.folder, "PBS_JOBID": "1[2].server", "LSB_JOBID": "1",
+               "PBS_NODEFILE": cluster.folder / "hosts", "LSB_DJOB_HOSTFILE": cluster.folder / "hosts", "LOCKSTEP_JOB_FILE": path}
+        return harness.spawn("bash", path, env=env, cwd=cluster.folder), cluster, marks, path
+
+    def stopped(self, platform, by_timer):
+        running, cluster, marks, path = self.start(platform, by_timer)
+        if not by_timer:
+            jobs.wait_marks(marks, 2, launcher=running)
+            running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(30), 75, running.output)
+        if platform == "pbs":
+            self.assertEqual((cluster.folder / "qsub").read_text(), f"-v LOCKSTEP_JOB_FILE={path},LOCKSTEP_RESUMED=1 {path}\n")
+        self.assertEqual(list(cluster.folder.glob(".lockstep-job-*")), [], "the token is gone")
+
+    def test_by_a_signal(self):
+        for platform in ("pbs", "lsf", "ssh"):
+            with self.subTest(platform=platform):
+                self.stopped(platform, by_timer=False)
+
+    def test_a_killed_script_leaves_no_timer(self):
+        running, _, marks, _ = self.start("pbs", by_timer=False)
+        jobs.wait_marks(marks, 2, launcher=running)
+        children = {int(pid): pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+                    for pid in pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()}
+        self.assertEqual(sorted(children.values()), ["bash", "lockstep"], "the timer and the launcher")
+        running.send_signal(signal.SIGKILL)
+        jobs.wait_gone(pid for pid, name in children.items() if name == "bash")
+        for pid in children:  # PBS would do it
+            if jobs.alive(pid):
+                os.kill(pid, signal.SIGTERM)
+        jobs.wait_gone(children)
+
+    def test_by_the_timer(self):
+        for platform in ("pbs", "ssh"):
+            with self.subTest(platform=platform):
+                self.stopped(platform, by_timer=True)
+
+
+# what is given over a good job, platform, what the message says
+REFUSED = [
+    ({"nodes": -1}, "slurm", r"job.yaml:\d+:\d+: nodes: .*at least 1.*-1"),
+    ({"nodes": 0}, "slurm", r"nodes: .*at least 1"),
+    ({"nodes": "two"}, "slurm", r"nodes: expected"),
+    ({"gpus": 0}, "slurm", r"gpus: .*at least 1"),
+    ({"time": "24:00:00"}, "slurm", r"time: .*24:00:00"),
+    ({"time": 24}, "slurm", r"time: expected a duration"),
+    ({"time": "99999999999d"}, "slurm", r"time: expected at most"),
+    ({"array": "9-0"}, "slurm", r"array: expected indices such as 0-9.*'9-0'"),
+    ({"array": "0-9%0"}, "pbs", r"array: expected indices"),
+    ({"time": "2m"}, "slurm", r"time: 2m00s leaves nothing to train"),
+    ({"image": None}, "kubernetes", r"image: Kubernetes .* starts containers"),
+    ({"name": "My_Job"}, "kubernetes", r"RFC 1123.*write name: my-job"),
+    ({"name": "1st"}, "kubernetes", r"begins with a letter"),
+    ({"name": "a" * 60}, "pytorchjob", r"name: at most 54 characters"),
+    ({"name": "a b"}, "slurm", r"name: expected at most 63 letters"),
+    ({"name": "../x"}, "slurm", r"name: expected"),
+    ({"mounts": [{"from": "data", "to": "/data"}]}, "kubernetes", r"mounts\[0\].from: expected an absolute path"),
+    ({"mounts": [{"from": "/data", "to": "data"}]}, "kubernetes", r"mounts\[0\].to: expected an absolute path"),
+    ({"mounts": [{"from": "/data", "to": "/a"}, {"from": "/b", "to": "/a"}]}, "kubernetes", r"'/a' is mounted twice"),
+    ({"mounts": [{"from": "/data"}]}, "kubernetes", r"mounts\[0\].to"),
+    ({"mounts": [{"from": "/data", "to": "/data"}]}, "slurm", r"mounts: without an image"),
+    ({"env": {"WANDB_API_KEY": "x"}}, "slurm", r"env.WANDB_API_KEY: its name says that it is a secret.*secrets"),
+    ({"env": {"X": "hf_abcdefghijklmnopqrstuvwxyz"}}, "slurm", r"env.X: its value begins like a token"),
+    ({"env": {"A B": "x"}}, "slurm", r"'A B' is no name of a variable"),
+    ({"secrets": {"HF_TOKEN": "token"}}, "kubernetes", r"secrets.HF_TOKEN: expected SECRET/KEY"),
+    ({"secrets": {"HF_TOKEN": "hf/token"}}, "slurm", r"secrets.HF_TOKEN: .*absolute path"),
+    ({"partition": "gpu"}, "kubernetes", r"partition: .*has no use for it"),
+    ({"rdma": {"rdma/hca": 1}}, "slurm", r"rdma: .*has no use for it"),
+    ({"rdma": {"hca": 1}}, "kubernetes", r"rdma: .*domain/name"),
+    ({"hosts": ["a"]}, "ssh", r"hosts: ssh needs one host per node: expected 2, found 1"),
+    ({"queue": "a b"}, "slurm", r"queue: expected letters"),
+    ({"queue": "a\nb"}, "slurm", r"queue: expected letters"),
+    ({"workdir": "here"}, "slurm", r"workdir: expected an absolute path"),
+    ({"nmae": "x"}, "slurm", r"job.yaml:\d+:\d+: .*nmae.*did you mean 'name'"),
+    ({"program": None}, "slurm", r"program: nothing to start"),
+    ({"program": "train.py | tee log"}, "slurm", r"program: '\|' needs a shell"),
+    ({"program": "train.py 'x"}, "slurm", r"program: a quote"),
+    ({"program": "lockstep run --nnodes 2 train.py"}, "slurm", r"says where its nodes are"),
+    ({"flags": ["--stall-timeot=3m"]}, "slurm", r"--stall-timeot.*did you mean"),
+    ({"container": "docker", "image": "x"}, "slurm", r"container: expected apptainer or pyxis"),
+    ({"native": ["a\nb"]}, "slurm", r"native: one line each"),
+    ({"platform": "slrm"}, "", r"platform 'slrm' is unknown.*did you mean 'slurm'"),
+]
+
+
+class Refused(harness.Case):
+    TIMEOUT = 60
+    TOGETHER = True
+
+    def test_every_mistake_is_named_and_nothing_is_printed(self):
+        for given, platform, message in REFUSED:
+            with self.subTest(given=given, platform=platform):
+                done = submit("--render", *(["--platform", platform] if platform else []), write(job(platform, **given)))
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertRegex(done.stderr.replace("\n", " "), message)
+
+    def test_all_mistakes_come_in_one_message(self):
+        done = submit("--render", "--platform", "kubernetes",
+                      write(job("kubernetes", image=None, name="My_Job", env={"WANDB_API_KEY": "x"}, partition="gpu")))
+        for key in ("image", "name", "env.WANDB_API_KEY", "partition"):
+            self.assertRegex(done.stderr, rf"\n  {re.escape(key)}: ")
+        self.assertIn("4 mistakes", done.stderr)
+
+    def test_flags_of_the_command_line(self):
+        for args, message in (
+                (["--platform", "slurm", "--nnodes", "2:4", "a.py"], r"--nnodes"),
+                (["--platform", "slurm", "--gpus", "0", "a.py"], r"--gpus: expected a number of at least 1"),
+                (["--platform", "slurm", "--time", "soon", "a.py"], r"--time"),
+                (["--platform", "slurm", "--master-addr", "x", "a.py"], r"--master-addr: the job file says it"),
+                (["--platform", "slurm", "--mount", "x", "a.py"], r"--mount: expected FROM:TO"),
+                (["--platform", "slurm", "--plattform", "x", "a.py"], r"--plattform"),
+                (["--platform", "slurm", "--render", "--check", "a.py"], r"each does another thing"),
+                (["--platform", "slurm", "--set", "nodse=2", "a.py"], r"nodse.*did you mean 'nodes'"),
+                (["--platform", "slurm", "--render"], r"program: nothing to start"),
+                (["--platform", "slurm", "gone.yaml"], r"gone.yaml"),
+                (["--platform", "slurm", write(job("slurm")), "b.py"], r"stands after the description")):
+            with self.subTest(args=args):
+                done = submit(*args)
+                self.assertIn(done.returncode, (2, 3), done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertRegex(done.stderr.replace("\n", " "), message)
+
+    def test_platform_is_detected_or_asked_for(self):
+        one, two = self.tmp / "one", self.tmp / "two"
+        for folder, names in ((one, ("bsub",)), (two, ("bsub", "qsub"))):
+            folder.mkdir()
+            for name in names:
+                submitted.program(folder / name, "#!/bin/sh\n")
+        path = write(job("lsf"))
+        found = json.loads(submit("--dry-run", "--json", path, env={"PATH": one}).stdout)
+        self.assertEqual((found["platform"], found["evidence"]), ("lsf", [f"bsub is {one}/bsub: lsf"]))
+        done = submit("--dry-run", path, env={"PATH": two})
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"bsub is .*: lsf; qsub is .*: pbs")
+        done = submit("--dry-run", path, env={"PATH": self.tmp})
+        self.assertRegex(done.stderr, r"none of sbatch, bsub, qsub and kubectl")
+
+    def test_missing_client(self):
+        for platform, client in (("slurm", "sbatch"), ("kubernetes", "kubectl"), ("lsf", "bsub"), ("pbs", "qsub"), ("ssh", "ssh")):
+            done = submit("--platform", platform, write(job(platform)), env={"PATH": self.tmp})
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertRegex(done.stderr, rf"needs the program '{client}'.*not in PATH\n  do: .*--render")
+        self.assertEqual(submit("--platform", "kubebrain", write(job("kubebrain"))).returncode, 2)
+        self.assertFalse((self.tmp / "state" / "lockstep").exists(), "something was left behind")
+
+
+class Templates(harness.Case):
+    TIMEOUT = 30
+    TOGETHER = True
+
+    def test_template_of_the_user(self):
+        path = harness.write("ours.sh", "#OURS {{nodes}} {{name:plain}}\n{{#env}}\nexport {{variable:plain}}={{value}}\n{{/env}}\n"
+                                        "{{^image}}\nno image\n{{/image}}\nrun{{#program}} {{.}}{{/program}}\n")
+        text = render("slurm", job("slurm", env={"A": "it's"}, program=["a.py", "b c"]), "--template", path)
+        self.assertEqual(text, "#OURS 2 taehv-night\nexport A='it'\\''s'\nno image\nrun a.py 'b c'\n")
+
+    def test_mistakes_in_templates(self):
+        for text, message in (("{{nods}}", r"ours.sh:1: there is no value 'nods'.*did you mean 'nodes'"),
+                              ("\n{{#image}}{{imge}}{{/image}}", r"ours.sh:2: there is no value 'imge'"),
+                              ("{{#env}}\n", r"\{\{#env\}\} is not ended"), ("{{/env}}", r"ends nothing"), ("{{env}}", r"'env' is a list"),
+                              ("#!/bin/sh\necho\n", r"ours.sh: no \{\{name\}\} in it: the same text for every job"),
+                              ("{{name:bash}}", r"no filter 'bash'"), ("{{name", r"without '\}\}'"), ("{{}}", r"names nothing"),
+                              ("{{>nothing}}", r"no part 'nothing'"), ("{{#program}}{{.:plain}}{{/program}}", r"cannot stand here")):
+            with self.subTest(text=text):
+                done = submit("--render", "--platform", "slurm", "--template", harness.write("ours.sh", text),
+                              write(job("slurm", program=["a b"])))
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr.replace("\n", " "), message)
+
+    def test_documented_values_are_those_there_are(self):
+        page = (harness.ROOT / "docs" / "submit.md").read_text()
+        documented = set(re.findall(r"`([a-z_]+)`", page[page.index("| values | |"):page.index("## What is refused")]))
+        for name in documented - {"run", "train", "from", "to", "ro"}:
+            text = f"{{{{#{name}}}}}{{{{/{name}}}}}"
+            inside = next((lists for lists, names in (("env", ("variable", "value")), ("secrets", ("file", "secret", "key")),
+                           ("mounts", ("volume", "read_only", "path", "claim", "bind")), ("rdma", ("resource", "count")))
+                           if name in names), None)
+            text = f"{{{{#{inside}}}}}{text}{{{{/{inside}}}}}" if inside else text
+            render("slurm", job("slurm"), "--template", harness.write("one.sh", text))
+        source = (harness.ROOT / "src" / "submit" / "render.cc").read_text()
+        names = set(re.findall(r'"([a-z_]+)"', source[source.index("for (const char* name :"):source.index("out.names[name]")]))
+        self.assertEqual(names - documented, set())
+
+
+class Records(harness.Case):
+    """Clients that cannot be had here are recorded: what they were called with, and what they answer is read."""
+
+    TIMEOUT = 30
+    TOGETHER = True
+
+    def setUp(self):
+        self.bin = self.tmp / "bin"
+        self.bin.mkdir(exist_ok=True)
+        self.env = {"PATH": f"{self.bin}:{os.environ['PATH']}", "USER": "me"}
+
+    def client(self, name, answer, code=0):
+        submitted.program(self.bin / name, "#!/bin/sh\n{ echo \"$0 $*\"; [ -t 0 ] || cat; echo; } >> " + str(self.tmp / f"{name}.called")
+                          + f"\ncat <<'END'\n{answer}\nEND\nexit {code}\n")
+
+    def called(self, name):
+        path = self.tmp / f"{name}.called"
+        text = path.read_text() if path.exists() else ""
+        path.unlink(missing_ok=True)
+        return text
+
+    def jobs(self, *args):
+        done = harness.lockstep("jobs", "--json", *args, env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {one["name"]: one for one in json.loads(done.stdout)["jobs"]}
+
+    def cancel(self, *args):
+        return harness.lockstep("cancel", *args, env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+
+    def test_lsf(self):
+        self.client("bsub", "Job <4711> is submitted to queue <gold>.")
+        done = submit("--platform", "lsf", write(job("lsf", name="l")), env=self.env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(": 4711\n", done.stdout)
+        self.assertIn('#BSUB -J "l"', self.called("bsub"))
+        self.client("bjobs", "4711|l|RUN|120 second(s)|2|h0:h1")
+        self.assertEqual((self.jobs("--platform", "lsf")["l"]["state"], self.jobs("--platform", "lsf")["l"]["nodes"]), ("running", 2))
+        self.assertIn("-u me", self.called("bjobs"))
+        (self.tmp / "l-4711.out").write_text("step 1\nstep 2\n")
+        done = harness.lockstep("logs", "l", "-n", "1", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        self.assertEqual((done.returncode, done.stdout), (0, "step 2\n"), done.stderr)
+        self.client("bkill", "Job <4711> is being terminated")
+        self.assertEqual(self.cancel("l").returncode, 0)
+        self.assertIn("bkill 4711", self.called("bkill"))
+
+    def test_pbs(self):
+        self.client("qsub", "4712.server")
+        done = submit("--platform", "pbs", write(job("pbs", name="p")), env=self.env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        file = self.called("qsub").split()[1]
+        self.assertIn("#PBS -N p", pathlib.Path(file).read_text())
+        self.client("qstat", json.dumps({"Jobs": {"4712.server": {"Job_Name": "p", "job_state": "F", "Exit_status": 75,
+                                                                  "Resource_List": {"nodect": 2}}}}))
+        found = self.jobs("--platform", "pbs")["p"]
+        self.assertEqual((found["state"], found["exit_code"], found["nodes"]), ("failed", 75, 2))
+        self.client("qdel", "qdel: Unknown Job Id 4712", code=153)
+        done = self.cancel("p")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("Unknown Job Id", done.stderr)
+
+    def test_slurm_remembers_ended_jobs_in_its_accounting(self):
+        """Lines as `sacct --parsable2` writes them; scontrol has forgotten all of these jobs."""
+        self.client("squeue", "")
+        submitted.program(self.bin / "scontrol", "#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+        accounts = {
+            "done": ("21|done|COMPLETED|1-02:03:04|2|gpu[1-2]|0:0", "succeeded", 0, "COMPLETED"),
+            "broken": ("22|broken|FAILED|00:01:02|1|gpu1|5:0", "failed", 5, "FAILED"),
+            "late": ("23|late|TIMEOUT|00:10:00|1|gpu1|0:15", "failed", None, "TIMEOUT"),
+            "gone": ("24|gone|CANCELLED by 1000|00:00:07|2|gpu[1-2]|0:0", "cancelled", None, "CANCELLED by 1000"),
+            "early": ("25|early|CANCELLED by 1000|00:00:00|2|None assigned|0:0", "cancelled", None, "CANCELLED by 1000"),
+            "sweep": ("26_0|sweep|COMPLETED|00:00:07|1|gpu1|0:0\n26_1|sweep|OUT_OF_MEMORY|00:00:09|1|gpu2|0:125\n"
+                      "26_2|sweep|COMPLETED|00:00:07|1|gpu1|0:0", "failed", None, "OUT_OF_MEMORY (1 of 3 tasks)"),
+            "deleted": ("", "ended", None, "the platform no longer knows it"),
+        }
+        for number, name in enumerate(accounts, 21):
+            self.client("sbatch", number)
+            done = submit("--platform", "slurm", write(job("slurm", name=name)), env=self.env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        rows = "".join(f"{number}) cat <<'END'\n{row}\nEND\n;;\n" if row else "" for number, (row, *_) in enumerate(accounts.values(), 21))
+        submitted.program(self.bin / "sacct", f"""#!/bin/sh
+[ "$2 $3 $4" = "--allocations --noheader --parsable2" ] || exit 9
+[ "$5" = "--format=JobID,JobName,State,Elapsed,NNodes,NodeList,ExitCode" ] || exit 9
+case "${{1#--jobs=}}" in
+{rows}esac
+""")
+        found = self.jobs("--platform", "slurm")
+        for name, (_, state, code, detail) in accounts.items():
+            self.assertEqual((found[name]["state"], found[name]["exit_code"], found[name]["detail"]), (state, code, detail), name)
+        self.assertEqual((found["done"]["time"], found["done"]["nodes"], found["done"]["where"]), ("1-02:03:04", 2, "gpu[1-2]"))
+        for answer in ("echo 'Slurm accounting storage is disabled' >&2; exit 1", "exit 0"):
+            submitted.program(self.bin / "sacct", f"#!/bin/sh\n{answer}\n")
+            self.assertEqual({one["state"] for one in self.jobs("--platform", "slurm").values()}, {"ended"})
+        submitted.program(self.bin / "scontrol", "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2\nexit 1\n")
+        self.assertEqual({(one["state"], one["detail"]) for one in self.jobs("--platform", "slurm").values()},
+                         {("unknown", "Unable to contact slurm controller (connect failure)")}, "nobody knows that it ended")
+
+    def test_client_that_refuses(self):
+        self.client("bsub", "Queue <gold> does not exist. Job not submitted.", code=255)
+        done = submit("--platform", "lsf", write(job("lsf", name="refused")), env=self.env)
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"bsub ended with exit code 255\n  Queue <gold> does not exist")
+        self.assertEqual(list((self.tmp / "state" / "lockstep" / "jobs").glob("refused*")), [])
+
+    def test_unknown_job(self):
+        for words in (("cancel", "nobody"), ("logs", "nobody"), ("logs", "--platform", "ssh", "nobody"), ("cancel", "--platform", "x", "1")):
+            done = harness.lockstep(*words, env={**self.env, "XDG_STATE_HOME": self.tmp / "none"})
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertRegex(self.cancel("nobody").stderr, "job 'nobody' was not submitted from this account")
+        done = harness.lockstep("jobs", env={"XDG_STATE_HOME": self.tmp / "none", "PATH": self.bin})
+        self.assertEqual((done.returncode, done.stdout), (0, ""))

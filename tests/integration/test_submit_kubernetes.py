@@ -1,0 +1,76 @@
+"""`lockstep submit`, `jobs`, `logs` and `cancel` through the real kubectl, which speaks to an API server of the tests."""
+
+import json
+import sys
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import api_server  # noqa: E402
+
+PLURALS = {"kubernetes": ("batch", "jobs"), "pytorchjob": ("kubeflow.org", "pytorchjobs"), "trainjob": ("trainer.kubeflow.org", "trainjobs"),
+           "volcano": ("batch.volcano.sh", "jobs")}
+
+
+class Kubernetes(harness.Case):
+    TIMEOUT = 60
+
+    def setUp(self):
+        harness.require("kubectl")
+        self.api = api_server.ApiServer(str(self.tmp))
+        self.addCleanup(self.api.close)
+        self.env = {"KUBECONFIG": self.api.config, "XDG_STATE_HOME": self.tmp / "state", "HOME": self.tmp}
+
+    def lockstep(self, *args, code=0):
+        done = harness.lockstep(*args, env=self.env)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def submit(self, platform, *args, code=0):
+        return self.lockstep("submit", "--platform", platform, "--image", "registry/train:1", "--gpus", "8", "--nnodes", "2", "--name", "night",
+                             "--namespace", "team", *args, "train.py", code=code)
+
+    def state(self):
+        return next(one for one in json.loads(self.lockstep("jobs", "--json").stdout)["jobs"] if one["name"] == "night")
+
+    def test_a_job_from_submission_to_its_end(self):
+        group, plural = PLURALS["kubernetes"]
+        self.assertIn("nothing wrong found", self.submit("kubernetes", "--check").stdout)
+        self.assertEqual(self.api.objects, {}, "a check creates nothing")
+        self.submit("kubernetes")
+        self.assertEqual(sorted(self.api.objects), [("", "secrets", "team", "night-token"), ("", "services", "team", "night"), (group, plural, "team", "night")])
+        self.assertEqual(self.state()["state"], "pending")
+        job = self.api.objects[group, plural, "team", "night"]
+        job["status"] = {"active": 2, "startTime": "2026-01-01T00:00:00Z"}
+        self.assertEqual((self.state()["state"], self.state()["nodes"], self.state()["where"]), ("running", 2, "team"))
+        for i in range(2):
+            name = f"night-{i}-abcde"
+            self.api.objects["", "pods", "team", name] = {
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "labels": job["spec"]["template"]["metadata"]["labels"]},
+                "spec": job["spec"]["template"]["spec"], "status": {"phase": "Running"}}
+            self.api.logs[name] = f"step {i}\n"
+        text = self.lockstep("logs", "night").stdout
+        self.assertRegex(text, r"\[pod/night-0-abcde/pytorch\] step 0\n")
+        self.assertRegex(text, r"\[pod/night-1-abcde/pytorch\] step 1\n")
+        self.lockstep("logs", "-f", "night", "-n", "1")
+        self.assertTrue(any("/log?" in call and "follow=true" in call and "tailLines=1" in call for call in self.api.calls), self.api.calls)
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}
+        self.assertEqual((self.state()["state"], self.state()["detail"]), ("failed", "PodFailurePolicy"))
+        done = self.submit("kubernetes", code=3)
+        self.assertRegex(done.stderr, "already exists")
+        self.lockstep("cancel", "night")
+        self.assertEqual([key for key in self.api.objects if key[1] != "pods"], [])
+        self.assertEqual(self.state()["state"], "ended")
+
+    def test_jobs_of_operators(self):
+        for platform in ("pytorchjob", "trainjob", "volcano"):
+            self.submit(platform)
+            self.assertIn((*PLURALS[platform], "team", "night"), self.api.objects)
+            self.lockstep("cancel", "--platform", platform, "night")
+            self.assertEqual(self.api.objects, {})
+
+    def test_no_cluster_is_an_error_in_kubectls_words_and_nothing_is_kept(self):
+        self.api.close()
+        done = self.submit("kubernetes", code=3)
+        self.assertRegex(done.stderr, r"kubectl ended with exit code 1\n.*127\.0\.0\.1")
+        self.assertFalse((self.tmp / "state").exists())

@@ -1,0 +1,125 @@
+#include "submit/job.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "submit/client.h"
+#include "submit/records.h"
+
+namespace lockstep::submit {
+namespace {
+
+TEST(Job, WordsAsAShellSplitsThem) {
+  const std::pair<const char*, std::vector<std::string>> table[] = {
+      {"train.py --lr 1e-4", {"train.py", "--lr", "1e-4"}},
+      {"  a\t'b c'  \"d 'e'\" f\\ g ", {"a", "b c", "d 'e'", "f g"}},
+      {R"(a '' "" "x\"y\\z\n")", {"a", "", "", R"(x"y\z\n)"}},
+      {"a$ b$1 'c$HOME' x=\"{1,2}\"", {"a$", "b$1", "c$HOME", "x={1,2}"}},
+      {"", {}}};
+  for (const auto& [text, words] : table) {
+    Result<std::vector<std::string>> found = SplitWords(text);
+    ASSERT_TRUE(found.ok()) << text;
+    EXPECT_EQ(*found, words) << text;
+  }
+  for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "'a", "\"a", "a\\"}) {
+    EXPECT_FALSE(SplitWords(text).ok()) << text;
+  }
+}
+
+TEST(Job, CommandOfLockstepIsTakenApart) {
+  const auto of = [](std::vector<std::string> words) { return CommandOf({.program = std::move(words)}); };
+  EXPECT_EQ(of({"lockstep", "train", "taehv"}).subcommand, "train");
+  EXPECT_EQ(of({"/opt/lockstep", "run", "a.py"}).lockstep, "/opt/lockstep");
+  EXPECT_EQ(of({"/opt/lockstep", "run", "a.py"}).words, std::vector<std::string>{"a.py"});
+  EXPECT_EQ(of({"lockstep", "doctor"}).words.size(), 2u);
+  EXPECT_EQ(of({"train.py", "train"}).subcommand, "run");
+}
+
+TEST(Job, NameOfTheProgram) {
+  const std::pair<std::vector<std::string>, const char*> table[] = {
+      {{"src/Train_VRT.py", "--x"}, "train-vrt"},
+      {{"lockstep", "train", "taehv"}, "taehv"},
+      {{"python", "-u", "fit.py"}, "fit"},
+      {{"-m", "pkg"}, "pkg"},
+      {{"训练.py"}, "job"},
+      {{".hidden"}, "hidden"},
+      {{"123.py"}, "job"},
+      {{std::string(99, 'a')}, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}};
+  for (const auto& [program, name] : table) EXPECT_EQ(DefaultName({.program = program}), name);
+}
+
+TEST(Job, SecretsAreKnownByNameAndByValue) {
+  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "DB_PASSWORD", "GH_CREDENTIALS"}) {
+    EXPECT_FALSE(SecretReason(name, "x").empty()) << name;
+  }
+  for (const char* name : {"TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "KEYBOARD", "SORT_KEY", "MAX_TOKENS", "SECRETARY"}) {
+    EXPECT_TRUE(SecretReason(name, "x").empty()) << name;
+  }
+  EXPECT_FALSE(SecretReason("X", "ghp_0123456789abcdefghij0123456789").empty());
+  EXPECT_FALSE(SecretReason("X", "-----BEGIN RSA PRIVATE KEY-----").empty());
+  EXPECT_TRUE(SecretReason("X", "hf_short").empty());
+}
+
+TEST(Records, ComeBackNewestFirstAndDamageIsPassedOver) {
+  Result<TempDir> folder = TempDir::Create();
+  ASSERT_TRUE(folder.ok());
+  JobRecord old;
+  old.name = "a";
+  old.platform = "slurm";
+  old.id = "1";
+  old.submitted = 5;
+  JobRecord young = old;
+  young.id = "123[1].server";
+  young.submitted = 9;
+  ASSERT_TRUE(WriteRecord(folder->path(), old).ok());
+  ASSERT_TRUE(WriteRecord(folder->path(), young).ok());
+  ASSERT_TRUE(WriteFileAtomic(*folder / "torn.json", "{\"format\": 1, \"na").ok());
+  ASSERT_TRUE(WriteFileAtomic(*folder / "other.json", "[]").ok());
+  const std::vector<JobRecord> records = ReadRecords(folder->path());
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(FindRecord(records, "a", "")->id, "123[1].server");
+  EXPECT_EQ(FindRecord(records, "1", "")->id, "1");
+  EXPECT_EQ(FindRecord(records, "a", "pbs"), nullptr);
+  EXPECT_FALSE(RecordsRoot({}).ok());
+  EXPECT_EQ(*RecordsRoot({{"HOME", "/h"}}), "/h/.local/state/lockstep/jobs");
+}
+
+TEST(Lists, WhatClientsPrint) {
+  const auto read = [](const char* platform, const std::string& text) {
+    Result<std::vector<JobState>> jobs = ReadList(**FindPlatform(platform), text);
+    EXPECT_TRUE(jobs.ok()) << jobs.status().message();
+    return jobs.ok() ? *jobs : std::vector<JobState>{};
+  };
+  const std::vector<JobState> slurm =
+      read("slurm", "12|night|RUNNING|1:02|2|gpu[1-2]\n13|x|PENDING|0:00|1|(Resources)\n\nbad\n");
+  ASSERT_EQ(slurm.size(), 2u);
+  EXPECT_EQ(slurm[0].state + slurm[0].where, "runninggpu[1-2]");
+  EXPECT_EQ(slurm[1].state, "pending");
+  // Objects as Kubernetes, the training operator, the trainer and Volcano write them, cut to what is read.
+  const std::pair<const char*, std::pair<const char*, const char*>> objects[] = {
+      {"kubernetes", {R"({"metadata":{"name":"a"},"spec":{"parallelism":2},"status":{"active":2}})", "running 2"}},
+      {"kubernetes",
+       {R"({"metadata":{"name":"a"},"spec":{"parallelism":2},"status":{"conditions":[{"type":"Failed","status":"True","reason":"PodFailurePolicy"}]}})",
+        "failed 2"}},
+      {"kubernetes", {R"({"metadata":{"name":"a"},"spec":{"parallelism":1},"status":{}})", "pending 1"}},
+      {"pytorchjob",
+       {R"({"metadata":{"name":"a"},"spec":{"pytorchReplicaSpecs":{"Master":{"replicas":1},"Worker":{"replicas":3}}},"status":{"conditions":[{"type":"Running","status":"False"},{"type":"Succeeded","status":"True"}]}})",
+        "succeeded 4"}},
+      {"trainjob",
+       {R"({"metadata":{"name":"a"},"spec":{"trainer":{"numNodes":2}},"status":{"jobsStatus":[{"name":"node","active":1}]}})",
+        "running 2"}},
+      {"volcano",
+       {R"({"metadata":{"name":"a"},"spec":{"tasks":[{"replicas":2}]},"status":{"state":{"phase":"Aborted"}}})",
+        "cancelled 2"}},
+      {"volcano", {R"({"metadata":{"name":"a"},"spec":{"tasks":null},"status":null})", "pending 0"}}};
+  for (const auto& [platform, object] : objects) {
+    const std::vector<JobState> jobs = read(platform, fmt::format("{{\"items\":[{}]}}", object.first));
+    ASSERT_EQ(jobs.size(), 1u);
+    EXPECT_EQ(fmt::format("{} {}", jobs[0].state, jobs[0].nodes), object.second) << platform;
+  }
+  EXPECT_FALSE(ReadList(**FindPlatform("pbs"), "not json").ok());
+  EXPECT_TRUE(read("pbs", "{}").empty());
+}
+
+}  // namespace
+}  // namespace lockstep::submit
