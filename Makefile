@@ -90,11 +90,12 @@ sanitize: setup-test  ## unit tests with address, undefined-behaviour and race c
 .PHONY: test-gpu
 test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
 	@deps/progress ninja -C $(TREE) cuda_rank models_test engine_test
-	@$(TREE)/tests/models_test --gtest_filter='DecoderOnAGpu.*'
+	@$(TREE)/tests/models_test --gtest_filter='DecoderOnAGpu.*:VrtOnAGpu.*:VrtWarpOnAGpu.*'
 	@$(TREE)/tests/engine_test --gtest_filter='DeviceKernels.*'
 	@LOCKSTEP_BIN=$(TREE)/bin LOCKSTEP_CUDA_RANK=$(TREE)/tests/cuda_rank python3 tests/gpu/test_nccl_ranks.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_lm.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_restore.py
+	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_vrt.py
 
 .PHONY: bench
 bench: setup-bench  ## measurements against peers in the same run, into docs/benchmarks.md
@@ -106,9 +107,11 @@ soak: setup-test  ## long runs with faults: nothing may leak
 	@$(MAKE) build GPU=0
 	@deps/progress ninja -C build/release comm_probe record_test models_test cache_test
 	@.venv/bin/python tests/soak/comm_kills.py
+	@.venv/bin/python tests/soak/submit_limit.py
 	@LOCKSTEP_SOAK=1000 build/release/tests/record_test --gtest_brief=1 --gtest_filter='CheckpointDamage.*'
 	@LOCKSTEP_SOAK=200 build/release/tests/cache_test --gtest_brief=1 --gtest_filter='CacheBuild.SurvivesKills*'
 	@LOCKSTEP_SOAK=1 build/release/tests/models_test --gtest_brief=1 --gtest_filter='SeraenaGoldens.*'
+	@.venv/bin/python tests/soak/delays.py
 	@.venv/bin/python tests/soak/run.py $(SOAK_ARGS)
 
 .PHONY: lint

@@ -1,6 +1,7 @@
 // What one metric call costs the training thread: p50, p99 and the worst of Metrics::Set while steps of ten scalars
-// come at 1 kHz and the writer feeds both sinks; then the same in one burst, without any pause. Prints one JSON object;
-// times are nanoseconds with the cost of reading the clock (also given) subtracted.
+// come at 1 kHz and the writer feeds all sinks (metric lines, TensorBoard, CSV, W&B); then the same in one burst,
+// without any pause. Prints one JSON object; times are nanoseconds with the cost of reading the clock (also given)
+// subtracted.
 //
 //   metric_bench [seconds]
 #include <fmt/format.h>
@@ -41,8 +42,10 @@ struct Outcome {
 
 Outcome Measure(uint64_t steps, std::chrono::nanoseconds period, double clock) {
   Result<TempDir> dir = TempDir::Create();
-  Result<std::unique_ptr<Metrics>> metrics =
-      Metrics::Start({.jsonl_path = *dir / "rank-0.jsonl", .tensorboard_dir = *dir / "tensorboard"});
+  Result<std::unique_ptr<Metrics>> metrics = Metrics::Start({.jsonl_path = *dir / "rank-0.jsonl",
+                                                             .tensorboard_dir = *dir / "tensorboard",
+                                                             .csv_path = *dir / "metrics.csv",
+                                                             .wandb = {.dir = *dir / "wandb", .name = "bench"}});
   if (!metrics.ok()) {
     fmt::print(stderr, "{}\n", metrics.status().ToString());
     std::exit(3);

@@ -32,7 +32,9 @@ import time
 import traceback
 
 import peers
+import sampling
 import train_rows
+import watch
 import zero_rows
 from peers import Peer
 from rows import beside, in_turns, median, missing, row, times_faster
@@ -181,8 +183,16 @@ def log_rows(report):
     return rows
 
 
+def bench_sampling(folder, repeat):
+    return sampling.bench(LOCKSTEP, folder, repeat=min(repeat, 3))
+
+
+def bench_watch(folder, repeat):
+    return watch.bench(LOCKSTEP, folder, repeat=min(repeat, 3))
+
+
 BENCHES = {"start": bench_start, "crash": bench_crash, "rendezvous": bench_rendezvous, "gang": bench_gang, "memory": bench_memory,
-           "logs": bench_logs, **train_rows.BENCHES, **zero_rows.BENCHES}
+           "logs": bench_logs, "watch": bench_watch, "sampling": bench_sampling, **train_rows.BENCHES, **zero_rows.BENCHES}
 
 
 def number(value):

@@ -14,7 +14,7 @@ endfunction()
 # lockstep_use(target folders...): the target links these folders and sees their headers.
 function(lockstep_use target)
   foreach(folder ${ARGN})
-    string(REGEX REPLACE "_(torch|train)$" "" outer ${folder})  # comm_torch is comm/torch, cli_train is cli/train
+    string(REGEX REPLACE "_(torch|train|web)$" "" outer ${folder})  # comm_torch is comm/torch, cli_train is cli/train
     lockstep_root(${outer})
     target_include_directories(${target} PRIVATE ${LOCKSTEP_ROOT})
     target_link_libraries(${target} PUBLIC lockstep_${folder})
@@ -69,6 +69,8 @@ find_library(LOCKSTEP_YAML_LIB NAMES libyaml-cpp.a yaml-cpp REQUIRED)
 find_library(LOCKSTEP_CRYPTO_LIB NAMES libcrypto.a crypto REQUIRED)
 find_library(LOCKSTEP_HS_LIB NAMES libhs.a hs REQUIRED)
 find_library(LOCKSTEP_RE2_LIB NAMES libre2.a re2 REQUIRED)
+find_library(LOCKSTEP_NCURSES_LIB NAMES libncursesw.a ncursesw REQUIRED)
+find_library(LOCKSTEP_TINFO_LIB NAMES libtinfo.a tinfo REQUIRED)
 
 # lockstep_program(name MAIN file [FOLDER dir] [TORCH] USES folders...): FOLDER adds every other .cc of that folder.
 function(lockstep_program name)

@@ -127,6 +127,7 @@ lockstep_component(yaml-cpp LICENSE MIT HOME https://github.com/jbeder/yaml-cpp 
 lockstep_component(OpenSSL LICENSE Apache-2.0 HOME https://www.openssl.org FROM ${LOCKSTEP_CRYPTO_LIB})
 lockstep_component(Vectorscan LICENSE BSD-3-Clause HOME https://github.com/VectorCamp/vectorscan FROM ${LOCKSTEP_HS_LIB})
 lockstep_component(RE2 LICENSE BSD-3-Clause HOME https://github.com/google/re2 FROM ${LOCKSTEP_RE2_LIB})
+lockstep_component(ncurses LICENSE X11 HOME https://invisible-island.net/ncurses FROM ${LOCKSTEP_NCURSES_LIB})
 lockstep_component(DejaVu-Sans LICENSE Bitstream-Vera HOME https://dejavu-fonts.github.io FROM ${LOCKSTEP_FONT})
 
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE lockstep_libstdcxx

@@ -13,9 +13,14 @@ int CacheBuildMain(int argc, char** argv);  // `cache build`, beside `train`: it
 int ExplainMain(int argc, char** argv);
 int EnvMain(int argc, char** argv);
 int RunsMain(int argc, char** argv);
+int RunsCleanMain(int argc, char** argv);
 int LogsMain(int argc, char** argv);
 int WatchMain(int argc, char** argv);
+int ReportMain(int argc, char** argv);
 int StopMain(int argc, char** argv);
+int SubmitMain(int argc, char** argv);
+int JobsMain(int argc, char** argv);
+int CancelMain(int argc, char** argv);
 int TuneMain(int argc, char** argv);
 int LintMain(int argc, char** argv);
 int SelftestMain(int argc, char** argv);

@@ -137,6 +137,17 @@ Result<std::pair<int, int>> ParsePortRange(const std::string& text) {
   return std::pair<int, int>(static_cast<int>(*first), static_cast<int>(*last));
 }
 
+Result<std::pair<int, int>> ParseSteps(const std::string& text) {
+  const size_t dots = text.find("..");
+  const std::optional<long> first = Number(text.substr(0, dots));
+  const std::optional<long> last = dots == std::string::npos ? first : Number(text.substr(dots + 2));
+  if (!first || !last || *first < 1 || *last > 1'000'000'000 || *first > *last) {
+    return Wrong("steps A..B from 1 on, such as 10..12", text);
+  }
+  if (*last - *first >= 1000) return Wrong("at most 1,000 steps (a trace has thousands of events for each)", text);
+  return std::pair<int, int>(static_cast<int>(*first), static_cast<int>(*last));
+}
+
 Result<logs::LogRotation> ParseRotation(const std::string& text) {
   logs::LogRotation rotation;
   const size_t colon = text.rfind(':');

@@ -34,6 +34,7 @@ Result<launch::StreamSet> ParseStreams(const std::string& text);               /
 Result<std::vector<int>> ParseRankList(const std::string& text, bool ranges);  // "0,2" and, with ranges, "0,4-7"
 Result<launch::ConsoleRanks> ParseConsole(const std::string& text);            // "all", "none", "0,8-11"
 Result<std::pair<int, int>> ParsePortRange(const std::string& text);           // "29600-29700"
+Result<std::pair<int, int>> ParseSteps(const std::string& text);               // "10..12", "10"
 Result<logs::LogRotation> ParseRotation(const std::string& text);              // "100MiB:5"
 Result<std::vector<int>> ParseSignals(const std::string& text);                // "SIGTERM,SIGUSR1"
 Result<std::pair<std::string, std::string>> ParseAssignment(const std::string& text);  // "K=V"

@@ -13,6 +13,8 @@
 #include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/job_logs.h"
+#include "cli/job_lookup.h"
 #include "record/log_tail.h"
 #include "record/reader.h"
 #include "record/run_dir.h"
@@ -215,13 +217,15 @@ class LogShow {
 }  // namespace
 
 int LogsMain(int argc, char** argv) {
-  Arguments args("Shows what the ranks of a run wrote, by default all ranks of the last attempt.", "logs");
+  Arguments args("Shows what the ranks of a run wrote, by default all ranks of the last attempt, or a job's output.",
+                 "logs");
   std::string root = record::kDefaultRoot;
   std::string which;
   std::vector<std::string> ranks;
   LogRequest request;
-  args.Option("RUN", &which, "name, unique beginning of a name, path, or 'latest'").Required();
-  args.Flag("-f,--follow", &request.follow, "go on until the run ends, through rotation and new attempts");
+  std::string platform;
+  args.Option("RUN", &which, "run: name, unique beginning of a name, path, or 'latest'; or job: name or id").Required();
+  args.Flag("-f,--follow", &request.follow, "go on until the run or job ends, through rotation and new attempts");
   args.Option("--rank", &ranks, "only these ranks: 0 or 0,3; one rank alone is shown as it is, without prefix")
       .Named("RANKS")
       .OneWordEach();
@@ -229,18 +233,33 @@ int LogsMain(int argc, char** argv) {
   args.Option("--attempt", &request.attempt, "this attempt instead of the last").NonNegative();
   args.Option("-n,--lines", &request.lines, "only the last so many lines of each rank").NonNegative();
   args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
+  args.Option("--platform", &platform, "a job of this platform, not a run").Named("NAME");
   args.Footer(
       "Lines of several ranks begin with node:rank|.\n\n"
       "examples:\n"
       "  lockstep logs latest\n"
       "  lockstep logs -f taehv --rank 0\n"
+      "  lockstep logs -f --platform slurm 4711\n"
       "  lockstep logs taehv --attempt 0 -n 50");
   if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
   Result<std::set<int>> chosen = ParseRanks(ranks);
   if (!chosen.ok()) return Complain("logs", chosen.status());
   request.ranks = *chosen;
-  Result<std::string> path = record::FindRun(root, which);
-  if (!path.ok()) return Complain("logs", path.status());
+  Result<std::string> path = platform.empty() ? record::FindRun(root, which) : Status(Code::kUsage, "");
+  if (!path.ok()) {
+    // No run here: perhaps a job, whose runs are on its nodes.
+    const Environment env = CurrentEnvironment();
+    const Result<FoundJob> job = FindJob(which, platform, env);
+    if (!job.ok()) {
+      return Complain("logs", platform.empty() ? path.status() : job.status());
+    }
+    if (!ranks.empty() || request.node || request.attempt) {
+      return Complain("logs", Status(Code::kUsage, "--rank, --node and --attempt are for runs, and this is a job",
+                                     "run it in the folder of the job, where its runs are"));
+    }
+    const Status status = ShowJobLogs(*job, request.follow, request.lines, env);
+    return status.ok() ? 0 : Complain("logs", status);
+  }
   request.run = *path;
   request.prefix = request.ranks.size() != 1 && record::Summarise(*path).world != 1;
   Status shown = LogShow(std::move(request)).Run();

@@ -141,7 +141,7 @@ Status Measure(const PlanFlags& f, plan::Machine* machine) {
   gpu.bandwidth = kPasses * GetNumber(*said, "copy_bandwidth");
   if (GetNumber(*said, "host_link") > 0) gpu.host_link = GetNumber(*said, "host_link");
   if (GetNumber(*said, "host_bandwidth") > 0) machine->host_bandwidth = GetNumber(*said, "host_bandwidth");
-  gpu.source = fmt::format("measured here: products {:.3g} TFLOP/s, copies {:.3g} GB/s",
+  gpu.source = fmt::format("measured here: products {:.3g} TFLOP/s, copies {:.0f} GB/s",
                            GetNumber(*said, "matmul_flops") / 1e12, GetNumber(*said, "copy_bandwidth") / 1e9);
   return Status::Ok();
 }

@@ -59,6 +59,21 @@ Status SetStallTimeout(const std::string& text, Draft* draft) {
   return Status::Ok();
 }
 
+Status SetSampleEvery(const std::string& text, Draft* draft) {
+  std::chrono::milliseconds& every = draft->flags.options.sample_every;
+  if (text == "off" || text == "0") {
+    every = std::chrono::milliseconds(0);
+    return Status::Ok();
+  }
+  const auto value = ParseDuration(text, BareNumber::kSeconds);
+  if (!value.ok() || *value < std::chrono::milliseconds(100)) {
+    return Status(Code::kUsage,
+                  fmt::format("expected off or a duration of at least 100ms, found '{}'", Printable(text)));
+  }
+  every = *value;
+  return Status::Ok();
+}
+
 Status SetBackend(const std::string& text, Draft* draft) {
   if (text.starts_with("etcd")) {
     return Status(Code::kUsage,

@@ -41,6 +41,7 @@ Status NotEmpty(const std::string& text, std::string* slot);
 Status SetTune(const std::string& text, Draft* draft);
 Status SetAgentStore(const std::string& text, Draft* draft);
 Status SetStallTimeout(const std::string& text, Draft* draft);
+Status SetSampleEvery(const std::string& text, Draft* draft);
 Status SetBackend(const std::string& text, Draft* draft);
 Status SetRendezvousConf(const std::string& text, Draft* draft);
 Status SetMasterAddr(const std::string& text, Draft* draft);

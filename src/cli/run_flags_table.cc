@@ -182,6 +182,10 @@ std::vector<FlagRow> MakeTable() {
        "Stop the job (exit code 7, or a restart) when no rank made progress for this long, after saving the stacks of "
        "all ranks. auto only says so, with a limit learnt from the steps (at least 10m). Default: auto.",
        SetStallTimeout},
+      {"--sample-every", {}, "DURATION|off", nullptr, kSupervise, T::kOurs,
+       "",
+       "How often each node measures its GPUs, ranks and links for lockstep watch (telemetry/). Default: 1s.",
+       SetSampleEvery},
       // Logs and output
       {"--name", {}, "NAME", nullptr, kLogs, T::kOurs, "", "Name of the run and of its folder.", SetName},
       {"--log-dir", {}, "DIR", "PET_LOG_DIR", kLogs, T::kMapped,
@@ -211,6 +215,11 @@ std::vector<FlagRow> MakeTable() {
        "",
        "New log file past SIZE, KEEP old ones. Default: 100MiB:5.",
        SETTER(Put(ParseRotation(v), &d->flags.options.rotation))},
+      {"--profile", {}, "A..B", nullptr, kLogs, T::kOurs,
+       "",
+       "Trace steps A to B of every rank with torch's profiler: a Chrome trace each and a summary, in profile/ of the "
+       "run directory.",
+       SETTER(Put(ParseSteps(v), &d->flags.options.profile))},
       {"--quiet", {"-q"}, nullptr, nullptr, kLogs, T::kOurs,
        "",
        "Only warnings, errors and the ranks' output.",

@@ -104,6 +104,7 @@ void PrintTable(const std::vector<RunSummary>& runs) {
 }  // namespace
 
 int RunsMain(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "clean") return RunsCleanMain(argc - 1, argv + 1);
   Arguments args("Lists runs: name, state, start, duration, ranks, attempts, exit code and why they ended.", "runs");
   std::string root = record::kDefaultRoot;
   bool json = false;
@@ -114,6 +115,7 @@ int RunsMain(int argc, char** argv) {
       "examples:\n"
       "  lockstep runs\n"
       "  lockstep runs --root /shared/runs\n"
+      "  lockstep runs clean --older-than 30d --keep-last 5     removes old runs; see lockstep runs clean --help\n"
       "  lockstep runs --json | jq '.runs[] | select(.state == \"failed\") | .name'");
   if (std::optional<int> code = ParseCommand(args, argc, argv)) return *code;
 

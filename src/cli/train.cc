@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/flag_values.h"
 #include "cli/key_flag.h"
 #include "cli/run_flags.h"
 #include "cli/train_program.h"
@@ -50,6 +51,7 @@ constexpr char kTrainHelp[] =
     "  --cache POLICY       of the feature cache that the configuration names: auto, read, or require: nothing is "
     "encoded\n"
     "                       live (docs/feature-cache.md)\n"
+    "  --profile A..B       trace these steps of every rank, into profile/ of the run directory\n"
     "  --smoke[=STEPS]      test (100 steps) of a small version on the CPU: data, validation, checkpoint, resume\n"
     "  --program PROGRAM    a train program of your own, with recipes of your own, instead of lockstep-train: a path, "
     "or\n"
@@ -64,6 +66,7 @@ constexpr char kTrainHelp[] =
     "  lockstep train taehv --config taehv.yaml --name night-1 --resume auto      continues it\n"
     "  lockstep train vrt --opt options/006.json --nproc-per-node 2\n"
     "  lockstep train lm --deepspeed ds.json --nproc-per-node 2\n"
+    "  lockstep train taehv --profile 10..12 --set train.steps=20\n"
     "  lockstep train --program ./my-train spirals --nproc-per-node 2\n\n"
     "`lockstep run --help` lists the flags for nodes, restarts, logs and names.\n";
 
@@ -83,6 +86,21 @@ const std::vector<FlagSpec>& EngineFlags() {
       {.name = "--smoke", .optional_value = true, .first_class = true},
   };
   return flags;
+}
+
+// --profile of the launcher as keys of the engine, which traces by itself.
+Status AddProfile(const std::vector<std::string>& run, std::vector<std::string>* engine) {
+  for (size_t i = 0; i < run.size(); ++i) {
+    std::string steps;
+    if (run[i].starts_with("--profile=")) steps = run[i].substr(std::strlen("--profile="));
+    if (run[i] == "--profile" && i + 1 < run.size()) steps = run[i + 1];
+    const Result<std::pair<int, int>> range = ParseSteps(steps);
+    if (steps.empty()) continue;
+    if (!range.ok()) return range.status().Context("--profile");
+    engine->push_back(fmt::format("--set=track.profile.start={}", range->first - 1));
+    engine->push_back(fmt::format("--set=track.profile.steps={}", range->second - range->first + 1));
+  }
+  return Status::Ok();
 }
 
 int FailTrain(const char* command, const Status& status) {
@@ -235,6 +253,9 @@ int StartRanks(const char* name, const char* command, const char* help, const st
   }
   run.insert(run.end(), {"--train-program", "--no-python", *engine, command});
   if (!line->recipe.empty()) run.push_back(line->recipe);
+  if (std::strcmp(command, "train") == 0) {
+    if (const Status added = AddProfile(line->run, &line->engine); !added.ok()) return FailTrain(name, added);
+  }
   run.insert(run.end(), line->engine.begin(), line->engine.end());
   std::vector<char*> arguments;
   for (std::string& word : run) arguments.push_back(word.data());

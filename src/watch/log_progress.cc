@@ -1,7 +1,11 @@
 #include "watch/log_progress.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cctype>
 
+#include "base/clock.h"
 #include "base/digits.h"
 #include "record/time_stamp.h"
 
@@ -9,6 +13,9 @@ namespace lockstep::watch {
 namespace {
 
 constexpr size_t kLongestLine = 64u << 10;
+constexpr size_t kHistoryLines = 500'000;
+constexpr size_t kHistoryBytes = 64u << 20;
+constexpr size_t kBytesAtOnce = 4u << 20;  // between two of them a screen is drawn
 constexpr size_t kStampWithin = 40;
 constexpr int kAnyYear = 2000;       // of stamps without one: differences are all that counts
 constexpr size_t kMostRanks = 4096;  // a log that counts something else before every line must not fill memory
@@ -72,18 +79,35 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   int rank = rank_.value_or(0);
   if (!rank_) rank = CutRankPrefix(&line).value_or(0);
   if (trackers_.size() >= kMostRanks && trackers_.count(rank) == 0) return;
-  record::ProgressTracker& tracker = trackers_[rank];
+  record::ProgressTracker& tracker = trackers_.try_emplace(rank, true).first->second;
   if (!tracker.Feed(line, Now())) return;
   any_ = true;
   LogSign sign{.rank = rank, .state = tracker.state()};
   // A loss without a step (Trainer's dictionaries) belongs to the step last seen; that of an evaluation's bar is none.
   if (sign.state.of_training) sign.loss = record::ParseLoss(line);
+  if (sign.state.of_training) sign.values = record::ParseValues(line);
   if (sign.state.of_training) sign.stamp = StampOf(line);
   each(sign);
 }
 
-void LogProgress::Read(const std::function<void(const LogSign&)>& each) {
-  while (tail_.Read(&partial_)) {
+void LogProgress::SkipToHistory() { tail_.SkipToLast(kHistoryLines, kHistoryBytes); }
+
+double LogProgress::Read(const std::function<void(const LogSign&)>& each) {
+  struct stat info{};
+  const bool there = ::stat(tail_.path().c_str(), &info) == 0;
+  const double modified =
+      there ? static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * static_cast<double>(info.st_mtim.tv_nsec)
+            : UnixSeconds();
+  // Of a thousand logs, most have nothing new at a look.
+  if (part_ >= 1 && there && info.st_ino == inode_ && info.st_size == size_ && modified == modified_) return modified;
+  inode_ = there ? info.st_ino : 0;
+  size_ = info.st_size;
+  modified_ = modified;
+  if (!whole_) whole_ = std::max<size_t>(1, tail_.Remaining());
+  bool more = true;
+  for (size_t total = 0, before = partial_.size(); total < kBytesAtOnce && (more = tail_.Read(&partial_));
+       before = partial_.size()) {
+    total += partial_.size() - before;
     size_t begin = 0;
     for (size_t end; (end = partial_.find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
       Line(std::string_view(partial_).substr(begin, end - begin), each);
@@ -91,6 +115,9 @@ void LogProgress::Read(const std::function<void(const LogSign&)>& each) {
     partial_.erase(0, begin);
     if (partial_.size() > kLongestLine) partial_.clear();
   }
+  const double left = more ? static_cast<double>(tail_.Remaining()) : 0;
+  part_ = left > 0 ? std::clamp(1 - left / static_cast<double>(*whole_), 0.0, 0.99) : 1;
+  return modified;
 }
 
 }  // namespace lockstep::watch

@@ -3,6 +3,8 @@
 // line. One thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,6 +26,7 @@ struct LogSign {
   int rank = 0;
   record::ProgressState state;
   std::optional<double> loss;
+  record::ProgressValues values;
   std::optional<double> stamp;  // when the line says it was written; good for differences only (zone unknown)
 };
 
@@ -32,14 +35,19 @@ class LogProgress {
   // rank: whose log it is; none: a log of all, lines without a mark count as rank 0's.
   LogProgress(std::string path, std::optional<int> rank) : tail_(std::move(path)), rank_(rank) {}
 
-  // Leaves out all but the last lines of what is there already. Before the first Read.
-  void SkipToLast(size_t lines) { tail_.SkipToLast(lines); }
+  // Leaves out all but the last lines of what is there already, or the last bytes where these are fewer. Before the
+  // first Read.
+  void SkipToLast(size_t lines, size_t bytes) { tail_.SkipToLast(lines, bytes); }
+  // Likewise, for a log whose loss is drawn: a fixed amount, however long the log.
+  void SkipToHistory();
 
-  // Calls for every line that is progress or names a loss.
-  void Read(const std::function<void(const LogSign&)>& each);
-
+  // Calls for every line that is progress or names a loss, of at most a few MiB: what is left is read by the next call.
+  // Returns when the file was written last.
+  double Read(const std::function<void(const LogSign&)>& each);
+  // How much of what was there at first has been read: 0 to 1.
+  double part() const { return part_; }
+  // Whether any line was one.
   bool any() const { return any_; }
-  const std::string& path() const { return tail_.path(); }
 
  private:
   void Line(std::string_view line, const std::function<void(const LogSign&)>& each);
@@ -49,6 +57,12 @@ class LogProgress {
   std::map<int, record::ProgressTracker> trackers_;
   std::string partial_;
   bool any_ = false;
+  // Of the file at the last look.
+  ino_t inode_ = 0;
+  off_t size_ = -1;
+  double modified_ = 0;
+  std::optional<size_t> whole_;  // bytes that were there at first
+  double part_ = 0;
 };
 
 }  // namespace lockstep::watch

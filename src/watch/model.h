@@ -11,63 +11,24 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
-#include "record/metrics.h"
-#include "record/reader.h"
+#include "watch/findings.h"
 #include "watch/log_progress.h"
 #include "watch/pace.h"
 #include "watch/series.h"
+#include "watch/view.h"
 
 namespace lockstep::watch {
 
-// Of a program whose bar begins anew with each epoch.
-struct EpochView {
-  uint64_t number = 0;
-  std::optional<uint64_t> of;
-  uint64_t step = 0, total = 0;  // of this epoch
-};
-
-struct RankView {
-  int rank = 0;
-  int attempt = 0;
-  std::optional<uint64_t> step;  // of the run, over all epochs
-  std::optional<EpochView> epoch;
-  std::optional<double> seconds_per_step;
-  std::optional<double> loss;
-  std::optional<double> memory_host, memory_device;  // bytes
-  double last_sign = 0;                              // seconds since 1970; 0: none yet
-};
-
-struct RunView {
-  bool log = false;  // one log file instead of a run directory
-  std::string name;
-  std::string path;
-  std::string state;   // as `lockstep runs` says it; of a log: "running", "silent" or "complete"
-  bool ended = false;  // nothing more will come
-  std::string reason;  // how it ended
-  std::optional<int> exit_code;
-  int attempt = 0;
-  int world = 0;       // 0: unknown
-  double started = 0;  // 0: unknown
-  double duration = 0;
-  std::optional<uint64_t> total;  // steps of the whole run
-  // Of the leading rank.
-  std::optional<uint64_t> step;
-  std::optional<EpochView> epoch;
-  std::optional<double> seconds_per_step;
-  std::optional<double> loss;
-  std::optional<double> eta;    // seconds
-  std::vector<RankView> ranks;  // those that were heard of, ascending
-  Series curve;                 // loss over steps
-  uint64_t bad_lines = 0;       // metric lines that did not parse
-
-  nlohmann::json ToJson(double now) const;
+// Where the output of a rank is: its own log, or the log of all of which its lines are taken.
+struct LogPlace {
+  std::string path;  // empty: nowhere
+  std::optional<int> only;
 };
 
 class Watch {
@@ -79,6 +40,7 @@ class Watch {
   virtual void Poll(double now) = 0;
   // Whether the run is over, without reading its files; for waiting between polls.
   virtual bool MayHaveEnded() const = 0;
+  virtual LogPlace LogOf(int rank) const = 0;
   const RunView& view() const { return view_; }
 
  protected:
@@ -86,8 +48,10 @@ class Watch {
   struct Rank {
     RankView view;
     std::optional<double> stated;
+    int statements = 0;  // that were taken into it
     Pace pace;
     bool from_metrics = false;
+    bool from_log = false;
     bool heard = false;    // in this poll, through its log
     bool stamped = false;  // its lines say when they were written
   };
@@ -97,12 +61,19 @@ class Watch {
                       std::optional<double> seconds_per_step);
   // A progress line of a log, and after all of one poll the time the file was written last.
   static void TakeSign(const LogSign& sign, Rank* rank);
-  void WrittenAt(double modified, double now);
+  void WrittenAt(double modified, double now, std::optional<int> only = std::nullopt);
   // Fills what follows from the ranks.
   void Conclude();
+  // Fills the findings of what the window has seen.
+  void Find(double now);
 
   RunView view_;
   std::map<int, Rank> ranks_;
+  Window window_;
+
+ private:
+  std::map<std::string, double> since_;  // when each present finding was first seen
+  TimePoint next_find_{};
 };
 
 }  // namespace lockstep::watch

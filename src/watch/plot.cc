@@ -48,7 +48,11 @@ bool TerminalIsUtf8() {
   return false;
 }
 
-std::vector<std::string> PlotText(const std::vector<std::pair<double, double>>& points, PlotSize size, bool utf8) {
+std::vector<std::string> PlotText(const std::vector<std::pair<double, double>>& given, PlotSize size, bool utf8) {
+  std::vector<std::pair<double, double>> points = given;
+  if (size.log_scale) {
+    for (auto& [x, y] : points) y = y > 0 ? std::log(y) : NAN;
+  }
   size.columns = std::max(size.columns, 24);
   size.rows = std::max(size.rows, 3);
   double x_low = INFINITY, x_high = -INFINITY, y_low = INFINITY, y_high = -INFINITY;
@@ -63,7 +67,8 @@ std::vector<std::string> PlotText(const std::vector<std::pair<double, double>>& 
   }
   if (finite < 2 || !(x_high > x_low)) return {};
 
-  const std::string top = fmt::format("{:.4g}", y_high), bottom = fmt::format("{:.4g}", y_low);
+  const auto value = [&](double y) { return fmt::format("{:.3g}", size.log_scale ? std::exp(y) : y); };
+  const std::string top = value(y_high), bottom = value(y_low);
   const int label = static_cast<int>(std::max(top.size(), bottom.size()));
   Grid grid{.cell_width = utf8 ? 2 : 1,
             .cell_height = utf8 ? 4 : 1,

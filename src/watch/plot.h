@@ -9,8 +9,9 @@
 namespace lockstep::watch {
 
 struct PlotSize {
-  int columns = 72;  // of everything, at least 24
-  int rows = 8;      // of the plot itself, at least 3
+  int columns = 72;        // of everything, at least 24
+  int rows = 8;            // of the plot itself, at least 3
+  bool log_scale = false;  // values that are not positive are left out
 };
 
 // Lines without newline, none longer than size.columns characters; empty when there are fewer than two points.

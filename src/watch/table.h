@@ -1,11 +1,13 @@
-// The view of a run as text: a headline, a row per rank, a small plot of the loss. Pure functions, any thread.
+// The view of a run as plain text, for `--once`, for output that is no terminal and for terminals that cannot be drawn
+// on: a headline, a row per rank, findings, machines, links, events, a small plot of the loss. Pure functions, any
+// thread.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "watch/model.h"
+#include "watch/view.h"
 
 namespace lockstep::watch {
 
@@ -15,6 +17,7 @@ struct TableStyle {
   bool utf8 = false;
   bool colour = false;
   int plot_rows = 6;  // 0: no plot
+  bool all = true;    // machines, links and events as well
 };
 
 // Lines without newline.

@@ -38,9 +38,11 @@ def missing():
 
 
 class Slurm:
-    """cpus: per node, however many the machine has (tasks share them)."""
+    """cpus: per node, however many the machine has (tasks share them). credentials: seconds that those of a job hold, which
+    is also how long a job that was queued again must wait."""
 
-    def __init__(self, cpus=4):
+    def __init__(self, cpus=4, credentials=120):
+        self.credentials = credentials
         self.net = netns.Net(["login", *NODES])
         self.folder = os.path.join(self.net.folder, "slurm")
         self.conf = os.path.join(self.folder, "slurm.conf")
@@ -67,7 +69,7 @@ class Slurm:
 SlurmctldHost=login({self.login.address})
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={self.folder}/munge/socket
+AuthInfo=socket={self.folder}/munge/socket,cred_expire={self.credentials}
 CredType=cred/munge
 StateSaveLocation={self.folder}/state
 SlurmdSpoolDir={self.folder}/spool/%n

@@ -19,7 +19,7 @@ PROGRAM = (r"(?:lockstep|lockstep-train|make|ninja|torchrun|srun|mpirun|kubectl|
            r"|(?:\./)?(?:build/bin|\.venv/bin|examples|deps|tests|bench)/[\w./-]+|python3? (?:cmake|tests|bench)/\S+)")
 COMMAND = re.compile(rf"^{ASSIGNMENT}{PROGRAM}(?:\s|$)")
 CODE_LANGUAGES = {"", "sh", "bash", "shell", "console", "text"}
-HELPS = ("", "run", "train", "plan", "explain", "env", "runs", "logs", "stop", "watch", "tune", "lint", "selftest", "cache", "doctor",
+HELPS = ("", "run", "train", "plan", "explain", "env", "runs", "runs clean", "logs", "stop", "submit", "jobs", "cancel", "watch", "report", "tune", "lint", "selftest", "cache", "doctor",
          "doctor hardware", "doctor preflight", "doctor diagnose", "doctor hang")
 ENGINE_HELPS = ("config", "eval", "reconstruct", "restore", "encode", "decode", "export", "data", "tokens", "generate")  # they load LibTorch
 

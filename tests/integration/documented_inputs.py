@@ -18,6 +18,8 @@ FILES = {  # by the page that shows them
                  "SLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=2\nSLURM_NODEID=1\nSLURM_STEP_NODELIST=gpu[01-02]\nSLURMD_NODENAME=gpu02\n"
                  "SLURM_JOB_NODELIST=gpu[01-02]\nSLURM_NNODES=2\nSLURM_NTASKS=8\nSLURM_TASKS_PER_NODE=4(x2)\n",
     "token": "a-token-of-these-tests\n",
+    "job.yaml": "name: taehv-night\nprogram: lockstep train taehv --config mine.yaml\nnodes: 2\ngpus: 8\ncpus: 64\ntime: 24h\n",
+    "ours.sh": "#OURS {{nodes}}\n{{lockstep}} {{subcommand}}{{#program}} {{.}}{{/program}}\n",
 }
 # Options of the tools whose next word is no file of theirs.
 VALUES = {"--weights", "--precision", "--fps", "--dtype", "--codec", "--crf", "--device", "--pixels", "--chunk", "--variant"}
@@ -139,6 +141,7 @@ INPUTS = [
     (r"lockstep eval", r"^--data$", r"/$", videos),
     (r"", r"", r"^data\.path=", videos),
     (r"lockstep doctor diagnose", r"", r"^runs/", copy(launched)),
+    (r"lockstep submit", r"", r"^(job\.yaml|ours\.sh)$", text("")),
     (r"lockstep lint", r"", r"\.(sbatch|sh)$", text(BATCH)),
     (r"lockstep lint", r"", r"\.ya?ml$", text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")),
     (r"lockstep lint", r"", r"Dockerfile$", text("FROM debian\nENV NCCL_DEBUG=INFO\n")),
@@ -149,7 +152,7 @@ INPUTS = [
     (r"", r"", r"\.py$", text(SCRIPT)),
 ]
 # Commands that take the name of a run.
-NAMED = re.compile(r"lockstep (watch|logs|stop|doctor hang)")
+NAMED = re.compile(r"lockstep (watch|logs|stop|report|doctor hang)")
 
 
 def output(words):
@@ -179,7 +182,7 @@ def prepare(command):
             continue
         make = next((row[3] for row in INPUTS if re.search(row[0], command) and re.search(row[1], before)
                      and re.search(row[2], word)), None)
-        if make is None and NAMED.search(command) and re.fullmatch(r"[a-z][a-z\d-]*", word) and not before.startswith("--"):
+        if make is None and NAMED.search(command) and re.fullmatch(r"[a-z][a-z\d-]*", word) and (not before.startswith("--") or before == "--against"):
             make, path = copy(launched), runs() / word
         if make is not None and word[0] != "-" and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -316,7 +316,12 @@ _COMPONENTS = {
     "mpirun": (lambda: _have("mpirun"), "openmpi-bin"),
     "torch": (lambda: _have_module("torch"), "torch in the virtual environment (make setup-test)"),
     "accelerate": (lambda: _have_module("accelerate"), "accelerate in the virtual environment (make setup-test)"),
+    "tmux": (lambda: _have("tmux"), "tmux"),
+    "kubectl": (lambda: _have("kubectl"), "kubernetes-client"),
+    "sshd": (lambda: os.geteuid() == 0 and _have("sshd", "ssh", "ssh-keygen"), "root, openssh-server and openssh-client"),
     "nft": (lambda: os.geteuid() == 0 and _have("nft"), "root and nftables"),
+    "chromium": (lambda: shutil.which("chromium") is not None, "Debian's chromium"),
+    "promtool": (lambda: shutil.which("promtool") is not None, "promtool of Debian's prometheus"),
 }
 
 

@@ -42,6 +42,9 @@ LISTED = [
     (r"^lockstep restore\b", "needs a trained VRT; test_vrt.py trains one and restores with it", "flags"),
     (r"^lockstep export\b.*\.pth$", "needs a trained VRT; test_restore.py trains one and exports it", "flags"),
     (r"^lockstep cache\b", "needs a cache, which takes a teacher; test_cache.py makes one and runs every command", "flags"),
+    (r"^lockstep watch\b.*--http\b", "serves until it is interrupted; test_watch_web.py runs it", "flags"),
+    (r"^lockstep submit (?!.*--(render|check|dry-run))", "needs a cluster; test_submit_slurm.py and test_submit_ssh.py have one", "flags"),
+    (r"^lockstep (cancel|logs -f --platform)\b", "ends or follows a job of a cluster", "flags"),
     (r"^lockstep selftest\b", "ranks of PyTorch for half a minute; test_selftest.py runs it", "dry-run"),
 ]
 
@@ -52,6 +55,7 @@ CODES = [
     (r"preflight\b", (0, 1, 3), "this machine may fail a check"),
     (r"^lockstep explain .*job\.env", (2,), "the page shows a contradiction"),
     (r"^lockstep doctor diagnose\b", (0, 1), "a log without a failure"),
+    (r"^lockstep submit --check\b", (0, 3), "sbatch is here, and no cluster"),
 ]
 
 # Words that are added: without them it would not end.
@@ -60,7 +64,7 @@ ADDED = [(r"lockstep watch \S+\.(out|log)\b(?!.*--once)", " --once")]  # a log o
 # Which test runs it.
 LOCKSTEP = r"^(build/bin/)?lockstep "
 KINDS = {
-    "launcher": LOCKSTEP + r"(run|explain|env|runs|logs|stop|watch|help|version|train --licenses|-)|^eval .*lockstep env",
+    "launcher": LOCKSTEP + r"(run|explain|env|runs|logs|stop|submit|jobs|watch|report|help|version|train --licenses|-)|^eval .*lockstep env",
     "doctor": LOCKSTEP + r"(doctor|tune|lint)\b|^eval .*lockstep tune",
     "config": LOCKSTEP + r"(config|plan)\b",
     "train": LOCKSTEP + r"train\b|^torchrun .*lockstep-train train\b",
@@ -159,7 +163,7 @@ def unknown_flags(text):
     if match is None or match[1] in ("help", "version"):
         return None
     command = " ".join(match[1].split())
-    known = flags_of(command) | (flags_of("run") if command in ("train", "cache build", "selftest", "doctor preflight", "explain", "env") else set())
+    known = flags_of(command) | (flags_of("run") if command in ("train", "cache build", "selftest", "doctor preflight", "explain", "env", "submit") else set())
     own = documented.unquoted(text)[match.end():].split(" | ")[0]
     own = re.split(r"\s(?:\S+\.py|\./\S+)(?:\s|$)", own)[0]  # what follows is the program's
     unknown = [flag for flag in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", own) if flag not in known]

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "record/metrics.h"
 #include "record/run_dir.h"
 #include "watch/table.h"
 
@@ -92,7 +93,7 @@ TEST_F(WatchTest, StepSpeedLossMemoryAndEtaComeFromTheMetricLines) {
   EXPECT_EQ(view.ranks[0].loss, 0.4);
   EXPECT_EQ(view.ranks[0].memory_host, 1e9);
   EXPECT_EQ(view.ranks[1].memory_device, 2e9);
-  EXPECT_EQ(view.ranks[1].last_sign, 110);
+  EXPECT_EQ(view.ranks[1].last_seen, 110);
   EXPECT_NEAR(*view.eta, 995 * 2, 1e-6);
   EXPECT_EQ(view.curve.points().size(), 5u);
   const nlohmann::json json = view.ToJson(120);
@@ -122,7 +123,7 @@ TEST_F(WatchTest, AValidationThatComesLateDoesNotMoveTheRankBack) {
   Step(0, 0, 100, 100, {{"loss", 1}});
   Step(0, 0, 90, 101, {{"val/psnr", 30}});
   EXPECT_EQ(Look(102).step, 100u);
-  EXPECT_EQ(watch_->view().ranks[0].last_sign, 101);
+  EXPECT_EQ(watch_->view().ranks[0].last_seen, 101);
 }
 
 TEST_F(WatchTest, TornLinesAreCountedAndMissingRanksNamed) {
@@ -142,6 +143,34 @@ TEST_F(WatchTest, TornLinesAreCountedAndMissingRanksNamed) {
   EXPECT_THAT(text, HasSubstr("1 metric line could not be read"));
   EXPECT_THAT(text, HasSubstr("nan"));
   EXPECT_EQ(view.ToJson(102)["loss"], "nan");
+}
+
+TEST_F(WatchTest, ARankOfANodeWhoseClockIsWrongIsNotSilent) {
+  Open();
+  record::NodeSample sample;
+  sample.node = 1;
+  record::RankSample rank;
+  rank.rank = 1;
+  rank.steps = 1;
+  rank.seconds = {{"step", 1.0}};
+  ASSERT_TRUE(MakeDirs(record::TelemetryDir(run_->path())).ok());
+  for (uint64_t n = 1; n <= 40; ++n) {
+    // Set back by an hour in the middle.
+    sample.t = 10000 + static_cast<double>(n) - (n > 20 ? 3600 : 0);
+    sample.n = rank.step.emplace(n);
+    rank.step_t = sample.t - 2;
+    sample.ranks = {rank};
+    std::string line;
+    record::AppendSampleLine(sample, &line);
+    AppendAt(record::SamplePath(run_->path(), 1), line, 10000 + static_cast<double>(n));
+    const RunView& view = Look(10000.5 + static_cast<double>(n));
+    ASSERT_EQ(view.ranks.size(), 1u);
+    ASSERT_EQ(view.ranks[0].step, n);
+    ASSERT_EQ(view.ranks[0].seconds_per_step, 1.0);
+    ASSERT_EQ(view.ranks[0].last_seen, 9998 + static_cast<double>(n)) << n;
+    ASSERT_EQ(view.nodes.at(0).t, 10000 + static_cast<double>(n)) << n;
+    ASSERT_TRUE(view.findings.empty()) << view.findings[0].text;
+  }
 }
 
 TEST_F(WatchTest, ProgramsWithoutMetricLinesAreReadFromTheirLogs) {
@@ -250,7 +279,7 @@ TEST_F(WatchTest, ALogFileOfAnyLauncherWillDo) {
   ASSERT_EQ(watch_->view().ranks.size(), 2u);
   AppendAt(path, "0: step 2/3 | loss 0.4\n", 1e9 + 2);
   EXPECT_EQ(Look(1e9 + 5).step, 2u);
-  EXPECT_EQ(watch_->view().ranks[0].last_sign, 1e9 + 2) << "the time of the file, not of the look";
+  EXPECT_EQ(watch_->view().ranks[0].last_seen, 1e9 + 2) << "the time of the file, not of the look";
   AppendAt(path, "0: step 3/3 | loss 0.3\n", 1e9 + 4);
   const RunView& view = Look(1e9 + 6);
   EXPECT_NEAR(*view.ranks[0].seconds_per_step, 2, 1e-6) << "from the times at which lines were written";
@@ -295,7 +324,7 @@ RunView ManyRanks(int n) {
     view.ranks.push_back({.rank = rank,
                           .step = static_cast<uint64_t>(100 + rank % 7),
                           .seconds_per_step = rank == 777 ? 2.5 : 0.5,
-                          .last_sign = 1000});
+                          .last_seen = 1000});
   }
   for (uint64_t step = 0; step < 100; ++step) view.curve.Add(step, 1.0 / static_cast<double>(step + 1));
   return view;
@@ -314,7 +343,7 @@ TEST(Render, AThousandRanksFitOnTheScreenAndTheSlowestIsNamed) {
     }
     EXPECT_THAT(text, HasSubstr("more ranks"));
     if (rows >= 10) EXPECT_THAT(text, HasSubstr("no step yet of ranks 1000-1001"));
-    if (rows >= 24) EXPECT_THAT(text, HasSubstr("\nloss\n"));
+    if (rows >= 24) EXPECT_THAT(text, HasSubstr("\nLOSS, logarithmic\n"));
   }
   std::string text;
   for (const std::string& line : Render(ManyRanks(1000), 1001, {})) text += line + "\n";
@@ -323,7 +352,7 @@ TEST(Render, AThousandRanksFitOnTheScreenAndTheSlowestIsNamed) {
 
 TEST(Render, ARankThatFellSilentIsMarkedAndColoursOnlyWhereAsked) {
   RunView view = ManyRanks(2);
-  view.ranks[1].last_sign = 900;
+  view.ranks[1].last_seen = 900;
   auto text = [&](bool colour) {
     std::string all;
     for (const std::string& line : Render(view, 1001, {.colour = colour})) all += line + "\n";

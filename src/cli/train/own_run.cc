@@ -8,8 +8,10 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "base/secrets.h"
 #include "base/version.h"
 
 namespace lockstep::cli {
@@ -33,15 +35,16 @@ Result<std::unique_ptr<OwnRun>> OwnRun::Start(const std::string& name, const std
   std::unique_ptr<OwnRun> run(new OwnRun(std::move(*dir), world));
   for (const std::string& notice : run->dir_.notices()) LogInfo("{}", notice);
   const char* user = std::getenv("USER");
-  LOCKSTEP_RETURN_IF_ERROR(run->dir_.WriteRunJson({{"program", command},
-                                                   {"id", name},
-                                                   {"world_size", world},
-                                                   {"user", user != nullptr ? user : std::to_string(getuid())},
-                                                   {"host", HostName()},
-                                                   {"pid", getpid()},
-                                                   {"workdir", std::filesystem::current_path().string()},
-                                                   {"version", ThisBuild().version},
-                                                   {"commit", VersionJson("")["commit"]}}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      run->dir_.WriteRunJson({{"program", MaskArguments(command, SecretValues(CurrentEnvironment()))},
+                              {"id", name},
+                              {"world_size", world},
+                              {"user", user != nullptr ? user : std::to_string(getuid())},
+                              {"host", HostName()},
+                              {"pid", getpid()},
+                              {"workdir", std::filesystem::current_path().string()},
+                              {"version", ThisBuild().version},
+                              {"commit", VersionJson("")["commit"]}}));
   run->dir_.AppendEvent("run_started",
                         {{"name", name}, {"world_size", world}, {"pid", getpid()}, {"host", HostName()}});
   run->dir_.AppendEvent("attempt_started", {{"attempt", run->attempt()}, {"world_size", world}});

@@ -1,0 +1,69 @@
+#include "watch/log_watch.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+namespace lockstep::watch {
+namespace {
+
+constexpr double kSilentAfter = 60;  // seconds without a line until a log counts as silent
+
+}  // namespace
+
+LogWatch::LogWatch(const std::string& path) : log_(path, std::nullopt) {
+  view_.log = true;
+  view_.path = path;
+  view_.name = std::filesystem::path(path).filename().string();
+  log_.SkipToHistory();
+}
+
+LogPlace LogWatch::LogOf(int rank) const {
+  const bool several = view_.ranks.size() > 1;
+  return {.path = view_.path, .only = several ? std::optional<int>(rank) : std::nullopt};
+}
+
+void LogWatch::Poll(double now) {
+  const double modified = log_.Read([&](const LogSign& sign) {
+    TakeSign(sign, &ranks_[sign.rank]);
+    // Lines that were there at first say nothing of when they were written.
+    if (follows_) window_.AddProgress(sign.rank, now, sign.state.StepOfRun(), sign.state.seconds_per_step, sign.loss);
+    if (sign.state.total) view_.total = sign.state.TotalOfRun();
+    if (ranks_.begin()->first != sign.rank) return;
+    if (sign.values.samples_per_second) view_.samples_per_second = sign.values.samples_per_second;
+    if (sign.values.tokens_per_second) view_.tokens_per_second = sign.values.tokens_per_second;
+    if (sign.values.learning_rate) view_.learning_rate = sign.values.learning_rate;
+    if (sign.values.gradient_norm) view_.gradient_norm = sign.values.gradient_norm;
+    eta_ = sign.values.eta;
+    if (!sign.loss) return;
+    view_.loss = sign.loss;
+    if (sign.state.step) view_.curve.Add(*sign.state.StepOfRun(), *sign.loss);
+  });
+  view_.read = log_.part();
+  WrittenAt(modified, now);
+  machine_.Read(now, &view_.nodes);
+  if (follows_) Find(now);
+  follows_ = view_.read >= 1;
+  Conclude();
+  if (!view_.eta && !view_.total && eta_) view_.eta = std::max(0.0, *eta_ - std::max(0.0, now - modified));
+  struct stat info{};
+  if (::stat(view_.path.c_str(), &info) != 0) {
+    view_.state = "removed";
+    view_.ended = true;
+    view_.reason = fmt::format("the file '{}' is no more", view_.path);
+    return;
+  }
+  const bool epoch_complete = !view_.total && view_.epoch && view_.epoch->step >= view_.epoch->total;
+  const bool complete = epoch_complete || (view_.total && view_.step && *view_.step >= *view_.total);
+  const bool quiet = now - modified > kSilentAfter;
+  view_.state = complete ? "complete" : quiet ? "silent" : "running";
+  // A log has no end of its own: the last step is one when nothing follows it. A bar that starts again with every
+  // epoch only pauses.
+  view_.ended = complete && quiet;
+  view_.reason = epoch_complete ? fmt::format("the last step of epoch {} was reached", view_.epoch->number)
+                 : complete     ? fmt::format("step {} of {} was reached", *view_.step, *view_.total)
+                                : "";
+}
+
+}  // namespace lockstep::watch

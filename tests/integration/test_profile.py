@@ -1,0 +1,99 @@
+"""`--profile A..B`: a Chrome trace of every rank and a summary, of trainings and of Python programs that know nothing of it."""
+
+import json
+import os
+import sys
+
+import harness
+
+sys.path.append(str(harness.ROOT / "tests"))
+from beds import jobs, train  # noqa: E402
+
+DDP = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)))
+optimizer = torch.optim.AdamW(model.parameters())
+other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 64), torch.randn(64, 8)), batch_size=8)
+for x, y in data:
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    other.step()
+dist.destroy_process_group()
+"""
+
+
+class Profile(harness.Case):
+    TIMEOUT = 120
+
+    def check(self, run, steps, ranks=2):
+        """What is common to all: traces that name their steps, and parts that add up."""
+        summary = json.loads((run / "profile/summary.json").read_text())
+        self.assertEqual([rank["rank"] for rank in summary["ranks"]], list(range(ranks)))
+        for rank in summary["ranks"]:
+            self.assertEqual(rank["steps"], len(steps))
+            self.assertAlmostEqual(sum(rank["host"].values()), rank["seconds"], places=6)
+            self.assertGreater(rank["host"]["forward"], 0)
+            self.assertGreater(rank["host"]["backward"], 0)
+            self.assertGreater(rank["host"]["optimizer"], 0)
+            self.assertGreater(rank["host"]["data"], 0)
+            self.assertGreater(rank["collective"], 0)
+            self.assertLessEqual(rank["collective_exposed"], rank["collective"])
+            self.assertTrue(rank["operators"])
+            trace = json.loads((run / f"profile/rank-{rank['rank']}.json").read_text())
+            named = sorted({event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("ProfilerStep#")})
+            self.assertEqual(named, [f"ProfilerStep#{step}" for step in steps])
+        text = (run / "profile/summary.txt").read_text()
+        self.assertLess(len(text.splitlines()), 60, "one page")
+        return text
+
+    def test_python_program_with_ddp_is_traced_without_a_change_to_it(self):
+        harness.require("torch")
+        script = harness.write("train.py", DDP)
+        own = harness.write("site/sitecustomize.py", "import builtins\nbuiltins.own_site = True\n").parent
+        harness.write("train.py", "assert own_site\n" + DDP)
+        done = harness.lockstep("run", "--nproc-per-node", "2", "--name", "run", "--profile", "3..4", script,
+                                env=jobs.torch_env({"PYTHONPATH": str(own), "OMP_NUM_THREADS": "1"}))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = self.check(self.tmp / "runs/run", [3, 4])
+        self.assertIn(text.splitlines()[0], done.stderr)
+        self.assertFalse((self.tmp / "runs/run/profile/hook").exists())
+
+    def test_training_is_traced_by_the_same_flag(self):
+        harness.require("torch")
+        done = train.train("--profile", "3..4", sets={"train.steps": 6})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.check(train.run_path(), [3, 4])
+        self.assertIn("profile: step ", done.stdout)
+
+    def test_steps_that_are_wrong_or_never_come_are_named(self):
+        for steps in ("abc", "5..3", "0..2", "1..99999"):
+            done = train.train("--profile", steps)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertRegex(done.stderr, rf"^lockstep train: --profile: expected .*, found '{steps}'")
+        harness.require("torch")
+        done = train.train("--profile", "9..10", ranks=1, sets={"train.steps": 2, "checkpoint.every": 0})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("there is no trace: it was to begin with step 9 of this process, which did 2", done.stdout + done.stderr)
+
+    def test_programs_that_cannot_be_traced_run_as_ever(self):
+        plain = harness.write("plain.py", "import json\nprint('done')\n")
+        done = harness.lockstep("run", "--name", "plain", "--profile", "2..3", "--no-python", sys.executable, plain)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("there is no trace", done.stderr)
+        for wrong in ("12..10", "0..3", "x", "1..5000", "3..", "-1..2"):
+            done = harness.lockstep("run", f"--profile={wrong}", "--no-python", "true")
+            self.assertEqual(done.returncode, 2, wrong)
+            self.assertIn("--profile", done.stderr)
+
+    def test_program_that_ends_early_leaves_what_there_is(self):
+        harness.require("torch")
+        script = harness.write("short.py", "import torch\np = torch.nn.Parameter(torch.ones(4))\no = torch.optim.SGD([p])\n"
+                               "for _ in range(4):\n    (p * 2).sum().backward()\n    o.step()\n")
+        done = harness.lockstep("run", "--nproc-per-node", "1", "--name", "run", "--profile", "3..50", script, env=jobs.torch_env())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        summary = json.loads((self.tmp / "runs/run/profile/summary.json").read_text())
+        self.assertEqual([rank["steps"] for rank in summary["ranks"]], [2], os.listdir(self.tmp / "runs/run/profile"))
