@@ -30,7 +30,7 @@ wandb.team|s||H+|track.wandb_entity||the entity of Weights & Biases|
 wandb.project|s|deepspeed|H+|track.wandb_project||the project of Weights & Biases|
 wandb.group|s||I|||groups runs|the variable WANDB_RUN_GROUP does
 csv_monitor|o||I|||monitor|
-csv_monitor.enabled|b|false|M|||writes CSV files|metrics.jsonl has every number
+csv_monitor.enabled|b|false|H+|track.csv||writes CSV files|
 csv_monitor.{output_path,job_name=DeepSpeedJobName}|s||I|||where they go|below the run directory: --log-dir, --name
 comet|o||I|||monitor|
 comet.enabled|b|false|M|||writes to Comet|Comet is not a tracker here: metrics.jsonl and TensorBoard have every number

@@ -194,6 +194,22 @@ class Stopped(harness.Case):
             with self.subTest(platform=platform):
                 self.stopped(platform, by_timer=False)
 
+    def test_by_a_signal_to_all_its_processes(self):
+        """As PBS sends it: the launcher has ended when the script comes to its own signal. The script still knows how."""
+        for platform in ("pbs", "ssh"):
+            with self.subTest(platform=platform):
+                running, _, marks, _ = self.start(platform, by_timer=False)
+                above = [int(jobs.wait_marks(marks, 2, launcher=running)[0])]
+                while above[-1] != running.pid:
+                    above.append(int(pathlib.Path(f"/proc/{above[-1]}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+                launcher = [pid for pid in above if pathlib.Path(f"/proc/{pid}/comm").read_text() == "lockstep\n"][-1]
+                running.send_signal(signal.SIGSTOP)
+                running.send_signal(signal.SIGTERM)
+                os.kill(launcher, signal.SIGTERM)
+                jobs.wait_gone(above[:-1])
+                running.send_signal(signal.SIGCONT)
+                self.assertEqual(running.wait(30), 75, running.output)
+
     def test_a_killed_script_leaves_no_timer(self):
         running, _, marks, _ = self.start("pbs", by_timer=False)
         jobs.wait_marks(marks, 2, launcher=running)

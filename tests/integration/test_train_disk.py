@@ -43,7 +43,8 @@ class FullDisk(harness.Case):
         code = job.wait(60)
         run = self.seen()
         self.assertEqual(list(train.lineage(run)), list(range(1, 17)), job.output)
-        self.assertRegex(job.stdout, r"checkpoint at step 8 was not written: .*(No space|ENOSPC).*training goes on")
+        # 8, or later where the first took more than four steps to write
+        self.assertRegex(job.stdout, r"checkpoint at step \d+ was not written: .*(No space|ENOSPC).*training goes on")
         self.assertEqual(list(train.checkpoints(run)), [4])
         self.assertEqual(train.stray(run), [])
         with self.subTest("the end says that the last state is not on disk"):

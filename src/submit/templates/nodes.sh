@@ -27,7 +27,7 @@ pids=()
 # The launcher of node 0 runs here. It hears of a stop and tells the others.
 bash "$work/node.sh" 0 "${hosts[0]}" "$port" "$work/token" "$index" &
 pids+=($!)
-trap 'kill -TERM "${pids[0]}" 2>/dev/null' TERM INT USR2
+trap 'stopped=1; kill -TERM "${pids[0]}" 2>/dev/null' TERM INT USR2
 for ((rank = 1; rank < {{nodes}}; ++rank)); do
   remote "${hosts[rank]}" bash "$work/node.sh" "$rank" "${hosts[0]}" "$port" "$work/token" "$index" &
   pids+=($!)
@@ -38,10 +38,12 @@ exec 4> >(read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -TERM "${pid
 {{/time}}
 code=0
 for pid in "${pids[@]}"; do
-  while :; do
+  # A trap ends "wait" with its signal's code, also when the launcher has just ended: its own code comes from another "wait".
+  stopped=1
+  while [ "$stopped" -eq 1 ]; do
+    stopped=0
     wait "$pid"
     one=$?
-    kill -0 "$pid" 2>/dev/null || break
   done
   [ "$code" -ne 0 ] || code=$one
 done

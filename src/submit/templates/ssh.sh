@@ -39,7 +39,7 @@ start 0 < "$work/control" &
 pids+=($!)
 exec 3> "$work/control"
 printf '%s\n' "$token" >&3
-trap 'printf "\017" >&3' TERM INT HUP  # SIGTERM is signal 15, octal 17
+trap 'stopped=1; printf "\017" >&3' TERM INT HUP  # SIGTERM is signal 15, octal 17
 for ((rank = 1; rank < {{nodes}}; ++rank)); do
   start "$rank" <<< "$token" 3>&- &
   pids+=($!)
@@ -50,10 +50,12 @@ exec 4> >(exec 3>&-; read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -
 {{/time}}
 code=0
 for pid in "${pids[@]}"; do
-  while :; do
+  # A trap ends "wait" with its signal's code, also when the launcher has just ended: its own code comes from another "wait".
+  stopped=1
+  while [ "$stopped" -eq 1 ]; do
+    stopped=0
     wait "$pid"
     one=$?
-    kill -0 "$pid" 2>/dev/null || break
   done
   [ "$code" -ne 0 ] || code=$one
 done
