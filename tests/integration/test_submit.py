@@ -158,6 +158,7 @@ class Stopped(harness.Case):
     """Scripts that start a real launcher: a stop, and their own timer before the limit, end in 75 and what follows from it."""
 
     TIMEOUT = 60
+    SERIAL = "port-29500"  # of ssh; that of PBS and LSF comes from the job's number
 
     def start(self, platform, by_timer):
         """(script, cluster, marks of its ranks, path of the script)"""
@@ -175,7 +176,7 @@ class Stopped(harness.Case):
         self.assertEqual(timers, 1)
         path = cluster.folder / "job.sh"
         path.write_text(text)
-        env = {"PATH": f"{cluster.bin}:{os.environ['PATH']}", "HOME": cluster.folder, "PBS_JOBID": "1[2].server", "LSB_JOBID": "1",
+        env = {"PATH": f"{cluster.bin}:{os.environ['PATH']}", "HOME": cluster.folder, "PBS_JOBID": f"{os.getpid()}[2].server", "LSB_JOBID": os.getpid(),
                "PBS_NODEFILE": cluster.folder / "hosts", "LSB_DJOB_HOSTFILE": cluster.folder / "hosts", "LOCKSTEP_JOB_FILE": path}
         return harness.spawn("bash", path, env=env, cwd=cluster.folder), cluster, marks, path
 

@@ -39,7 +39,9 @@ start 0 < "$work/control" &
 pids+=($!)
 exec 3> "$work/control"
 printf '%s\n' "$token" >&3
-trap 'stopped=1; printf "\017" >&3' TERM INT HUP  # SIGTERM is signal 15, octal 17
+# Node 0 may be gone already: then nobody is left to be told.
+trap 'stopped=1; printf "\017" >&3 2>/dev/null' TERM INT HUP  # SIGTERM is signal 15, octal 17
+trap : PIPE
 for ((rank = 1; rank < {{nodes}}; ++rank)); do
   start "$rank" <<< "$token" 3>&- &
   pids+=($!)
