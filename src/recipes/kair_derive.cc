@@ -30,6 +30,11 @@ class KairDerivation {
     if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true));
     // What no option file says is as in upstream's constructor: the share of mutual attention, the rate of DropPath.
     Set("recipe.model", KairScalar("006", true));
+    for (const char* section : {"datasets.train", "netG", "train"}) {
+      if (Find(section) == nullptr)
+        Refuse(section, "the file does not have it, and there is nothing to train without it");
+    }
+    LeftOut();
     Data();
     Spikes();
     Fusion();
@@ -92,6 +97,34 @@ class KairDerivation {
   }
   void Derived(std::string name, std::string value, std::string reason) {
     made_.derived.push_back({std::move(name), std::move(value), std::move(reason)});
+  }
+
+  // What KAIR takes for keys that a file does not have, where the recipe would take something else.
+  void LeftOut() {
+    struct Row {
+      const char *section, *key, *to, *value;
+    };
+    constexpr Row kRows[] = {{"datasets.train", "gt_size", "data.crop", "256"},
+                             {"datasets.train", "use_hflip", "data.hflip", "false"},
+                             {"datasets.train", "use_rot", "data.rotate", "false"},
+                             {"datasets.train", "dataloader_shuffle", "data.shuffle", "false"},
+                             {"train", "G_optimizer_type", "train.optimizer.kind", "adam"},
+                             {"train", "G_optimizer_betas", "train.optimizer.betas", "0.9 0.999"},
+                             {"train", "G_optimizer_wd", "train.optimizer.weight_decay", "0"},
+                             {"val", "num_frame_testing", "recipe.test.frames", "0"},
+                             {"val", "size_patch_testing", "recipe.test.tile", "0"}};
+    for (const Row& row : kRows) {
+      const std::string key = fmt::format("{}.{}", row.section, row.key);
+      if (Find(row.section) == nullptr || Find(key) != nullptr) continue;
+      const std::vector<std::string> words = Split(row.value, ' ');
+      ConfigNode value = KairScalar(words.front());
+      if (words.size() > 1) {
+        value = {.kind = ConfigNode::Kind::kList};
+        for (const std::string& word : words) value.items.push_back(KairScalar(word));
+      }
+      Set(row.to, std::move(value));
+      Derived(key, row.value, fmt::format("the file does not have it: KAIR's default, as {}", row.to));
+    }
   }
 
   void Data() {
@@ -290,8 +323,6 @@ class KairDerivation {
 
   void Optimizer() {
     if (Find("train") == nullptr) return;
-    if (Find("train.G_optimizer_type") == nullptr) Set("train.optimizer.kind", KairScalar("adam"));
-    if (Find("train.G_optimizer_wd") == nullptr) Set("train.optimizer.weight_decay", KairScalar("0"));
     Set("train.clip_norm", KairScalar(Text("train.G_optimizer_clipgrad").value_or("0")));
     if (const double decay = Number("train.E_decay").value_or(0); decay > 0) {
       Set("train.ema.decay", KairScalar(*Text("train.E_decay")));
@@ -342,6 +373,9 @@ class KairDerivation {
     if (type == "MultiStepLR") return Set("train.schedule.kind", KairScalar("multistep"));
     if (type.empty()) return;
     const std::vector<int64_t> periods = Each("train.G_scheduler_periods");
+    if (periods.size() > 1) {
+      return Refuse("train.G_scheduler_periods", "every cosine has the same length: expected one whole number");
+    }
     const int64_t steps = Whole("train.total_iter").value_or(0);
     const int64_t period = periods.empty() ? steps : periods.front();
     if (period < 1 || steps < 1) return;

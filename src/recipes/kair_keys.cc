@@ -74,9 +74,11 @@ datasets.*.spike.reconstruction|o|I|||
 datasets.*.spike.reconstruction.type|s|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|form of the spikes; snn needs a network of its own that is not here
 datasets.*.spike.reconstruction.num_bins|i|M|data.spikes.channels||channels of the spikes
 datasets.*.spike.reconstruction.middle_tfp_center|i|H+|data.spikes.middle||middle step of middle_tfp
-datasets.*.spike_reconstruction|x|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction
-datasets.*.spike_reconstruction.type|s|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction.type
+datasets.*.spike_reconstruction|x|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction; snn needs a network of its own that is not here
+datasets.*.spike_reconstruction.type|s|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction.type; snn needs a network of its own that is not here
 datasets.*.spike_reconstruction.middle_tfp_center|i|M|data.spikes.middle||older name of spike.reconstruction.middle_tfp_center
+datasets.*.spike_reconstruction.checkpoint_path|s|I|||of snn, which is refused where it is asked for
+datasets.*.spike_reconstruction.spike_win|i|I|||of snn
 datasets.*.middle_tfp_center|i|M|data.spikes.middle||older name of spike.reconstruction.middle_tfp_center
 datasets.*.spike.precomputed|o|I|||
 datasets.*.spike.precomputed.enable|b|H+|data.spikes.precomputed||arrays of lockstep data prepare instead of .dat; a missing one is a bad sample, not zeros
@@ -239,16 +241,19 @@ train.fix_iter|i|M|train.groups||parameters named in fix_keys are frozen up to t
 train.fix_lr_mul|n|M|train.groups||factor of their learning rate
 train.fix_keys|l|M|train.groups||parts of parameter names
 train.total_iter|i|H+|train.steps||optimizer steps
-train.G_scheduler_type|s|M|train.schedule.kind|CosineAnnealingWarmRestarts,MultiStepLR|a closed form of the step, the same after a resume and on any number of ranks
+train.G_scheduler_type|s|M|train.schedule.kind|CosineAnnealingWarmRestarts,MultiStepLR|a closed form of the step, the same after a resume and on any number of ranks; other schedules are not here
 train.G_scheduler_periods|g|M|train.schedule.cycles||steps of a cosine; the whole run: one; a longer one is cut (train.schedule.length)
 train.G_scheduler_eta_min|n|M|train.schedule.floor||lowest learning rate; here a factor of the highest
 train.G_scheduler_restart_weights|n|H||1|every cosine starts from the same learning rate
 train.G_scheduler_milestones|l|H+|train.schedule.milestones||
 train.G_scheduler_gamma|n|H+|train.schedule.gamma||
-train.G_regularizer_orthstep|i|R|||regularisers of the weights are not here; null is fine
-train.G_regularizer_clipstep|i|R|||regularisers of the weights are not here; null is fine
+train.G_regularizer_orthstep|i|R||0|regularisers of the weights are not here; null and 0 are fine
+train.G_regularizer_clipstep|i|R||0|regularisers of the weights are not here; null and 0 are fine
 train.G_param_strict|b|M|recipe.partial||true: weights of another shape are an error
 train.E_param_strict|b|M|||as G_param_strict
+train.pad_seq|b|R||false|validation pads clips where their length asks for it
+train.flip_seq|b|R||false|validation restores a clip once, not forward and backward
+train.center_frame_only|b|R||false|validation scores all frames of a clip
 train.checkpoint_test|g|M|data.validation.every||validation on all ranks; a list: every greatest common divisor of its steps
 train.checkpoint_save|i|H+|checkpoint.every||
 train.checkpoint_print|i|H+|track.every||

@@ -77,6 +77,13 @@ Result<KairTranslation> TranslateOne(const std::string& file, const ConfigNode& 
   });
   walk.Spelled(Generic);
   walk.Run(options);
+  // Of another model most keys are unknown; which one it is says more than their list.
+  for (const KairNote& note : made.refused) {
+    if (walk.errors().empty() || note.key != "netG.net_type") continue;
+    return Status(Code::kUsage,
+                  fmt::format("{}:{}: netG.net_type = {}: {}", file, note.line, Printable(note.value, 80), note.reason),
+                  "give an option file of VRT");
+  }
   std::vector<std::string> mistakes;
   for (const ConfigError& error : errors) mistakes.push_back(error.ToString());
   mistakes.insert(mistakes.end(), walk.errors().begin(), walk.errors().end());

@@ -107,9 +107,11 @@ std::vector<KairPhase> SplitKair(const ConfigNode& options) {
   const int64_t total = Whole(options, "train.total_iter"), fix = Whole(options, "train.fix_iter");
   const bool sizes = Pair(options, "gt_size") || Pair(options, "dataloader_batch_size");
   if (!two_run && !sizes && !(Fuses(options) && fix > 0)) return {};
+  // A training that ends before fix_iter has the first phase alone.
+  const bool cut = !two_run && total > 0 && fix >= total;
   std::vector<KairPhase> phases;
-  for (const int number : {1, 2}) {
-    KairPhase phase{.number = number, .two_run = two_run, .steps = number == 1 ? fix : total - fix};
+  for (int number = 1; number <= (cut ? 1 : 2); ++number) {
+    KairPhase phase{.number = number, .two_run = two_run, .steps = number > 1 ? total - fix : cut ? total : fix};
     phase.steps_key = "train.fix_iter";
     phase.options = options;
     if (ConfigNode* train = Child(&phase.options, "train")) {
@@ -144,7 +146,7 @@ ConfigNode JoinKair(const std::vector<KairPhase>& phases, const std::vector<Conf
   for (ConfigNode& one : own) {
     if (ConfigNode* train = Child(&one, "train")) Erase(train, "steps");
   }
-  ConfigNode joined = Shared(own[0], own[1]);
+  ConfigNode joined = Shared(own.front(), own.back());
   ConfigNode list{.kind = Kind::kList};
   for (size_t i = 0; i < own.size(); ++i) {
     ConfigNode phase{.kind = Kind::kMap};

@@ -273,6 +273,29 @@ TEST(KairOptions, TwoPhasesBySizes) {
                                             "train": {"batch": 16}}])"));
 }
 
+// A training shorter than fix_iter, of a file made for debugging, ends in the first phase.
+TEST(KairOptions, ATrainingThatEndsBeforeFixIterHasOnePhase) {
+  std::string data = Data("TrainDataset", 6, 192), train = Train();
+  data.replace(data.find("192"), 3, "[160, 96]");
+  train.replace(train.find("300000"), 6, "10");
+  const json all = ConfigOf(OptionFile(data, Net(6, 96, 2), train))["config"];
+  EXPECT_EQ(all["data"]["crop"], 160);
+  EXPECT_EQ(all["phases"], json::parse(R"([{"steps": 10}])"));
+}
+
+// The defaults of KAIR's code, not the recipe's.
+TEST(KairOptions, KeysThatAreLeftOutAreAsInKair) {
+  const json all =
+      ConfigOf(R"({"task": "t", "model": "vrt", "datasets": {"train": {"dataroot_gt": "a", "dataroot_lq": "b"}},
+    "netG": {"net_type": "vrt"}, "train": {"total_iter": 10, "G_regularizer_orthstep": 0, "pad_seq": false}, "val": {}})");
+  EXPECT_EQ(all["config"], json::parse(R"({
+    "recipe": {"model": "006", "test": {"frames": 0, "tile": 0}},
+    "data": {"kind": "folders", "target": "a", "input": "b", "crop": 256, "hflip": false, "rotate": false, "shuffle": false},
+    "train": {"steps": 10, "clip_norm": 0, "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "weight_decay": 0}}})"))
+      << all["config"].dump(1);
+  EXPECT_THAT(all["derived"].dump(), HasSubstr("train.G_optimizer_betas"));
+}
+
 struct Refusal {
   std::string data, net, train, more, words;
 };
@@ -305,6 +328,13 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
       {plain + R"(, "io_backend": {"type": "memcached"})", net, train, "",
        "memcached is not here; expected disk, lmdb"},
       {plain, net, Train(R"(, "G_scheduler_restart_weights": 0.5)"), "", "same learning rate; expected 1"},
+      {plain, net, Train(R"(, "flip_seq": true)"), "", "train.flip_seq = true: validation restores a clip once"},
+      {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5, "G_scheduler_periods": [3, 2]}
+                                          , "phase2": {"total_iter": 5}})"),
+       "", "train.G_scheduler_periods = [3, 2]: every cosine has the same length"},
+      {plain, R"("net_type": "swinir", "mlp_ratio": 2)", train, "", "netG.net_type = swinir: this recipe is vrt"},
+      {plain + R"(, "dataroot_spike": "s", "spike_reconstruction": {"type": "snn", "spike_win": 8})", net, train, "",
+       "snn needs a network of its own"},
       {Data("TrainDatasetRGBSpike", 6, 192), net, train, "", "needs dataroot_spike"},
       {plain, net, train, R"(, "logging": {"wandb_api_key": "0123456789abcdef"})",
        "logging.wandb_api_key: a secret in a file"},
@@ -317,6 +347,9 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
     EXPECT_THAT(error, HasSubstr(one.words));
     EXPECT_THAT(error, HasSubstr("o.json:"));
     EXPECT_THAT(error, Not(HasSubstr("0123456789abcdef")));
+  }
+  for (const char* section : {"datasets.train", "netG", "train"}) {
+    EXPECT_THAT(ErrorOf(""), HasSubstr(fmt::format("{}: the file does not have it", section)));
   }
   EXPECT_THAT(ErrorOf("[1]"), HasSubstr("expected sections with keys at the top"));
   EXPECT_THAT(ErrorOf("{\"task\": "), HasSubstr("o.json:1"));
