@@ -49,11 +49,27 @@ Result<VrtConfig> FromFile(const models::NamedTensors& tensors, const std::map<s
   // 006 is the name of a model with spikes and of one without.
   for (const auto& [name, tensor] : tensors) {
     const int64_t more = config->nonblind_denoising ? 1 : 0;
-    if (name == "conv_first.weight" && tensor.dim() == 5 && (tensor.size(1) - more) % 9 == 0) {
+    if (name.ends_with("conv_first.weight") && tensor.dim() == 5 && (tensor.size(1) - more) % 9 == 0) {
       config->in_chans = (tensor.size(1) - more) / 9;
     }
   }
   return config;
+}
+
+// The adapter that a file has beside the model, if any. Its names alone do not say its operator and sizes.
+Result<std::optional<models::FusionConfig>> FusionOf(const models::NamedTensors& tensors,
+                                                     const std::map<std::string, std::string>& metadata,
+                                                     const std::string& path) {
+  if (const auto said = metadata.find(kFusionKey); said != metadata.end()) {
+    Result<models::FusionConfig> read = FusionFromJson(nlohmann::json::parse(said->second, nullptr, false));
+    if (!read.ok()) return read.status().Context(path);
+    return std::optional(*read);
+  }
+  const bool has = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return tensor.first.find("fusion_adapter.") != std::string::npos; });
+  if (!has) return std::optional<models::FusionConfig>();
+  return Status(Code::kUsage, fmt::format("'{}' has a fusion adapter and does not say its operator and sizes", path),
+                "give the run or checkpoint, or a .safetensors file that `lockstep export` wrote of it");
 }
 
 }  // namespace
@@ -143,6 +159,9 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
     if (!own.ok()) return own.status().Context(path);
     tensors = std::move(*own);
     config = FromFile(tensors, (*file)->metadata(), path, variant);
+    Result<std::optional<models::FusionConfig>> found = FusionOf(tensors, (*file)->metadata(), path);
+    if (!found.ok()) return found.status();
+    fusion = *found;
   }
   if (!config.ok()) return config.status();
   LOCKSTEP_RETURN_IF_ERROR(config->Check().Context(loaded.path));

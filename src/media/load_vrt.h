@@ -23,6 +23,9 @@ struct LoadedVrt {
   bool averaged = false;                           // EMA weights
 };
 
+// Key of the fusion adapter (JSON) in the metadata of a safetensors file.
+constexpr const char* kFusionKey = "lockstep.vrt.fusion";
+
 // A fusion adapter as checkpoints keep it, and back.
 nlohmann::json FusionToJson(const models::FusionConfig& config);
 Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json);

@@ -120,13 +120,19 @@ Status WriteTorchFile(const NamedTensors& tensors, const std::string& path, cons
   return WriteFileAtomic(path, file);
 }
 
-Status WriteSafetensors(const NamedTensors& tensors, const std::string& path, const VrtConfig& config) {
+// The types that WriteVrtFile is asked for, and that of upstream's position indices.
+constexpr Dtype kWritten[] = {Dtype::kF32, Dtype::kF16, Dtype::kBF16, Dtype::kI64};
+
+Status WriteSafetensors(const NamedTensors& tensors, const std::string& path, const VrtConfig& config,
+                        std::map<std::string, std::string> metadata) {
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : tensors) {
-    specs.push_back({name, tensor.scalar_type() == at::kLong ? Dtype::kI64 : Dtype::kF32, tensor.sizes().vec()});
+    const auto type = std::ranges::find(kWritten, tensor.scalar_type(), [](Dtype one) { return *TypeOf(one); });
+    specs.push_back({name, *type, tensor.sizes().vec()});
   }
-  Result<SafetensorsWriter> writer =
-      SafetensorsWriter::Create(path, specs, {{"format", "pt"}, {kVrtKey, ToJsonLine(ToJson(config))}});
+  metadata["format"] = "pt";
+  metadata[kVrtKey] = ToJsonLine(ToJson(config));
+  Result<SafetensorsWriter> writer = SafetensorsWriter::Create(path, specs, metadata);
   if (!writer.ok()) return writer.status();
   for (const auto& [name, tensor] : tensors) {
     LOCKSTEP_RETURN_IF_ERROR(writer->Write(name, tensor.data_ptr(), tensor.nbytes()));
@@ -229,12 +235,13 @@ NamedTensors VrtStateDict(const Vrt& model, at::ScalarType type) {
   return all;
 }
 
-Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key, at::ScalarType type) {
+Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key, at::ScalarType type,
+                    const std::map<std::string, std::string>& more) {
   const torch::NoGradGuard no_grad;
   const NamedTensors tensors = VrtStateDict(model, type);
   for (const auto& [name, tensor] : tensors) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(name, tensor).Context(path));
   const bool torch_save = path.ends_with(".pth") || path.ends_with(".pt");
-  return torch_save ? WriteTorchFile(tensors, path, key) : WriteSafetensors(tensors, path, model.config());
+  return torch_save ? WriteTorchFile(tensors, path, key) : WriteSafetensors(tensors, path, model.config(), more);
 }
 
 }  // namespace lockstep::models

@@ -5,6 +5,7 @@
 //   LOCKSTEP_RETURN_IF_ERROR(LoadVrtFile(model, "006_VRT_videodeblurring_GoPro.pth", &note));
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "base/status.h"
@@ -33,9 +34,9 @@ Status LoadVrtFile(Vrt& model, const std::string& path, std::string* note = null
 // Parameters in `type`, LoRA merged, and upstream's buffers, on the CPU.
 NamedTensors VrtStateDict(const Vrt& model, at::ScalarType type = at::kFloat);
 // ".pth" and ".pt": torch.save of {key: state dict}, or of the bare one for key ""; else safetensors with the
-// configuration as metadata. The file appears when it is complete.
+// configuration, and `more`, as metadata. The file appears when it is complete.
 Status WriteVrtFile(const Vrt& model, const std::string& path, const std::string& key = "params",
-                    at::ScalarType type = at::kFloat);
+                    at::ScalarType type = at::kFloat, const std::map<std::string, std::string>& more = {});
 
 // The tensors of a file in either format.
 Result<NamedTensors> ReadTensorFile(const std::string& path);

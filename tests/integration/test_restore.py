@@ -146,3 +146,11 @@ class Restore(harness.Case):
                     strict=True)
         scores = [test_vrt.psnr(*pair) for pair in pairs]
         self.assertAlmostEqual(sum(scores) / len(scores), clip["psnr"], 1)
+        # A file of model and adapter is read again; .pth has no place for the adapter's operator.
+        for source, copy in (("runs/run", "merged.safetensors"), ("merged.safetensors", "again.safetensors")):
+            written = harness.engine("export", "--weights", source, copy)
+            self.assertEqual(written.returncode, 0, written.stderr)
+        self.assertEqual((self.tmp / "merged.safetensors").read_bytes(), (self.tmp / "again.safetensors").read_bytes())
+        refused = harness.engine("restore", "--weights", "merged.pth", "--variant", "tiny", sides["input"], "again", "--spikes", spikes)
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertIn("has a fusion adapter and does not say its operator", refused.stderr)

@@ -45,6 +45,12 @@ TEST(VrtFile, WrittenFilesLoadAgainInEitherFormatWrappedAndBare) {
     const Status loaded = LoadVrtFile(other, path);
     ASSERT_TRUE(loaded.ok()) << name << ": " << loaded.ToString();
     EXPECT_TRUE(SameParameters(model, other)) << name;
+    // Half as many bits: within 2^-8 of each value.
+    ASSERT_TRUE(WriteVrtFile(model, path, key, at::kBFloat16).ok()) << name;
+    ASSERT_TRUE(LoadVrtFile(other, path).ok()) << name;
+    EXPECT_FALSE(SameParameters(model, other)) << name;
+    const at::Tensor first = model.named_parameters()["conv_first.weight"];
+    EXPECT_TRUE(at::allclose(first, other.named_parameters()["conv_first.weight"], 0x1p-8, 0)) << name;
   }
 }
 

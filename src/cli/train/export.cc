@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/arguments.h"
@@ -110,7 +111,9 @@ Status ExportVrt(const ExportFlags& asked) {
   if (!loaded->note.empty()) fmt::print(stderr, "{}\n", loaded->note);
   const Dtype wanted = TypeOf(asked.precision);
   const at::ScalarType type = wanted == Dtype::kF16 ? at::kHalf : wanted == Dtype::kBF16 ? at::kBFloat16 : at::kFloat;
-  LOCKSTEP_RETURN_IF_ERROR(models::WriteVrtFile(*loaded->model, asked.output, "params", type));
+  std::map<std::string, std::string> metadata;
+  if (loaded->adapter) metadata[media::kFusionKey] = media::FusionToJson(loaded->adapter->config()).dump();
+  LOCKSTEP_RETURN_IF_ERROR(models::WriteVrtFile(*loaded->model, asked.output, "params", type, metadata));
   SayModel(asked, "vrt " + loaded->model->config().name, *loaded);
   return Status::Ok();
 }
