@@ -149,8 +149,10 @@ const std::vector<std::string> kPairedKinds = {"generated", "folders", "lmdb"};
 Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::string& name) {
   std::vector<MetaLine> lines;
   int number = 0;
-  for (const std::string& line : lockstep::Split(text, '\n')) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // of editors on Windows
+  for (std::string line : lockstep::Split(text, '\n')) {
     ++number;
+    std::ranges::replace(line, '\t', ' ');
     std::vector<std::string> words;
     for (const std::string& word : lockstep::Split(Trim(line), ' ')) {
       if (!Trim(word).empty()) words.emplace_back(Trim(word));

@@ -192,6 +192,13 @@ TEST_F(PairedTest, MetaInfoFiles) {
   EXPECT_EQ((*lines)[2].first, 201);
   EXPECT_EQ((*ParseMetaInfo("00001/0001 7 (256,448,3)\r\n", "vimeo"))[0].first, -1);
   EXPECT_EQ((*ParseMetaInfo("000 100 (720,1280,3) 00000000\n", "reds"))[0].first, 0);
+  const auto tabs = ParseMetaInfo(
+      "\xef\xbb\xbf"  // of editors on Windows
+      "a\t6\t(72,80,3)\t2\r\n",
+      "meta.txt");
+  ASSERT_TRUE(tabs.ok()) << tabs.status().message();
+  EXPECT_EQ(tabs->front().clip, "a");
+  EXPECT_EQ(tabs->front().first, 2);
   EXPECT_THAT(ParseMetaInfo("a 5 0 1\nb five 0 1\n", "m.txt").status().message(), HasSubstr("m.txt:2: 'b five 0 1'"));
   EXPECT_FALSE(ParseMetaInfo("\n", "m.txt").ok());
 }
