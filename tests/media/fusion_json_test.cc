@@ -3,7 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "media/load_vrt.h"
+#include "models/vrt_file.h"
 
 namespace lockstep::media {
 namespace {
@@ -18,6 +20,19 @@ TEST(FusionJson, AnAdapterComesBackWithItsSizes) {
   EXPECT_EQ(*back, config);
   EXPECT_FALSE(FusionFromJson("gated").ok());  // as the first checkpoints said it
   EXPECT_FALSE(FusionFromJson({{"operator", "gated"}}).ok());
+}
+
+// Names below DataParallel's "module."; the variant alone would say RGB.
+TEST(LoadVrt, InputChannelsFollowTheFileWithAPrefixToo) {
+  const auto dir = TempDir::Create("lockstep-load-vrt");
+  ASSERT_TRUE(dir.ok());
+  models::VrtConfig config = *models::FindVrt("tiny");
+  config.in_chans = 4;
+  const std::string path = *dir / "module.pth";
+  ASSERT_TRUE(models::WriteVrtFile(models::Vrt(config, 1), path, "module").ok());
+  const Result<LoadedVrt> loaded = LoadVrtWeights(path, "tiny");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->model->config().in_chans, 4);
 }
 
 }  // namespace
