@@ -5,13 +5,15 @@
 
 namespace lockstep::plan {
 
-// A ring through all nodes moves 2 (n - 1) / n of the bytes over its slowest link, in 2 (n - 1) steps of one hop. A
-// tree moves every byte up and down once, in 2 log2(nodes) hops between nodes and a chain inside each.
+// Rings through all nodes move 2 (n - 1) / n of the bytes over the slowest link: inside a node, or all ports of a node
+// together, as NCCL has a ring for each of them. They take 2 (n - 1) steps of one hop. A tree moves every byte up and down once, in 2 log2(nodes) hops between nodes and a chain inside each.
 double SecondsOf(Collective collective, Algorithm algorithm, double bytes, int ranks, const Links& links) {
   if (ranks <= 1 || bytes <= 0) return 0;
   const int inside = std::min(ranks, links.gpus_per_node);
   const int nodes = (ranks + links.gpus_per_node - 1) / links.gpus_per_node;
-  const double slowest = nodes > 1 ? std::min(links.inside, links.between) : links.inside;
+  // Every GPU of a node has a ring through its own share of the ports, so together they have all of the node's.
+  const double border = links.between * ranks / nodes;
+  const double slowest = nodes > 1 ? std::min(links.inside, border) : links.inside;
   const double n = ranks, rounds = collective == Collective::kAllReduce ? 2 : 1;
   if (algorithm == Algorithm::kTree && collective == Collective::kAllReduce) {
     const double hops =

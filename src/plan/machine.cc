@@ -44,7 +44,8 @@ const std::vector<Gpu>& Gpus() {
   return rows;
 }
 
-// Bus bandwidths are about 0.8 of a link's rate, which nccl-tests reports for large messages on such machines.
+// Bus bandwidths are about 0.8 of a link's rate, which nccl-tests reports for large messages on such machines. Ports of a
+// whole node are divided by its GPUs.
 const std::vector<Links>& Clusters() {
   static const std::vector<Links> rows = {
       {"h100-ib400", 8, 360e9, 3e-6, 40e9, 8e-6,
@@ -59,7 +60,7 @@ const std::vector<Links>& Clusters() {
       {"roce100", 8, 240e9, 3e-6, 2.5e9, 20e-6, "NVLink 3, two 100 Gb/s RoCE ports a node of eight; 0.8 of the rates"},
       {"ethernet25", 8, 20e9, 5e-6, 0.31e9, 50e-6, "PCIe 4 inside, one 25 Gb/s port a node of eight; 0.8 of the rates"},
       {"pcie", 8, 20e9, 5e-6, 10e9, 10e-6, "PCIe 4 x16 inside, one 100 Gb/s port a GPU; 0.8 of the rates"},
-      {"cpu", 2, 5e9, 2e-6, 1e9, 50e-6, "shared memory between two ranks of a small machine, 10 Gb/s Ethernet"},
+      {"cpu", 2, 5e9, 2e-6, 0.5e9, 50e-6, "shared memory between two ranks of a small machine, 10 Gb/s Ethernet"},
   };
   return rows;
 }

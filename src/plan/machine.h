@@ -24,8 +24,8 @@ struct Gpu {
   std::string source;                        // where the numbers come from
 };
 
-// Between GPUs. Bytes per second of one GPU in one direction, as bus bandwidth counts them; seconds of latency of one
-// hop.
+// Between GPUs. Bytes per second in one direction: `inside` as bus bandwidth counts them; `between` is the share of one
+// GPU in the ports of its node, whose bus bandwidth is that times the GPUs of a node. Seconds of latency of one hop.
 struct Links {
   std::string name;
   int gpus_per_node = 8;

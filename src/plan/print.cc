@@ -169,7 +169,7 @@ std::string ToText(const Plan& plan) {
   }
   if (s.ranks > 1) {
     const Links& l = plan.machine.links;
-    text += fmt::format("{}: {} a node, {:.0f} GB/s inside, {:.3g} GB/s between nodes ({})\n", l.name,
+    text += fmt::format("{}: {} a node, {:.0f} GB/s inside, {:.3g} GB/s of each between nodes ({})\n", l.name,
                         Count(l.gpus_per_node, s.gpu ? "GPU" : "rank"), l.inside / 1e9, l.between / 1e9, l.source);
   }
   text += "\n" + Table(plan) + "\n";
