@@ -82,7 +82,8 @@ std::optional<int> ReadPlanFlags(int argc, char** argv, PlanFlags* f) {
   args.Option("--bandwidth", &f->bandwidth, "GB/s that passes over its memory reach").Check(WhyNotPositive);
   args.Option("--links", &f->links, "a preset: h200-ib400, a100-ib200, roce100, ethernet25, ...");
   args.Option("--inside", &f->inside, "GB/s between the GPUs of a node, bus bandwidth").Check(WhyNotPositive);
-  args.Option("--between", &f->between, "GB/s of one GPU between nodes: its share of the node's ports").Check(WhyNotPositive);
+  args.Option("--between", &f->between, "GB/s of one GPU between nodes: its share of the node's ports")
+      .Check(WhyNotPositive);
   args.Flag("--measure", &f->measure, "take speeds of this machine's GPU and memory first, some seconds");
   args.Option("--batch", &f->batch, "samples of a step over all GPUs").Between(1, 1 << 30);
   args.Option("--micro-batch", &f->micro_batch, "samples of a pass of one GPU").Between(1, 1 << 30);

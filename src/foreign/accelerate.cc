@@ -18,7 +18,7 @@ namespace {
 // DeepSpeedPlugin.
 constexpr std::string_view kAccelerate = R"(
 compute_environment|s|LOCAL_MACHINE|H||LOCAL_MACHINE|where it runs|platforms are recognised by their environment ~SageMaker is not here
-distributed_type|s||M|train.zero.stage|NO,DEEPSPEED,MULTI_GPU,MULTI_CPU|how ranks share a model|NO and MULTI_* are stage 0 ~FSDP is train.zero.stage: 3 here (FULL_SHARD) or 2 (SHARD_GRAD_OP); MEGATRON_LM and XLA are not here
+distributed_type|s||M|train.zero.stage|NO,DEEPSPEED,MULTI_GPU,MULTI_CPU|how ranks share a model|NO and MULTI_* are stage 0 ~FSDP is train.zero.stage: 3 here (FULL_SHARD) or 2 (SHARD_GRAD_OP); MEGATRON_LM, XLA and devices other than GPUs and CPUs are not here
 mixed_precision|s|no|M|train.precision|no,bf16,fp16|precision|as bf16.enabled or fp16.enabled of DeepSpeed ~fp8 is not here
 fp16|b|false|M|train.precision||older form of mixed_precision: fp16|
 use_cpu|b|false|M|train.device||trains on CPUs|
@@ -37,7 +37,11 @@ downcast_bf16|x|no|I|||of TPUs|there are no TPUs here
 {tpu_name,tpu_zone,tpu_use_cluster=false,tpu_use_sudo=false,tpu_vm,tpu_env,command_file,commands}|x||I|||of TPUs|there are no TPUs here
 {dynamo_config,dynamo_backend=NO}|x||I|||torch.compile|steps are captured as CUDA graphs (train.graph)
 mpirun_config|x||I|||of mpirun|the launcher works below mpirun
-{fp8_config,parallelism_config,megatron_lm_config,fsdp_config}|x||R||{}|other ways to train|not here: distributed_type DEEPSPEED with zero_stage 3 shares parameters out
+fsdp_config|x||R||{}|of FSDP|FSDP is not here: distributed_type DEEPSPEED with zero_stage 3 shares parameters out
+megatron_lm_config|x||R||{}|of Megatron-LM|Megatron-LM is not here: distributed_type DEEPSPEED with zero_stage 3 shares parameters out
+fp8_config|x||R||{}|of fp8|fp8 is not here: use mixed_precision: bf16
+parallelism_config|x||R||{}|tensor, context and sequence parallelism|not here: distributed_type DEEPSPEED with zero_stage 3 shares parameters out
+{ec2_instance_type,iam_role_name,image_uri,profile,region,base_job_name,py_version,pytorch_version,transformers_version,sagemaker_inputs_file,sagemaker_metrics_file,additional_args}|x||I|||of SageMaker|there is no SageMaker here
 deepspeed_config|o||I|||of DeepSpeed|
 deepspeed_config.zero_stage|u|2|M|zero_optimization.stage|0,1,2,3|stage of ZeRO|
 deepspeed_config.gradient_accumulation_steps|p|auto|M|gradient_accumulation_steps||passes of an optimizer step|
@@ -150,6 +154,15 @@ ConfigNode ToDeepSpeed(const ConfigNode& yaml) {
   return made;
 }
 
+// Blocks that accelerate reads for one distributed_type or precision only; its own editor leaves them behind.
+bool IsIdle(const std::string& key, const std::string& distributed, const std::string& precision) {
+  if (distributed.empty()) return false;
+  if (key.starts_with("deepspeed_config.")) return distributed != "deepspeed";
+  if (key == "fsdp_config") return distributed != "fsdp";
+  if (key == "megatron_lm_config") return distributed != "megatron_lm";
+  return key == "fp8_config" && precision != "fp8";
+}
+
 // By its path, as accelerate opens it, or beside the YAML file.
 std::string FollowedFile(const std::string& yaml, const std::string& named) {
   std::error_code ignored;
@@ -163,10 +176,11 @@ void Combine(DeepSpeedReport deepspeed, bool followed, DeepSpeedReport* made) {
   for (auto list : {&DeepSpeedReport::honoured, &DeepSpeedReport::mapped, &DeepSpeedReport::ignored}) {
     if (!followed) continue;
     auto& from = deepspeed.*list;
+    for (Note& note : from) note.file = deepspeed.file;
     (made->*list).insert((made->*list).end(), from.begin(), from.end());
   }
   for (Note& note : deepspeed.refused) {
-    if (followed) note.key = fmt::format("{}: {}", deepspeed.file, note.key);
+    if (followed) note.file = deepspeed.file;
     made->refused.push_back(std::move(note));
   }
   deepspeed.honoured = std::move(made->honoured);
@@ -210,6 +224,8 @@ Result<DeepSpeedReport> ReadAccelerate(const std::string& path, const DeepSpeedC
   made.kind = "accelerate configuration";
   made.command = "lockstep config --accelerate FILE";
   const ConfigNode* followed = FindKey(yaml, "deepspeed_config.deepspeed_config_file");
+  const std::string distributed = TextAt(yaml, "distributed_type").value_or("");
+  if (distributed != "deepspeed") followed = nullptr;
   if (followed != nullptr && (followed->kind != ConfigNode::Kind::kScalar || followed->text == "none")) {
     followed = nullptr;
   }
@@ -219,6 +235,14 @@ Result<DeepSpeedReport> ReadAccelerate(const std::string& path, const DeepSpeedC
   KeyWalk walk(AccelerateKeys(), AccelerateRow,
                [&](const std::string& key, const ConfigEntry& entry, const KeyRow& row) {
                  Note note{key, ValueText(entry.value), row.to, row.why, entry.where.line};
+                 if (IsIdle(key, distributed, TextAt(yaml, "mixed_precision").value_or("no"))) {
+                   note.to.clear();
+                   note.reason = fmt::format("accelerate does not use it where distributed_type is {}{}",
+                                             ValueText(*FindKey(yaml, "distributed_type")),
+                                             key == "fp8_config" ? " and mixed_precision is not fp8" : "");
+                   made.ignored.push_back(std::move(note));
+                   return;
+                 }
                  if (followed != nullptr && std::ranges::find(kOnlyInTheFile, key) != std::end(kOnlyInTheFile)) {
                    note.reason = "accelerate refuses it beside deepspeed_config_file: say it in that file";
                    made.refused.push_back(std::move(note));

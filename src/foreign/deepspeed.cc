@@ -21,6 +21,9 @@ const KeyRow* DeepSpeedRow(const std::string& path) {
     return all;
   }();
   if (const auto it = rows.find(path); it != rows.end()) return it->second;
+  // JSON has no comments, so people write keys such as "_comment"; DeepSpeed reads past them at the top of a file.
+  static const KeyRow kComment{.path = "_*", .why = "a name that begins with _ is a comment"};
+  if (path.starts_with('_') && path.find('.') == std::string::npos) return &kComment;
   const std::vector<std::string> parts = Split(path, '.');
   for (const auto& [pattern, row] : rows) {
     if (pattern.find('*') == std::string::npos) continue;
@@ -70,7 +73,8 @@ Result<DeepSpeedReport> TranslateDeepSpeedTree(const ConfigNode& given, const st
           if (!resolved) {
             note.to.clear();
             note.reason = row.initial.empty() ? "auto: as if it were not given"
-                                              : fmt::format("auto: DeepSpeed's default, {}; {}", row.initial, row.why);
+                                              : fmt::format("auto: DeepSpeed's default, {}{}{}", row.initial,
+                                                            row.why.empty() ? "" : "; ", row.why);
           }
           (resolved ? made.mapped : made.ignored).push_back(std::move(note));
           return;

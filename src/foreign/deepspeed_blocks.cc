@@ -8,7 +8,7 @@ std::string_view DeepSpeedBlocks() {
 activation_checkpointing|o||I|||how checkpointed activations are kept; it turns nothing on|
 activation_checkpointing.cpu_checkpointing|b|false|R||false|moves kept activations to host memory|kept activations stay on the device: train.recompute: true recomputes the others
 activation_checkpointing.{partition_activations=false,contiguous_memory_optimization=false,number_checkpoints,synchronize_checkpoint_boundary=false,profile=false}|x||I|||for model parallelism and its timing|train.recompute: true recomputes the units of the recipe; there is no model parallelism here
-steps_per_print|u||I|||steps between progress reports|every step is a metric line (track.every) and moves the progress line
+steps_per_print|n||I|||steps between progress reports|every step is a metric line (track.every) and moves the progress line
 {wall_clock_breakdown=false,memory_breakdown=false}|b||I|||times and memory in the log|every metric line has the times of a step and the memory
 {dump_state=false,disable_python_gc=false}|b||I|||debugging|lockstep config prints what is in force; there is no Python
 log_level|x||I|||of DeepSpeed's logger|
@@ -44,7 +44,7 @@ timers|o||I|||timers|
 timers.throughput|o||I|||timer of a step|
 timers.throughput.{enabled=true,synchronized=true}|b||I|||times of a step|every metric line has the times of a step
 compile|o||I|||torch.compile and DeepCompile|
-compile.{enabled,backend,kwargs,deepcompile=false,autoep_non_moe=false,free_activation=false,free_activation_threshold=10485760,offload_activation=false,offload_activation_pin_memory=true,offload_opt_states=false,double_buffer=true,symmetric_memory=false,debug_log=false,offload_parameters=false,sync_before_reduce=false,sync_after_reduce=false,sync_before_allgather=false,sync_after_allgather=false,keep_int_input_tensors=true,keep_all_input_tensors=false,passes}|x||I|||compiles the model|steps are captured as CUDA graphs (train.graph); nothing is compiled in Python
+compile.{enabled,disable=false,backend,kwargs,deepcompile=false,autoep_non_moe=false,free_activation=false,free_activation_threshold=10485760,offload_activation=false,offload_activation_pin_memory=true,offload_opt_states=false,double_buffer=true,symmetric_memory=false,debug_log=false,offload_parameters=false,sync_before_reduce=false,sync_after_reduce=false,sync_before_allgather=false,sync_after_allgather=false,keep_int_input_tensors=true,keep_all_input_tensors=false,passes}|x||I|||compiles the model|steps are captured as CUDA graphs (train.graph); nothing is compiled in Python
 graph_harvesting|b|false|I|||CUDA graphs (older versions)|train.graph says it
 aio|o||I|||asynchronous reads and writes of NVMe|
 aio.{block_size=1048576,queue_depth=8,intra_op_parallelism=1,thread_count=1,single_submit=false,overlap_events=true,use_gds=false}|x||I|||of NVMe|of NVMe, which is not used

@@ -83,6 +83,10 @@ Block ReadBlock(const ConfigNode& root, const std::string& name, const std::stri
 void DeriveScaler(const ConfigNode& root, DeepSpeedReport* made) {
   const ConfigLocation where = PlaceOf(root, "fp16");
   const double fixed = NumberAt(root, "fp16.loss_scale").value_or(0);
+  if (fixed < 0) {
+    made->Refuse("fp16.loss_scale", FindKey(root, "fp16.loss_scale"), "expected 0 (dynamic) or a scale above 0");
+    return;
+  }
   if (fixed > 0) {
     made->Set("train.scaler.initial", Scalar(fmt::format("{}", fixed)), where);
     made->Set("train.scaler.growth", Scalar("1"), where);
@@ -90,8 +94,9 @@ void DeriveScaler(const ConfigNode& root, DeepSpeedReport* made) {
     return;
   }
   const double power = NumberAt(root, "fp16.initial_scale_power").value_or(16);
-  if (power > 1000) {
-    made->Refuse("fp16.initial_scale_power", FindKey(root, "fp16.initial_scale_power"), "2 to this power is no number");
+  if (power > 127) {
+    made->Refuse("fp16.initial_scale_power", FindKey(root, "fp16.initial_scale_power"),
+                 "2 to this power is no float32 number: expected at most 127");
     return;
   }
   made->Set("train.scaler.initial", Scalar(fmt::format("{}", std::exp2(power))), where);

@@ -74,6 +74,7 @@ bf16|o||I|||training in bf16|
 bf16.enabled|b|false|M|train.precision, train.parameters||turns it on|bf16 parameters that follow a float32 master, as in DeepSpeed
 bf16.immediate_grad_update|b|false|I|||adds gradients to the float32 ones at once|gradients are added up in float32
 bf16.check_grad_overflow|b|true|M|train.bad_steps||leaves out steps with a gradient that is not finite|always done; train.bad_steps of them in a row end the run
+bf16.{loss_scale=0,initial_scale_power=16,loss_scale_window=1000,hysteresis=2,min_loss_scale=1}|x||I|||of fp16 (older versions took them here and did nothing with them)|bf16 needs no loss scale
 bf16.bf16_master_weights_and_grads|b|false|R||false|master weights in bf16|the master is float32
 bf16.bf16_optimizer_states|b|false|R||false|moments in bf16|moments are float32
 bfloat16|o||I|||older name of bf16|

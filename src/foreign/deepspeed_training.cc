@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/text.h"
 #include "foreign/deepspeed_derive.h"
@@ -31,6 +32,45 @@ void SetNumber(const ConfigNode& root, const std::string& path, const char* to, 
   }
 }
 
+// What DeepSpeed hands to a type of optimizer or schedule that has no such argument ends the run there, and would be
+// read past here.
+void RefuseForeignParams(const ConfigNode& root, const std::string& section, std::span<const std::string_view> own,
+                         DeepSpeedReport* made) {
+  const ConfigNode* params = FindKey(root, section + ".params");
+  if (params == nullptr) return;
+  for (const ConfigEntry& entry : params->entries) {
+    if (std::ranges::find(own, entry.key) != own.end()) continue;
+    const std::string path = fmt::format("{}.params.{}", section, entry.key);
+    for (auto list :
+         {&DeepSpeedReport::honoured, &DeepSpeedReport::mapped, &DeepSpeedReport::ignored, &DeepSpeedReport::refused}) {
+      std::erase_if(made->*list, [&](const Note& note) { return note.key == path; });
+    }
+    const ConfigNode* type = FindKey(root, section + ".type");
+    made->Refuse(path, &entry.value, fmt::format("{} has no such parameter: remove it", type->text));
+  }
+}
+
+constexpr std::string_view kAdamParams[] = {"lr",
+                                            "betas",
+                                            "eps",
+                                            "weight_decay",
+                                            "adam_w_mode",
+                                            "bias_correction",
+                                            "amsgrad",
+                                            "maximize",
+                                            "torch_adam",
+                                            "foreach",
+                                            "fused",
+                                            "capturable",
+                                            "differentiable",
+                                            "max_grad_norm",
+                                            "set_grad_none",
+                                            "fp32_optimizer_states",
+                                            "amsgrad_fused"};
+constexpr std::string_view kSgdParams[] = {"lr",       "momentum", "weight_decay", "nesterov",       "dampening",
+                                           "maximize", "foreach",  "fused",        "differentiable", "max_grad_norm"};
+constexpr std::string_view kOurOptimizers[] = {"adam", "adamw", "cpuadam", "deepspeedcpuadam", "fusedadam", "sgd"};
+
 }  // namespace
 
 // As DeepSpeed completes and checks them. `auto` is what the trainer has: its global batch stays where it can.
@@ -41,6 +81,18 @@ void DeriveBatch(const ConfigNode& root, const DeepSpeedContext& context, DeepSp
   std::optional<uint64_t> micro = WholeAt(root, kMicro), accumulation = WholeAt(root, kAccumulation);
   const bool open = IsAutoAt(root, kGlobal) || IsAutoAt(root, kMicro) || IsAutoAt(root, kAccumulation);
   const bool given = global || micro || accumulation;
+  // Whole numbers up to 2^53 are read; beyond that a product is no number of samples.
+  const double product = static_cast<double>(micro.value_or(1)) * static_cast<double>(accumulation.value_or(1)) *
+                         static_cast<double>(ranks);
+  if (product >= 0x1p53) {
+    const char* at = micro ? kMicro : kAccumulation;
+    made->Refuse(at, FindKey(root, at),
+                 fmt::format("{} of a rank x {} x {} are more than can be counted",
+                             Count(static_cast<int64_t>(micro.value_or(1)), "sample"),
+                             Count(static_cast<int64_t>(accumulation.value_or(1)), "pass", "passes"),
+                             Count(static_cast<int64_t>(ranks), "rank")));
+    return;
+  }
   uint64_t total = global.value_or(own);
   if (!micro && context.micro_batch > 0 && (open || !given) && !(global && accumulation)) micro = context.micro_batch;
   if (!given) {  // the trainer's own; its ranks may have unequal shares
@@ -66,13 +118,12 @@ void DeriveBatch(const ConfigNode& root, const DeepSpeedContext& context, DeepSp
   }
   if (given && (*micro == 0 || *micro * *accumulation * ranks != total)) {
     const char* at = global ? kGlobal : micro ? kMicro : kAccumulation;
-    const uint64_t product = *micro * *accumulation * ranks;
     made->Refuse(FindKey(root, at) == nullptr ? kAccumulation : at,
                  FindKey(root, FindKey(root, at) == nullptr ? kAccumulation : at),
                  fmt::format("{} of a rank x {} x {} = {}, and the global batch is {}{}",
                              Count(static_cast<int64_t>(*micro), "sample"),
                              Count(static_cast<int64_t>(*accumulation), "pass", "passes"), Count(made->ranks, "rank"),
-                             product, total, global ? "" : fmt::format(" ({})", from)));
+                             *micro * *accumulation * ranks, total, global ? "" : fmt::format(" ({})", from)));
     return;
   }
   made->derived.push_back(
@@ -96,6 +147,9 @@ void DeriveOptimizer(const ConfigNode& root, const DeepSpeedContext& context, De
     return;
   }
   const bool sgd = *type == "sgd";
+  if (std::ranges::find(kOurOptimizers, *type) != std::end(kOurOptimizers)) {
+    RefuseForeignParams(root, "optimizer", sgd ? std::span<const std::string_view>(kSgdParams) : kAdamParams, made);
+  }
   const bool decoupled = *type == "adamw" || TextAt(root, "optimizer.params.adam_w_mode") != "false";
   made->Set("train.optimizer.kind",
             Scalar(sgd         ? "sgd"
@@ -136,19 +190,25 @@ void DeriveSchedule(const ConfigNode& root, const DeepSpeedContext& context, Dee
   struct Row {
     const char* type;
     const char* kind;
-    bool ends;         // it needs total_num_steps
-    double peak;       // default of warmup_max_lr; 0: the optimizer's rate
-    double floor = 0;  // default of the factor at the end
+    bool ends;     // it needs total_num_steps
+    double peak;   // default of warmup_max_lr; 0: the optimizer's rate
+    double floor;  // default of the factor at the end
+    std::span<const std::string_view> params;
   };
-  constexpr Row kRows[] = {{"warmuplr", "constant", false, 0},
-                           {"warmupdecaylr", "linear", true, 0.001},
-                           {"warmupcosinelr", "cosine", true, 0, 0.0001}};
+  static constexpr std::string_view kDecay[] = {"total_num_steps",  "warmup_min_lr", "warmup_max_lr",
+                                                "warmup_num_steps", "warmup_type",   "last_batch_iteration"};
+  static constexpr std::string_view kCosine[] = {"total_num_steps", "warmup_min_ratio", "warmup_num_steps",
+                                                 "cos_min_ratio",   "warmup_type",      "last_batch_iteration"};
+  constexpr Row kRows[] = {{"warmuplr", "constant", false, 0, 0, std::span(kDecay).subspan(1)},
+                           {"warmupdecaylr", "linear", true, 0.001, 0, kDecay},
+                           {"warmupcosinelr", "cosine", true, 0, 0.0001, kCosine}};
   const std::string type = TextAt(root, "scheduler.type").value_or("");
   const Row* row = std::ranges::find(kRows, type, &Row::type);
   if (row == std::end(kRows)) {
     if (type.empty()) made->Refuse("scheduler", block, "it has no type");
     return;
   }
+  RefuseForeignParams(root, "scheduler", row->params, made);
   const std::string params = "scheduler.params.";
   const ConfigLocation where = PlaceOf(root, "scheduler.type");
   made->Set("train.schedule.kind", Scalar(row->kind), where);

@@ -325,7 +325,7 @@ class HjsonReader {
       if (!literal && word.find_first_of(",}]") != std::string_view::npos) {
         hint_ = fmt::format(
             "a string without quotes goes up to the end of its line, as '{}' in line {} does: put it in "
-            "quotes",
+            "quotes, or write a number, true, false or null as JSON does, with a comma behind it",
             Printable(word, 60), node->where.line);
       }
       return;

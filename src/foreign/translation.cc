@@ -186,9 +186,9 @@ Status Translation::Check() const {
   if (refused.empty()) return Status::Ok();
   std::vector<std::string> lines;
   for (const Note& note : refused) {
-    lines.push_back(fmt::format("{}:{} {}{}: {}", file, note.line > 0 ? fmt::format("{}:", note.line) : "", note.key,
-                                note.value.empty() ? "" : fmt::format(" = {}", Printable(note.value, 80)),
-                                note.reason));
+    lines.push_back(fmt::format(
+        "{}:{} {}{}: {}", note.file.empty() ? file : note.file, note.line > 0 ? fmt::format("{}:", note.line) : "",
+        note.key, note.value.empty() ? "" : fmt::format(" = {}", Printable(note.value, 80)), note.reason));
   }
   return Status(Code::kUsage,
                 fmt::format("{} of the {} cannot be honoured:\n{}", Count(static_cast<int64_t>(refused.size()), "key"),
@@ -224,6 +224,7 @@ void Translation::AddLists(ordered_json* document) const {
     for (const Note& note : this->*list.notes) {
       notes.push_back(
           {{"key", note.key}, {"value", note.value}, {"to", note.to}, {"reason", note.reason}, {"line", note.line}});
+      if (!note.file.empty()) notes.back()["file"] = note.file;
     }
     (*document)[list.name] = std::move(notes);
   }

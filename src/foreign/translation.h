@@ -39,6 +39,7 @@ struct Note {
   std::string to;      // keys of ours; may be empty
   std::string reason;  // what it means here, or why not
   int line = 0;
+  std::string file = {};  // that the line is of; empty: Translation::file
 };
 
 struct Derived {

@@ -6,7 +6,8 @@
 namespace lockstep::plan {
 
 // Rings through all nodes move 2 (n - 1) / n of the bytes over the slowest link: inside a node, or all ports of a node
-// together, as NCCL has a ring for each of them. They take 2 (n - 1) steps of one hop. A tree moves every byte up and down once, in 2 log2(nodes) hops between nodes and a chain inside each.
+// together, as NCCL has a ring for each of them. They take 2 (n - 1) steps of one hop. A tree moves every byte up and
+// down once, in 2 log2(nodes) hops between nodes and a chain inside each.
 double SecondsOf(Collective collective, Algorithm algorithm, double bytes, int ranks, const Links& links) {
   if (ranks <= 1 || bytes <= 0) return 0;
   const int inside = std::min(ranks, links.gpus_per_node);

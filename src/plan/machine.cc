@@ -44,8 +44,8 @@ const std::vector<Gpu>& Gpus() {
   return rows;
 }
 
-// Bus bandwidths are about 0.8 of a link's rate, which nccl-tests reports for large messages on such machines. Ports of a
-// whole node are divided by its GPUs.
+// Bus bandwidths are about 0.8 of a link's rate, which nccl-tests reports for large messages on such machines. Ports of
+// a whole node are divided by its GPUs.
 const std::vector<Links>& Clusters() {
   static const std::vector<Links> rows = {
       {"h100-ib400", 8, 360e9, 3e-6, 40e9, 8e-6,

@@ -112,6 +112,10 @@ TEST_F(AccelerateTest, FollowsTheFileOfDeepSpeed) {
   // accelerate refuses these two together.
   EXPECT_THAT(ErrorOf(yaml + "  zero_stage: 3\n"),
               HasSubstr("a.yaml:6: deepspeed_config.zero_stage = 3: accelerate refuses it beside"));
+  // What is wrong in that file is told with its name and line.
+  Write("ds.json", "{zero_optimization: {stage: 2,\n offload_param: {device: \"cpu\"}}}");
+  EXPECT_THAT(ErrorOf(yaml), HasSubstr("ds.json:2: zero_optimization.offload_param.device = cpu: "));
+  EXPECT_THAT(ErrorOf(yaml), testing::Not(HasSubstr("a.yaml:2")));
   EXPECT_THAT(ErrorOf("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: none.json}\n"),
               HasSubstr("none.json"));
 }
@@ -121,6 +125,15 @@ TEST_F(AccelerateTest, WithoutDeepSpeedItIsDdpWithAutocast) {
   ASSERT_TRUE(made.ok() && made->Check().ok());
   const json train = json::parse(made->Json())["config"]["train"];
   EXPECT_EQ(train, json::parse(R"({"zero": {"stage": 0}, "precision": "bf16"})"));
+  // Blocks of another distributed_type are left behind by accelerate's own editor, and not read.
+  const Result<DeepSpeedReport> idle = Read(
+      "distributed_type: MULTI_GPU\nfsdp_config: {fsdp_offload_params: true}\nmegatron_lm_config: {a: 1}\n"
+      "fp8_config: {backend: TE}\n"
+      "deepspeed_config: {deepspeed_config_file: none.json, zero_stage: 3, offload_optimizer_device: nvme}\n");
+  ASSERT_TRUE(idle.ok()) << idle.status().ToString();
+  EXPECT_TRUE(idle->Check().ok()) << idle->Check().ToString();
+  EXPECT_EQ(idle->stage, 0);
+  EXPECT_EQ(idle->ignored.size(), 6U);
 }
 
 TEST_F(AccelerateTest, BadInput) {
@@ -137,6 +150,11 @@ TEST_F(AccelerateTest, BadInput) {
       {"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stge: 2\n", "unknown key 'deepspeed_config.zero_stge'"},
       {"distributed_type: [DEEPSPEED\n", "a.yaml:"},
       {"mixed_precision: fp8\ndistributed_type: NO\n", "a.yaml:1: mixed_precision = fp8: "},
+      {"mixed_precision: fp8\ndistributed_type: NO\nfp8_config: {backend: TE}\n", "fp8 is not here: use"},
+      {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n", "a.yaml:2: fsdp_config"},
+      {"distributed_type: MULTI_NPU\n", "devices other than GPUs and CPUs are not here"},
+      {"compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: x\n",
+       "a.yaml:1: compute_environment = AMAZON_SAGEMAKER: SageMaker is not here"},
   };
   for (const auto& [text, message] : cases) EXPECT_THAT(ErrorOf(text), HasSubstr(message)) << text;
   EXPECT_THAT(ReadAccelerate("/tmp", {}).status().ToString(), HasSubstr("/tmp"));

@@ -212,6 +212,12 @@ TEST(DeepSpeed, OlderSpellings) {
   EXPECT_EQ(Made(R"({"fp16": {"enabled": true, "type": "bfloat16"}})").precision, "bf16");
   const json scaler = Settings(Made(R"({"fp16": {"enabled": true, "initial_scale_power": 12}})"))["train"];
   EXPECT_EQ(scaler["scaler"], json::parse(R"({"initial": 4096, "interval": 1000})"));
+  // A block copied from fp16, a comment as a key, and a number that silences progress reports.
+  const DeepSpeedReport copied = Made(R"({"_comment": "ours", "steps_per_print": 20000000000000000,
+      "bf16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
+               "hysteresis": 2, "min_loss_scale": 1}, "compile": {"disable": false}})");
+  EXPECT_EQ(copied.precision, "bf16");
+  EXPECT_EQ(copied.ignored.size(), 8U);
   EXPECT_THAT(ErrorOf(R"({"zero_optimization": {"stage": 2, "cpu_offload": true, "offload_optimizer": {}}})"),
               HasSubstr("which is given as well"));
 }
@@ -245,6 +251,21 @@ TEST(DeepSpeed, BadInput) {
       {"{\"compression_training\": {\"row_pruning\": {\"shared_parameters\":\n {\"enabled\": true}}}}",
        "ds.json:2: compression_training.row_pruning.shared_parameters.enabled = true: nothing is"},
       {"{\"sparse_attention\": {\"mode\": \"fixed\"}}", "attention is dense here"},
+      {"{\"train_micro_batch_size_per_gpu\": 4294967296, \"gradient_accumulation_steps\": 4294967296}",
+       "4294967296 samples of a rank x 4294967296 passes x 1 rank are more than can be counted"},
+      {"{\"fp16\": {\"enabled\": true, \"loss_scale\": -1}}", "fp16.loss_scale = -1: expected 0 (dynamic)"},
+      {"{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 128}}", "fp16.initial_scale_power = 128: 2 to this"},
+      {"{\"scheduler\": {\"type\": \"WarmupLR\",\n \"params\": {\"total_num_steps\": 10}}}",
+       "ds.json:2: scheduler.params.total_num_steps = 10: WarmupLR has no such parameter"},
+      {"{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 9, \"cos_min_ratio\": 0.5}}}",
+       "scheduler.params.cos_min_ratio = 0.5: WarmupDecayLR has no such parameter"},
+      {"{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 9, \"warmup_max_lr\": 1}}}",
+       "scheduler.params.warmup_max_lr = 1: WarmupCosineLR has no such parameter"},
+      {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"momentum\": 0.9}}}",
+       "optimizer.params.momentum = 0.9: Adam has no such parameter"},
+      {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.9]}}}",
+       "optimizer.params.betas = [0.9, 0.9]: SGD has no such parameter"},
+      {"{\"zero_optimization\": {\"_comment\": \"x\"}}", "unknown key 'zero_optimization._comment'"},
       {"{\"comet\": {\"api_key\": \"sesame\"}}", "a secret in a file"},
   };
   for (const auto& [text, message] : cases) {
