@@ -84,7 +84,8 @@ int JobsMain(int argc, char** argv) {
     }
     // Kinds of Kubernetes beside the plain Job need an operator: they are asked for when they were used.
     const bool ask = !platform.list.empty() && (platform.kind.empty() || !recorded.empty() || platform.name == only);
-    std::map<std::string, JobState> known;
+    std::map<std::string, JobState> known;  // by namespace as asked for, and id
+    std::set<std::string> shown;            // the default namespace may be asked for by its name, too
     bool answered = false;
     if (ask && client.Program().ok()) {
       for (const std::string& space : spaces) {
@@ -94,7 +95,10 @@ int JobsMain(int argc, char** argv) {
           continue;
         }
         answered = true;
-        for (JobState& job : *listed) known.emplace(job.id, std::move(job));
+        for (JobState& job : *listed) {
+          const std::string key = space + "/" + job.id;
+          known.emplace(key, std::move(job));
+        }
       }
     } else if (!recorded.empty() && !platform.client.empty() && !client.Program().ok()) {
       warnings.push_back(client.Program().status().message());
@@ -104,10 +108,11 @@ int JobsMain(int argc, char** argv) {
     size_t asked = 0;
     for (const JobRecord* record : recorded) {
       JobState state;
-      if (const auto live = known.find(record->id); live != known.end()) {
+      if (const auto live = known.find(record->name_space + "/" + record->id); live != known.end()) {
         state = live->second;
         state.name = record->name;
         known.erase(live);
+        shown.insert(state.where + "/" + state.id);
       } else if (platform.name == "ssh" || (answered && asked++ < kMostEnded)) {
         state = client.Show(*record);
       } else {
@@ -118,7 +123,9 @@ int JobsMain(int argc, char** argv) {
       }
       jobs.push_back(std::move(state));
     }
-    for (auto& [id, job] : known) jobs.push_back(std::move(job));
+    for (auto& [key, job] : known) {
+      if (platform.kind.empty() || shown.insert(job.where + "/" + job.id).second) jobs.push_back(std::move(job));
+    }
   }
   for (const std::string& warning : warnings) fmt::print(stderr, "lockstep jobs: warning: {}\n", warning);
   if (json) {

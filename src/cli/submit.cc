@@ -101,7 +101,9 @@ Result<Prepared> PrepareSubmit(const SubmitAsk& ask, const Environment& env) {
   record.nodes = out.job.nodes;
   record.submitted = UnixSeconds();
   if (root.ok() && script) {
-    here.file = fmt::format("{}/{}-{:.0f}.{}", *root, out.job.name, record.submitted, out.platform->extension);
+    // Unique: two submissions of a name in one second are two jobs.
+    here.file = fmt::format("{}/{}-{:.0f}-{}.{}", *root, out.job.name, record.submitted,
+                            launch::MakeNonce().substr(0, 8), out.platform->extension);
     record.file = here.file;
   }
   if (out.platform->name == "ssh") {

@@ -26,9 +26,13 @@ constexpr size_t kLongestAnswer = 64u << 20;
 
 // Waits for the script, passes a stop on to it alone (its ssh's must live to carry it), and keeps its exit code.
 constexpr char kSshWrapper[] =
-    "trap 'kill -TERM \"$child\"' TERM\n"
+    "child= told=\n"
+    "trap 'told=1 stopped=1; [ -z \"$child\" ] || kill -TERM \"$child\"' TERM\n"
     "bash \"$0\" & child=$!\n"
-    "while :; do wait \"$child\"; code=$?; kill -0 \"$child\" 2>/dev/null || break; done\n"
+    "[ -z \"$told\" ] || kill -TERM \"$child\"\n"  // a stop that came before there was a child
+    "stopped=1\n"
+    // A trap ends "wait" with its signal's code, also when the child has just ended: its own code comes from another.
+    "while [ $stopped -eq 1 ]; do stopped=0; wait \"$child\"; code=$?; done\n"
     "echo \"$code\" > \"$0.code\"\n";
 
 // The process that waits for a job over ssh still does. A dead one whose parent does not look is a zombie.
@@ -203,8 +207,19 @@ Result<std::vector<JobState>> Client::List(const std::string& name_space) const 
   if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
   Result<Answer> answer = Ask(words);
   if (!answer.ok()) return answer.status();
-  if (answer->code != 0) return Refused(words, *answer);
-  return ReadList(platform_, answer->output);
+  if (answer->code != 0) {
+    if (!platform_.nothing.empty() && answer->errors.find(platform_.nothing) != std::string::npos) {
+      return std::vector<JobState>{};
+    }
+    return Refused(words, *answer);
+  }
+  Result<std::vector<JobState>> jobs = ReadList(platform_, answer->output);
+  // qstat lists the jobs of everybody.
+  const std::string user = Values(nobody)["user"];
+  if (jobs.ok()) {
+    std::erase_if(*jobs, [&](const JobState& job) { return !job.owner.empty() && job.owner != user; });
+  }
+  return jobs;
 }
 
 // From the platform's accounting, where it has one.
@@ -272,11 +287,17 @@ JobState Client::Show(const JobRecord& record) const {
     return state;
   }
   if (platform_.name == "slurm") {
-    const std::string word = Field(answer->output, "JobState"), exit = Field(answer->output, "ExitCode");
-    state.state = StateOf(platform_.name, word);
-    state.detail = word;
-    state.time = Field(answer->output, "RunTime");
-    state.exit_code = SlurmExitCode(state.state, exit);
+    // One line for each job of an array; the ones that wait share a line.
+    std::string rows;
+    for (const std::string& line : Split(answer->output, '\n')) {
+      if (Field(line, "JobState").empty()) continue;
+      rows += fmt::format("{}||{}|{}|{}||{}\n", record.id, Field(line, "JobState"), Field(line, "RunTime"),
+                          record.nodes, Field(line, "ExitCode"));
+    }
+    if (std::optional<JobState> found = ReadAccounting(platform_, rows)) {
+      found->name = record.name;
+      return *found;
+    }
   } else {
     Result<std::vector<JobState>> one = ReadList(platform_, answer->output);
     if (platform_.name == "lsf") {
@@ -314,7 +335,15 @@ Status Client::Cancel(const JobRecord& record) const {
   if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
   Result<Answer> answer = Ask(words);
   if (!answer.ok()) return answer.status();
-  return answer->code == 0 ? Status::Ok() : Refused(words, *answer);
+  if (answer->code != 0) return Refused(words, *answer);
+  // kubectl names what it deletes, and takes nothing at all for a success.
+  if (!platform_.kind.empty() && Trim(answer->output).find("deleted") == std::string::npos) {
+    return Status(Code::kUsage,
+                  fmt::format("the cluster has no job '{}' of Lockstep{}", record.name,
+                              record.name_space.empty() ? "" : fmt::format(" in namespace {}", record.name_space)),
+                  "it is over and deleted, or in another namespace or cluster: kubectl config current-context");
+  }
+  return Status::Ok();
 }
 
 std::vector<std::string> Client::LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const {

@@ -18,6 +18,7 @@ namespace lockstep::submit {
 
 struct JobState {
   std::string name, platform, id;
+  std::string owner;              // where a list holds the jobs of everybody
   std::string state = "unknown";  // pending, running, succeeded, failed, cancelled, ended, unknown
   std::string detail;             // the platform's own word, or why it is unknown
   std::string time, where;        // as the platform writes them
@@ -76,7 +77,8 @@ Result<std::vector<JobState>> ReadList(const Platform& platform, const std::stri
 std::string StateOf(std::string_view platform, const std::string& word);
 // Of SLURM's "1:0", code and signal. A job that was ended by a signal or a time limit has none, though it says 0.
 std::optional<int> SlurmExitCode(const std::string& state, const std::string& text);
-// One job from the lines of `sacct`, one for each task of an array; nothing where it knows none.
+// One job from the lines of `sacct` (id|name|state|time|nodes|where|exit code), one for each task of an array;
+// nothing where it knows none.
 std::optional<JobState> ReadAccounting(const Platform& platform, const std::string& text);
 
 }  // namespace lockstep::submit

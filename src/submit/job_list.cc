@@ -114,6 +114,8 @@ Result<std::vector<JobState>> ReadPbs(const Platform& platform, const std::strin
     job.platform = platform.name;
     job.id = id;
     job.name = GetString(one, "Job_Name");
+    const std::string owner = GetString(one, "Job_Owner");  // me@login1
+    job.owner = owner.substr(0, owner.find('@'));
     job.detail = GetString(one, "job_state");
     job.state = StateOf(platform.name, job.detail);
     job.time = GetString(At(one, "resources_used"), "walltime");

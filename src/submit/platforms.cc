@@ -44,8 +44,10 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
               "{follow}",
               "--tail={lines}",
               "--namespace={namespace}"};
-  row.cancel = {"delete",       "{kind}/{name}",          "service/{name}", "secret/{name}-token", "--ignore-not-found",
-                "--wait=false", "--namespace={namespace}"};
+  // By its labels: a Service or Secret of that name may be somebody else's.
+  row.cancel = {"delete", "{kind},services,secrets",
+                "--selector=app.kubernetes.io/managed-by=lockstep,app.kubernetes.io/instance={name}", "--wait=false",
+                "--namespace={namespace}"};
   row.file_as_input = true;
   return row;
 }
@@ -53,7 +55,7 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
 std::vector<Platform> MakeRows() {
   std::vector<Platform> rows;
   const std::vector<std::string_view> script = {"image",   "mounts", "secrets", "container", "queue",
-                                                "account", "array",  "output",  "workdir"};
+                                                "account", "array",  "output",  "workdir",   "setup"};
   {
     Platform row;
     row.name = "slurm";
@@ -102,7 +104,7 @@ std::vector<Platform> MakeRows() {
     row.what = "KubeBrain (start script of every node)";
     row.text = Text(submit_kubebrain, submit_kubebrain_size);
     row.extension = "sh";
-    row.keys = {"secrets", "workdir"};
+    row.keys = {"secrets", "workdir", "setup"};
     row.from =
         "KubeBrain starts it on every node: give its path as the start script of the job, in KubeBrain's own page";
     rows.push_back(row);
@@ -120,6 +122,7 @@ std::vector<Platform> MakeRows() {
     row.list = {"bjobs",     "-u", "{user}",
                 "-noheader", "-o", "jobid job_name stat run_time nexec_host exec_host delimiter='|'"};
     row.show = {"bjobs", "-noheader", "-o", "stat exit_code delimiter='|'", "{id}"};
+    row.nothing = "No unfinished job found";
     row.cancel = {"bkill", "{id}"};
     row.file_as_input = true;
     row.id = "Job <";
@@ -146,7 +149,7 @@ std::vector<Platform> MakeRows() {
     row.what = "ssh (a script that starts every node)";
     row.text = Text(submit_ssh, submit_ssh_size);
     row.extension = "sh";
-    row.keys = {"image", "mounts", "secrets", "container", "workdir", "output", "hosts"};
+    row.keys = {"image", "mounts", "secrets", "container", "workdir", "output", "hosts", "setup"};
     row.client = "ssh";
     row.from = "Debian: openssh-client";
     rows.push_back(row);

@@ -29,6 +29,7 @@ struct Platform {
   std::vector<std::string_view> check = {}, submit = {}, list = {}, show = {}, logs = {}, cancel = {};
   std::vector<std::string_view> past = {};  // asked for a job that `show` no longer knows; it may not be installed
   std::string_view unknown_id = {};         // what `show` says of such a job; empty: any failure means that
+  std::string_view nothing = {};            // what `list` says, and fails, when there is no job
   bool file_as_input = false;               // the job file is the client's standard input
   std::string_view id = {};                 // what stands before the job id in the client's answer
 };

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace lockstep::submit {
 namespace {
@@ -20,6 +21,19 @@ std::string FilePart(const std::string& text) {
     part.push_back(std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ? c : '-');
   }
   return part;
+}
+
+// A job of PBS that was submitted anew has another id, which its script leaves beside its file.
+void TakeNewId(JobRecord* record) {
+  if (record->platform != "pbs" || record->file.empty()) return;
+  const Result<std::string> read = ReadFile(record->file + ".id", 1024);
+  const std::string id(read.ok() ? Trim(*read) : "");
+  if (id.empty()) return;
+  const std::string before = ".o" + record->id.substr(0, record->id.find('.'));
+  if (record->output.ends_with(before)) {
+    record->output.replace(record->output.size() - before.size(), before.size(), ".o" + id.substr(0, id.find('.')));
+  }
+  record->id = id;
 }
 
 }  // namespace
@@ -46,7 +60,9 @@ Status WriteRecord(const std::string& root, const JobRecord& record) {
                                    {"pid", record.pid},
                                    {"start_time", record.start_time},
                                    {"boot", record.boot}};
-  const std::string path = fmt::format("{}/{}-{}-{}.json", root, record.name, record.platform, FilePart(record.id));
+  // Of Kubernetes the id is the name, which another namespace may have, too.
+  const std::string id = record.name_space.empty() ? record.id : record.name_space + "." + record.id;
+  const std::string path = fmt::format("{}/{}-{}-{}.json", root, record.name, record.platform, FilePart(id));
   return WriteFileAtomic(path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", 0600);
 }
 
@@ -71,6 +87,7 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
     record.pid = static_cast<pid_t>(GetInt(*read, "pid"));
     record.start_time = static_cast<uint64_t>(GetInt(*read, "start_time"));
     record.boot = GetString(*read, "boot");
+    TakeNewId(&record);
     if (!record.name.empty() && !record.platform.empty()) records.push_back(std::move(record));
   }
   std::sort(records.begin(), records.end(),

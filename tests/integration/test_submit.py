@@ -472,6 +472,42 @@ case "${{1#--jobs=}}" in
         self.assertEqual({(one["state"], one["detail"]) for one in self.jobs("--platform", "slurm").values()},
                          {("unknown", "Unable to contact slurm controller (connect failure)")}, "nobody knows that it ended")
 
+    def test_pbs_job_that_was_submitted_again_is_found_by_its_name(self):
+        self.client("qsub", "4713.server")
+        done = json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="again")), env=self.env).stdout)
+        pathlib.Path(done["file"] + ".id").write_text("4800.server\n")
+        mine = {"Job_Name": "again", "job_state": "R", "Job_Owner": "me@login"}
+        self.client("qstat", json.dumps({"Jobs": {"4800.server": mine, "4801.server": {**mine, "Job_Name": "theirs", "Job_Owner": "you@login"}}}))
+        found = self.jobs("--platform", "pbs")
+        self.assertEqual((found["again"]["id"], found["again"]["state"]), ("4800.server", "running"))
+        self.assertNotIn("theirs", found)
+        (self.tmp / "again.o4800").write_text("step 2\n")
+        self.assertEqual(harness.lockstep("logs", "again", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"}).stdout, "step 2\n")
+
+    def test_two_jobs_of_a_name_have_two_files(self):
+        files = []
+        for number in range(2):
+            self.client("qsub", f"{number}.server")
+            files.append(json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="twin")), env=self.env).stdout)["file"])
+        self.assertEqual(len({path for path in files if pathlib.Path(path).exists()}), 2, files)
+
+    def test_lsf_without_jobs_is_no_error(self):
+        self.client("bsub", "Job <4714> is submitted to queue <gold>.")
+        self.assertEqual(submit("--platform", "lsf", write(job("lsf", name="over")), env=self.env).returncode, 0)
+        submitted.program(self.bin / "bjobs", "#!/bin/sh\n[ \"$1\" != -u ] || { echo 'No unfinished job found' >&2; exit 255; }\necho 'EXIT|5'\n")
+        found = self.jobs("--platform", "lsf")["over"]
+        self.assertEqual((found["state"], found["exit_code"]), ("failed", 5))
+
+    def test_slurm_array_is_what_all_its_jobs_are(self):
+        self.client("squeue", "31_1|wide|RUNNING|1:00|1|gpu1")
+        self.client("sbatch", "31")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="wide", array="0-1")), env=self.env).returncode, 0)
+        self.client("scontrol", "JobId=32 ArrayJobId=31 ArrayTaskId=0 JobState=FAILED RunTime=00:01:00 ExitCode=5:0\n"
+                                "JobId=31 ArrayJobId=31 ArrayTaskId=1 JobState=RUNNING RunTime=00:02:00 ExitCode=0:0")
+        done = harness.lockstep("jobs", "--json", "--platform", "slurm", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        found = next(one for one in json.loads(done.stdout)["jobs"] if one["id"] == "31")
+        self.assertEqual((found["state"], found["detail"]), ("running", "RUNNING (1 of 2 tasks)"))
+
     def test_client_that_refuses(self):
         self.client("bsub", "Queue <gold> does not exist. Job not submitted.", code=255)
         done = submit("--platform", "lsf", write(job("lsf", name="refused")), env=self.env)

@@ -62,6 +62,20 @@ class Kubernetes(harness.Case):
         self.assertEqual([key for key in self.api.objects if key[1] != "pods"], [])
         self.assertEqual(self.state()["state"], "ended")
 
+    def test_cancel_deletes_its_own_objects_only_and_says_when_there_are_none(self):
+        others = {("", "services", "team", "night"): "Service", ("", "secrets", "team", "night-token"): "Secret"}
+        for key, kind in others.items():
+            self.api.objects[key] = {"apiVersion": "v1", "kind": kind, "metadata": {"name": key[3], "namespace": "team"}, "status": {}}
+        done = self.lockstep("cancel", "--platform", "pytorchjob", "night", code=2)
+        self.assertRegex(done.stderr, "the cluster has no job 'night' of Lockstep")
+        self.assertEqual(sorted(self.api.objects), sorted(others))
+
+    def test_jobs_of_one_name_in_two_namespaces(self):
+        for space in ("team", "other"):
+            self.submit("kubernetes", "--namespace", space)
+        found = json.loads(self.lockstep("jobs", "--json").stdout)["jobs"]
+        self.assertEqual(sorted((one["name"], one["where"]) for one in found), [("night", "other"), ("night", "team")])
+
     def test_jobs_of_operators(self):
         for platform in ("pytorchjob", "trainjob", "volcano"):
             self.submit(platform)
