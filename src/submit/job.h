@@ -40,7 +40,7 @@ struct Job {
   std::map<std::string, int> rdma;  // resources of Kubernetes
   std::string image, container, workdir, lockstep;
   std::string queue, partition, account, name_space, service_account, runtime, array, output;
-  std::vector<std::string> hosts, native;
+  std::vector<std::string> hosts, native, setup;
 };
 
 // Reads a description; every mistake at once, each with line and nearest name.

@@ -60,6 +60,19 @@ Json MountValues(const Job& job) {
   return list;
 }
 
+// "0-9%2": the indices, and how many at a time.
+std::pair<std::string, Json> ArrayParts(const std::string& array) {
+  const size_t at_once = array.find('%');
+  if (at_once == std::string::npos) return {array, Json()};
+  return {array.substr(0, at_once), Json(array.substr(at_once + 1))};
+}
+
+// Pods go to different nodes, unless the job says itself where they go.
+bool Spreads(const Job& job) {
+  return job.nodes > 1 && std::none_of(job.native.begin(), job.native.end(),
+                                       [](const std::string& line) { return line.starts_with("affinity:"); });
+}
+
 Json SecretValues(const Job& job) {
   Json list = Json::array();
   for (const auto& [name, reference] : job.secrets) {
@@ -89,7 +102,7 @@ Job Complete(Job job, const Platform& platform, const Surroundings& here) {
   if (!job.image.empty() && job.container.empty() && platform.shared_folder) {
     job.container = platform.name == "slurm" ? "pyxis" : "apptainer";
   }
-  if (job.runtime.empty()) job.runtime = "torch-distributed";
+  if (job.runtime.empty() && platform.name == "trainjob") job.runtime = "torch-distributed";
   return job;
 }
 
@@ -104,6 +117,7 @@ Json Values(const Job& job, const Platform& platform, const Surroundings& here) 
       {"nodes", job.nodes},
       {"workers", job.nodes - 1},
       {"several_nodes", job.nodes > 1},
+      {"spread", Spreads(job)},
       {"ranks", RanksOf(job)},
       {"gpus", job.gpus ? Json(*job.gpus) : Json()},
       {"cpus", job.cpus ? Json(*job.cpus) : Json()},
@@ -142,8 +156,11 @@ Json Values(const Job& job, const Platform& platform, const Surroundings& here) 
       {"service_account", Given(job.service_account)},
       {"runtime", job.runtime},
       {"array", Given(job.array)},
+      {"array_indices", Given(ArrayParts(job.array).first)},
+      {"array_at_once", ArrayParts(job.array).second},
       {"output", Given(job.output)},
       {"native", Words(job.native)},
+      {"setup", Words(job.setup)},
       {"hosts", Words(job.hosts)},
       {"master", job.hosts.empty() ? Json() : Json(job.hosts[0].substr(job.hosts[0].rfind('@') + 1))},
       {"lockstep", job.lockstep},
@@ -174,6 +191,7 @@ const Schema& TemplateSchema() {
                              "nodes",
                              "workers",
                              "several_nodes",
+                             "spread",
                              "ranks",
                              "gpus",
                              "cpus",
@@ -208,8 +226,11 @@ const Schema& TemplateSchema() {
                              "service_account",
                              "runtime",
                              "array",
+                             "array_indices",
+                             "array_at_once",
                              "output",
                              "native",
+                             "setup",
                              "hosts",
                              "master",
                              "lockstep",

@@ -158,16 +158,15 @@ class Stopped(harness.Case):
     """Scripts that start a real launcher: a stop, and their own timer before the limit, end in 75 and what follows from it."""
 
     TIMEOUT = 60
-    SERIAL = "port-29500"  # of ssh; that of PBS and LSF comes from the job's number
 
-    def start(self, platform, by_timer):
+    def start(self, platform, by_timer, **more):
         """(script, cluster, marks of its ranks, path of the script)"""
         cluster = submitted.Cluster(self.tmp / f"{platform}-{by_timer}")
         marks = cluster.folder / "marks"
-        submitted.program(cluster.bin / "qsub", f"#!/bin/sh\necho \"$@\" > {cluster.folder}/qsub\n")
+        submitted.program(cluster.bin / "qsub", f"#!/bin/sh\necho \"$@\" > {cluster.folder}/qsub\n[ $# -gt 2 ] || cat >> {cluster.folder}/qsub\necho 7.server\n")
         (cluster.folder / "hosts").write_text("localhost\n" * 4)
         description = job(platform, 1, gpus=None, ranks=2, grace="5s", lockstep=harness.PROGRAM, workdir=str(cluster.folder),
-                          program=jobs.program("signals.py", marks, "75"), env={"LOCKSTEP_TEST_ID": harness.TEST_ID})
+                          program=jobs.program("signals.py", marks, "75"), env={"LOCKSTEP_TEST_ID": harness.TEST_ID}, **more)
         if platform == "ssh":
             description["hosts"] = ["localhost"]
         text = render(platform, description)
@@ -177,6 +176,7 @@ class Stopped(harness.Case):
         path = cluster.folder / "job.sh"
         path.write_text(text)
         env = {"PATH": f"{cluster.bin}:{os.environ['PATH']}", "HOME": cluster.folder, "PBS_JOBID": f"{os.getpid()}[2].server", "LSB_JOBID": os.getpid(),
+               **({"PBS_ARRAY_INDEX": "4"} if "array" in more else {}),
                "PBS_NODEFILE": cluster.folder / "hosts", "LSB_DJOB_HOSTFILE": cluster.folder / "hosts", "LOCKSTEP_JOB_FILE": path}
         return harness.spawn("bash", path, env=env, cwd=cluster.folder), cluster, marks, path
 
@@ -186,8 +186,11 @@ class Stopped(harness.Case):
             jobs.wait_marks(marks, 2, launcher=running)
             running.send_signal(signal.SIGTERM)
         self.assertEqual(running.wait(30), 75, running.output)
-        if platform == "pbs":
+        if platform == "pbs" and by_timer:
             self.assertEqual((cluster.folder / "qsub").read_text(), f"-v LOCKSTEP_JOB_FILE={path},LOCKSTEP_RESUMED=1 {path}\n")
+            self.assertEqual((cluster.folder / "job.sh.id").read_text(), "7.server\n")
+        else:  # qdel: the job must not come back
+            self.assertFalse((cluster.folder / "qsub").exists())
         self.assertEqual(list(cluster.folder.glob(".lockstep-job-*")), [], "the token is gone")
 
     def test_by_a_signal(self):
@@ -210,6 +213,50 @@ class Stopped(harness.Case):
                 jobs.wait_gone(above[:-1])
                 running.send_signal(signal.SIGCONT)
                 self.assertEqual(running.wait(30), 75, running.output)
+
+    def test_one_job_of_an_array_is_submitted_again_alone(self):
+        running, cluster, _, path = self.start("pbs", by_timer=True, array="3-5")
+        self.assertEqual(running.wait(30), 75, running.output)
+        call, text = (cluster.folder / "qsub").read_text().split("\n", 1)
+        self.assertEqual(call, f"-v LOCKSTEP_JOB_FILE={path},LOCKSTEP_RESUMED=1,LOCKSTEP_ARRAY_INDEX=4")
+        self.assertEqual(text, path.read_text().replace("#PBS -J 3-5\n", ""))
+
+    def test_killed_by_bkill_is_not_75_which_lsf_queues_again(self):
+        running, _, marks, _ = self.start("lsf", by_timer=False)
+        jobs.wait_marks(marks, 2, launcher=running)
+        running.send_signal(signal.SIGINT)
+        self.assertEqual(running.wait(30), 130, running.output)
+
+    def test_a_stop_before_there_is_a_launcher_is_not_lost(self):
+        """The script stops itself while it starts the launcher of node 0; the launcher lives long enough to be told."""
+        for platform in ("pbs", "ssh"):
+            with self.subTest(platform=platform):
+                cluster = submitted.Cluster(self.tmp / f"early-{platform}")
+                launcher = submitted.program(cluster.folder / "launcher", "#!/bin/bash\ntrap 'exit 75' TERM\ntouch up\n"
+                                             "[ -z \"$LOCKSTEP_CONTROL\" ] || { read -r -N 1 byte; [ \"$byte\" = $'\\017' ] && exit 75; }\n"
+                                             "for ((i = 0; i < 1500; ++i)); do sleep 0.02; done\n")
+                more = {"hosts": ["localhost"]} if platform == "ssh" else {}
+                text = render(platform, job(platform, 1, lockstep=str(launcher), workdir=str(cluster.folder), **more))
+                # A child that is started and not known yet; it has set its trap.
+                first, count = re.subn(r"(start 0|bash \"\$work/node.sh\" 0)(.*) &\n", r"\1\2 &\nuntil [ -e up ]; do sleep 0.02; done; kill -TERM $$\n", text)
+                self.assertEqual(count, 1)
+                path = cluster.folder / "job.sh"
+                path.write_text(first)
+                (cluster.folder / "hosts").write_text("localhost\n")
+                env = cluster.env(PBS_JOBID="1.server", PBS_NODEFILE=str(cluster.folder / "hosts"))
+                self.assertEqual(subprocess.run(["bash", path], env=env, cwd=cluster.folder, timeout=60).returncode, 75)
+
+    def test_a_stop_after_node_0_has_gone_leaves_the_exit_code(self):
+        """ssh: nobody reads the pipe of node 0 any more. Its own exit code counts, not that of a broken pipe."""
+        cluster = submitted.Cluster(self.tmp / "late")
+        done = cluster.folder / "done"
+        launcher = submitted.program(cluster.folder / "launcher", f"#!/bin/bash\ncase \" $* \" in *--node-rank=0*) exit 5 ;; esac\n"
+                                     f"until [ -e {done} ]; do sleep 0.05; done\n")
+        text = render("ssh", job("ssh", 2, lockstep=str(launcher), workdir=str(cluster.folder)))
+        self.assertEqual(text.count("code=0\n"), 1)
+        path = cluster.folder / "job.sh"
+        path.write_text(text.replace("code=0\n", f"code=0\nwhile kill -0 ${{pids[0]}} 2>/dev/null; do sleep 0.05; done\nkill -TERM $$\ntouch {done}\n"))
+        self.assertEqual(subprocess.run(["bash", path], env=cluster.env(), cwd=cluster.folder, timeout=60).returncode, 5)
 
     def test_a_killed_script_leaves_no_timer(self):
         running, _, marks, _ = self.start("pbs", by_timer=False)

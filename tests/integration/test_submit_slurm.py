@@ -72,6 +72,21 @@ class Submit(_Cluster):
         self.assertEqual(self.lockstep("logs", "sweep", code=2).stdout, "")
         self.bed.wait(f"{job}_4")
 
+    def test_stopped_job_of_an_array_is_queued_again_alone(self):
+        """The last job of an array has the array's own id."""
+        self.description({"name": "sweep", "program": ["--no-python", "bash", "-c", f"echo > {self.tmp}/up-$SLURM_ARRAY_TASK_ID; trap 'exit 75' TERM; "
+                          "while :; do sleep 0.05; done"], "nodes": 1, "array": "3-4", "grace": "5s"})
+        job = self.submit()
+        harness.wait_until(lambda: all((self.tmp / f"up-{i}").exists() for i in (3, 4)), 60, "both jobs")
+        last = next(i for i in (3, 4) if self.bed.run(["scontrol", "-o", "show", "job", f"{job}_{i}"]).stdout.startswith(f"JobId={job} "))
+        first = 7 - last
+        self.bed.run(["scancel", "--signal=TERM", f"{job}_{last}"], check=True)
+        harness.wait_until(lambda: "Restarts=1" in self.bed.run(["scontrol", "-o", "show", "job", f"{job}_{last}"]).stdout, 60, "it is queued again")
+        other = self.bed.run(["scontrol", "-o", "show", "job", f"{job}_{first}"]).stdout
+        self.assertRegex(other, "JobState=RUNNING.* Restarts=0 ")
+        self.lockstep("cancel", job)
+        harness.wait_until(lambda: not self.bed.job_processes(), 30, "no process of a job on the nodes")
+
     def test_cancelled_job_is_not_queued_again(self):
         self.description({"name": "gone", "program": jobs.program("signals.py", self.tmp / "marks", "75"), "nodes": 2, "grace": "5s"})
         job = self.submit()

@@ -14,5 +14,8 @@ export {{variable:plain}}={{value}}
 {{variable:plain}}=$(cat {{file}}) || exit 3
 export {{variable:plain}}
 {{/secrets}}
+{{#setup}}
+{{.:raw}}
+{{/setup}}
 exec {{lockstep}} {{subcommand:plain}} --nnodes={{nodes}} --name={{name}}{{#flags}} {{.}}{{/flags}} \
   {{#program}} {{.}}{{/program}}

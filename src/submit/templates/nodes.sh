@@ -8,8 +8,11 @@ node() {
   {{variable:plain}}=$(cat {{file}}) || exit 3
   export {{variable:plain}}
   {{/secrets}}
+  {{#setup}}
+  {{.:raw}}
+  {{/setup}}
   exec {{#apptainer}}apptainer exec --nv --pwd {{workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}}{{#array}}-"$5"{{/array}} \
-    --nnodes={{nodes}} --node-rank="$1" --master-addr="$2" --master-port="$3" --token-file="$4"{{#flags}} {{.}}{{/flags}} \
+    --nnodes={{nodes}} --node-rank="$1"{{#several_nodes}} --master-addr="$2" --master-port="$3"{{/several_nodes}} --token-file="$4"{{#flags}} {{.}}{{/flags}} \
     {{#program}} {{.}}{{/program}}
 }
 
@@ -24,10 +27,19 @@ if [ "${#hosts[@]}" -ne {{nodes}} ]; then
   exit 3
 fi
 pids=()
-# The launcher of node 0 runs here. It hears of a stop and tells the others.
+told=
+# The launcher of node 0 runs here. It hears of a stop and tells the others. A stop may come before it is started.
+stop() {
+  stopped=1
+  told+=" $1"
+  [ "${#pids[@]}" -eq 0 ] || kill -TERM "${pids[0]}" 2>/dev/null
+}
+trap 'stop TERM' TERM
+trap 'stop INT' INT
+trap 'stop USR2' USR2
 bash "$work/node.sh" 0 "${hosts[0]}" "$port" "$work/token" "$index" &
 pids+=($!)
-trap 'stopped=1; kill -TERM "${pids[0]}" 2>/dev/null' TERM INT USR2
+[ -z "$told" ] || kill -TERM "${pids[0]}" 2>/dev/null
 for ((rank = 1; rank < {{nodes}}; ++rank)); do
   remote "${hosts[rank]}" bash "$work/node.sh" "$rank" "${hosts[0]}" "$port" "$work/token" "$index" &
   pids+=($!)
