@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/config_tree.h"
 #include "base/digits.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "submit/render.h"
 
 namespace lockstep::submit {
@@ -16,6 +18,26 @@ bool IsLabel(std::string_view text) {
   if (text.empty() || text.size() > 63 || text.front() == '-' || text.back() == '-') return false;
   return std::all_of(text.begin(), text.end(),
                      [](unsigned char c) { return (c >= 'a' && c <= 'z') || std::isdigit(c) != 0 || c == '-'; });
+}
+
+// What other objects may be called: labels with dots between them.
+bool IsSubdomain(std::string_view text) {
+  if (text.size() > 253) return false;
+  const std::vector<std::string> labels = Split(text, '.');
+  return std::all_of(labels.begin(), labels.end(), [](const std::string& label) { return IsLabel(label); });
+}
+
+// A key of a Secret.
+bool IsKey(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 128 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  });
+}
+
+// A resource: "rdma/hca".
+bool IsResource(std::string_view text) {
+  const size_t slash = text.find('/');
+  return slash != std::string_view::npos && IsSubdomain(text.substr(0, slash)) && IsKey(text.substr(slash + 1));
 }
 
 // The longest suffix a platform puts behind the name: pods count from 0.
@@ -48,19 +70,122 @@ void CheckKubernetesNames(const Job& job, const Platform& platform, Findings* ou
   }
   for (const auto& [name, reference] : job.secrets) {
     const size_t slash = reference.find('/');
-    if (slash == 0 || slash == std::string::npos || slash + 1 == reference.size() ||
-        !IsLabel(reference.substr(0, slash))) {
+    if (slash == std::string::npos || !IsSubdomain(reference.substr(0, slash)) ||
+        !IsKey(reference.substr(slash + 1))) {
       out->errors.push_back(
           fmt::format("secrets.{}: expected SECRET/KEY, a Secret of the cluster and its key, found '{}'", name,
                       Printable(reference)));
     }
   }
   for (const auto& [name, count] : job.rdma) {
-    if (name.find('/') == std::string::npos) {
-      out->errors.push_back(
-          fmt::format("rdma: a resource of Kubernetes is named domain/name, found '{}'; for example rdma/hca", name));
+    if (!IsResource(name)) {
+      out->errors.push_back(fmt::format(
+          "rdma: a resource of Kubernetes is named domain/name, found '{}'; for example rdma/hca", Printable(name)));
+    } else if (name == "nvidia.com/gpu" && job.gpus) {
+      out->errors.push_back("rdma: nvidia.com/gpu is the resource of gpus; remove it");
     }
   }
+  const std::pair<const char*, const std::string*> names[] = {{"service_account", &job.service_account},
+                                                              {"queue", &job.queue},
+                                                              {"runtime", &job.runtime}};
+  for (const auto& [key, name] : names) {
+    if (name->empty() || IsSubdomain(*name)) continue;
+    out->errors.push_back(fmt::format("{}: Kubernetes allows lower-case letters, digits, '-' and '.', found '{}'", key,
+                                      Printable(*name)));
+  }
+  for (size_t i = 0; i < job.mounts.size(); ++i) {
+    const Mount& mount = job.mounts[i];
+    if (mount.from.starts_with("pvc/") && !IsSubdomain(mount.from.substr(4))) {
+      out->errors.push_back(fmt::format("mounts[{}].from: '{}' is no name of a claim: lower-case letters, digits, '-' "
+                                        "and '.'",
+                                        i, Printable(mount.from.substr(4))));
+    }
+    if (mount.from.starts_with('/') && (mount.from + "/").find("/../") != std::string::npos) {
+      out->errors.push_back(
+          fmt::format("mounts[{}].from: Kubernetes takes no '..' in a path, found '{}'", i, Printable(mount.from)));
+    }
+    if (mount.to == "/dev/shm" || mount.to == "/dev/shm/") {
+      out->errors.push_back(
+          fmt::format("mounts[{}].to: /dev/shm is memory of the pod already; shm sets its limit", i));
+    }
+  }
+}
+
+// Lines of the pod's spec: YAML, and nothing that the file says already.
+void CheckPodLines(const Job& job, const Platform& platform, Findings* out) {
+  if (job.native.empty()) return;
+  const Result<ConfigTree> tree = ConfigTree::Parse(Join(job.native, "\n") + "\n", "native", ConfigTree::Format::kYaml);
+  if (!tree.ok()) {
+    out->errors.push_back(
+        fmt::format("{}; expected lines of the pod's spec, for example nodeSelector: {{gpu: h100}}",
+                    tree.status().message()));
+    return;
+  }
+  for (const ConfigError& error : tree->errors()) out->errors.push_back(error.ToString());
+  const std::pair<const char*, const char*> taken[] = {
+      {"containers", "write the keys of the description, or use a template (docs/submit.md)"},
+      {"volumes", "write mounts"},
+      {"terminationGracePeriodSeconds", "write grace"},
+      {"restartPolicy", platform.name == "pytorchjob" || platform.name == "trainjob" ? "" : "write restart"},
+      {"subdomain", platform.name == "kubernetes" ? "it must be the Service's name" : ""},
+      {"serviceAccountName", job.service_account.empty() ? "" : "it is also in service_account; keep one"}};
+  for (const auto& [key, instead] : taken) {
+    if (*instead == '\0' || tree->root().Find(key) == nullptr) continue;
+    out->errors.push_back(fmt::format("native: the job file has a {} of its own; {}", key, instead));
+  }
+  const ConfigNode* host_network = tree->root().Find("hostNetwork");
+  if (job.nodes > 1 && host_network != nullptr && host_network->text == "true" &&
+      tree->root().Find("dnsPolicy") == nullptr) {
+    out->warnings.push_back(
+        "native: with hostNetwork, pods find each other by name only with dnsPolicy: ClusterFirstWithHostNet; add it");
+  }
+}
+
+// Flags behind #SBATCH and the like. With the mark in front of them the client takes the whole line for a remark.
+void CheckDirectives(const Job& job, Findings* out) {
+  for (const std::string& line : job.native) {
+    if (Trim(line).empty() || Trim(line).starts_with('-')) continue;
+    out->errors.push_back(
+        fmt::format("native: expected flags, for example --qos=high, found '{}'; #SBATCH, #BSUB or #PBS is written by "
+                    "the job file",
+                    Printable(line)));
+  }
+}
+
+// What only some schedulers allow of an array.
+void CheckArray(const Job& job, const Platform& platform, Findings* out) {
+  const std::string indices = job.array.substr(0, job.array.find('%'));
+  const std::vector<std::string> ranges = Split(indices, ',');
+  if (platform.name == "lsf" && std::any_of(ranges.begin(), ranges.end(), [](const std::string& range) {
+        return LeadingDigits(range) == 0;
+      })) {
+    out->errors.push_back(fmt::format("array: indices of LSF begin at 1, found '{}'", Printable(job.array)));
+  }
+  if (platform.name == "pbs") {
+    const size_t dash = indices.find('-');
+    if (ranges.size() > 1 || dash == std::string::npos ||
+        LeadingDigits(indices) == LeadingDigits(indices.substr(dash + 1))) {
+      out->errors.push_back(fmt::format("array: PBS takes one range of at least two indices, for example 0-9 or 0-8:4, "
+                                        "found '{}'",
+                                        Printable(job.array)));
+    }
+  }
+}
+
+// Launchers that start ranks themselves: every rank would start all of them again.
+std::string OtherLauncher(const Job& job) {
+  const Command command = CommandOf(job);
+  if (command.words.empty() || command.subcommand != "run" || job.ranks.value_or(job.gpus.value_or(1)) < 2) return "";
+  const std::vector<std::string>& words = command.words;
+  const std::string name = words[0].substr(words[0].rfind('/') + 1);
+  const bool module = words.size() > 2 && name.starts_with("python") && words[1] == "-m" &&
+                      (words[2] == "torch.distributed.run" || words[2] == "torch.distributed.launch");
+  const bool known = name == "torchrun" || name == "deepspeed" || name == "mpirun" || name == "mpiexec" ||
+                     name == "srun" || (name == "accelerate" && words.size() > 1 && words[1] == "launch");
+  if (!known && !module) return "";
+  return fmt::format("program: each of the {} ranks of a node starts {}, which starts ranks itself; name the training "
+                     "script without it, or write ranks: 1",
+                     job.ranks.value_or(job.gpus.value_or(1)), module ? words[2] : Printable(name));
 }
 
 }  // namespace
@@ -83,6 +208,8 @@ Findings Check(const Job& job, const Platform& platform) {
                                                 {"array", !job.array.empty()},
                                                 {"output", !job.output.empty()},
                                                 {"hosts", !job.hosts.empty()},
+                                                {"setup", !job.setup.empty()},
+                                                {"runtime", !job.runtime.empty()},
                                                 {"workdir", !job.workdir.empty()}};
   for (const auto& [key, is_given] : given) {
     if (is_given && std::find(platform.keys.begin(), platform.keys.end(), key) == platform.keys.end()) {
@@ -100,6 +227,7 @@ Findings Check(const Job& job, const Platform& platform) {
                       platform.what));
     }
     CheckKubernetesNames(job, platform, &out);
+    CheckPodLines(job, platform, &out);
   } else {
     for (const auto& [name, reference] : job.secrets) {
       if (!reference.starts_with('/')) {
@@ -128,6 +256,13 @@ Findings Check(const Job& job, const Platform& platform) {
     out.errors.push_back(
         fmt::format("hosts: ssh needs one host per node: expected {}, found {}", job.nodes, job.hosts.size()));
   }
+  if (platform.name == "slurm" || platform.name == "lsf" || platform.name == "pbs") CheckDirectives(job, &out);
+  if (!job.array.empty()) CheckArray(job, platform, &out);
+  constexpr auto kLongestWarning = std::chrono::seconds(65535 - 15);  // of sbatch --signal
+  if (platform.name == "slurm" && job.time && job.grace > kLongestWarning) {
+    out.errors.push_back(fmt::format("grace: SLURM sends its signal at most {} before the limit, found {}",
+                                     FormatDuration(kLongestWarning), FormatDuration(job.grace)));
+  }
   if (platform.name == "ssh" && !job.native.empty()) {
     out.errors.push_back("native: ssh has no directives; remove it");
   }
@@ -143,6 +278,7 @@ Findings Check(const Job& job, const Platform& platform) {
   if (platform.name == "slurm" && job.gpus && !job.cpus) {
     out.warnings.push_back("cpus: not given, and SLURM gives one CPU a node unless the site says otherwise");
   }
+  if (std::string other = OtherLauncher(job); !other.empty()) out.warnings.push_back(std::move(other));
   return out;
 }
 

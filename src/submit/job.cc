@@ -32,6 +32,26 @@ bool IsPlainWord(std::string_view text) {
   return Only(text, std::string(kWordCharacters) + ".@+,:/%[]-") && !text.starts_with('-');
 }
 
+Status NeedsShell(char c) {
+  return Status(Code::kUsage,
+                fmt::format("'{}' needs a shell, and the program is started without one: put it into single quotes, or "
+                            "the command into a script",
+                            c));
+}
+
+// What a shell does itself, typed as the program. Empty: it is none of that.
+std::string ShellWord(const std::string& word) {
+  if (const size_t equals = word.find('='); equals != std::string::npos && IsVariableName(word.substr(0, equals))) {
+    return fmt::format("program: '{}' sets a variable, which needs a shell; write env: {{{}: ...}}", Printable(word),
+                       word.substr(0, equals));
+  }
+  static const std::set<std::string> words = {"cd",   "source", ".",  "export", "module", "ulimit", "unset",
+                                              "eval", "set",    "if", "for",    "while",  "exec"};
+  if (words.count(word) == 0) return "";
+  return fmt::format("program: '{}' is a command of the shell, and the program is started without one; write {}", word,
+                     word == "cd" ? "workdir" : "setup (lines before the program), or put it into a script");
+}
+
 constexpr auto kLongestJob = std::chrono::hours(24 * 3650);
 
 // What the schedulers have in common: "0-9", "0-9%2", "0-8:4", "1,3,5-7". Each range rises.
@@ -71,8 +91,8 @@ void Declare(ConfigReader& reader, const ConfigTree& tree, Job* job, std::string
   uint64_t memory = 0, shm = 0;
   reader.Size("memory", &memory, {.min = 0, .help = "per node"});
   reader.Size("shm", &shm, {.min = 0, .help = "limit of /dev/shm in a pod"});
-  if (memory > 0) job->memory = memory;
-  if (shm > 0) job->shm = shm;
+  if (tree.root().Find("memory") != nullptr) job->memory = memory;
+  if (tree.root().Find("shm") != nullptr) job->shm = shm;
   reader.Field("time", &job->time, {.min = 60, .help = "limit: 30m, 24h, 2d"});
   reader.Field("grace", &job->grace, {.min = 1, .help = "time to save the state when the job is stopped"});
   reader.Section("restart", [&](ConfigReader& r) {
@@ -101,6 +121,7 @@ void Declare(ConfigReader& reader, const ConfigTree& tree, Job* job, std::string
   reader.Field("output", &job->output, {.help = "file of the job's output"});
   reader.Field("hosts", &job->hosts, {.help = "of ssh, one per node"});
   reader.Field("native", &job->native, {.help = "further lines of the platform"});
+  reader.Field("setup", &job->setup, {.help = "lines of bash before the launcher: module load cuda"});
 }
 
 }  // namespace
@@ -129,12 +150,19 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    const std::string_view rest = text.substr(i + 1);
+    const char next = rest.empty() ? '\0' : rest[0];
     if (quote == '\'') {
       c == '\'' ? void(quote = 0) : word.push_back(c);
-    } else if (c == '\\' && (quote == 0 || (i + 1 < text.size() && (text[i + 1] == '"' || text[i + 1] == '\\')))) {
-      if (i + 1 == text.size()) return Status(Code::kUsage, "ends in a backslash");
+    } else if (c == '\\' && next == '\n') {
+      ++i;  // the command goes on in the next line
+    } else if (c == '\\' && (quote == 0 || (next != '\0' && std::string_view("\"\\$`").find(next) != rest.npos))) {
+      if (rest.empty()) return Status(Code::kUsage, "ends in a backslash");
       word.push_back(text[++i]);
       in_word = true;
+    } else if (c == '`' || (c == '$' && (next == '{' || next == '(' || next == '_' ||
+                                         std::isalpha(static_cast<unsigned char>(next)) != 0))) {
+      return NeedsShell(c);
     } else if (quote == '"') {
       c == '"' ? void(quote = 0) : word.push_back(c);
     } else if (c == '\'' || c == '"') {
@@ -144,14 +172,9 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
       if (in_word) words.push_back(std::move(word));
       word.clear();
       in_word = false;
-    } else if (std::string_view("|&;<>()`").find(c) != std::string_view::npos ||
-               (c == '$' && i + 1 < text.size() &&
-                (text[i + 1] == '{' || text[i + 1] == '(' ||
-                 std::isalpha(static_cast<unsigned char>(text[i + 1])) != 0))) {
-      return Status(Code::kUsage,
-                    fmt::format("'{}' needs a shell, and the program is started without one: quote it, or put the "
-                                "command into a script",
-                                c));
+    } else if (std::string_view("|&;<>()").find(c) != std::string_view::npos ||
+               (c == '~' && !in_word && (rest.empty() || std::string_view("/ \t\n").find(next) != rest.npos))) {
+      return NeedsShell(c);
     } else {
       word.push_back(c);
       in_word = true;
@@ -201,11 +224,16 @@ std::string SecretReason(std::string_view name, std::string_view value) {
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
   static const std::set<std::string> words = {"TOKEN",      "SECRET",      "PASSWORD", "PASSWD",
                                               "CREDENTIAL", "CREDENTIALS", "APIKEY"};
+  // A switch, a small number and the path of a file hide nothing: HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool harmless = value.starts_with('/') || lower == "true" || lower == "false" || lower == "yes" ||
+                        lower == "no" || (value.size() <= 6 && ParseDigits(value));
   for (const std::string& part : Split(upper, '_')) {
-    if (words.count(part) > 0) return "its name says that it is a secret";
+    if (!harmless && words.count(part) > 0) return "its name says that it is a secret";
   }
   for (const char* end : {"API_KEY", "ACCESS_KEY", "SECRET_KEY", "PRIVATE_KEY", "AUTH_KEY"}) {
-    if (upper.ends_with(end)) return "its name says that it is a secret";
+    if (!harmless && upper.ends_with(end)) return "its name says that it is a secret";
   }
   // Beginnings of issued tokens: GitHub, GitLab, Hugging Face, AWS, Slack, OpenAI.
   static const std::vector<std::string> beginnings = {"ghp_", "github_pat_", "glpat-", "hf_", "AKIA", "xoxb-", "sk-"};
@@ -220,8 +248,13 @@ std::string SecretReason(std::string_view name, std::string_view value) {
 std::vector<std::string> Problems(const Job& job) {
   std::vector<std::string> found;
   const auto bad = [&](std::string message) { found.push_back(std::move(message)); };
-  if (CommandOf(job).words.empty()) bad("program: nothing to start; write program: train.py --lr 1e-4");
-  for (const std::vector<std::string>* words : {&job.program, &job.flags, &job.native, &job.hosts}) {
+  const Command command = CommandOf(job);
+  if (command.words.empty()) {
+    bad("program: nothing to start; write program: train.py --lr 1e-4");
+  } else if (std::string word = ShellWord(command.words[0]); !word.empty() && command.subcommand == "run") {
+    bad(std::move(word));
+  }
+  for (const std::vector<std::string>* words : {&job.program, &job.flags, &job.native, &job.hosts, &job.setup}) {
     for (const std::string& word : *words) {
       if (!IsText(word)) bad(fmt::format("'{}' is no text (NUL or invalid UTF-8)", Printable(word)));
     }
@@ -233,6 +266,12 @@ std::vector<std::string> Problems(const Job& job) {
   if (job.nodes < 1) bad(fmt::format("nodes: expected at least 1, found {}", job.nodes));
   if (job.gpus && *job.gpus < 1) {
     bad(fmt::format("gpus: expected at least 1, found {}; leave it out to train on CPUs", *job.gpus));
+  }
+  for (const auto& [key, size] : {std::pair{"memory", job.memory}, std::pair{"shm", job.shm}}) {
+    if (size && *size < kMiB) {
+      bad(fmt::format("{}: expected at least 1MiB, found {} bytes; write a unit, for example 64GiB, or leave it out",
+                      key, *size));
+    }
   }
   if (job.time && *job.time > kLongestJob) {
     bad(fmt::format("time: expected at most {}, found {}", FormatDuration(kLongestJob), FormatDuration(*job.time)));

@@ -114,6 +114,25 @@ class Files(harness.Case):
         self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32768Mi"}}, found["template"]["spec"]["volumes"])
 
 
+    def test_what_real_job_files_say_can_be_said(self):
+        """Platform, keys over a good job, lines that must stand in the file."""
+        for platform, given, lines in (
+                ("slurm", {"setup": ["module load cuda", "source venv/bin/activate"]}, ["module load cuda", "source venv/bin/activate"]),
+                ("pbs", {"setup": ["module load cuda"]}, ["  module load cuda"]), ("ssh", {"setup": ["ulimit -n 4096"]}, ["  ulimit -n 4096"]),
+                ("lsf", {"array": "1-9%2"}, ['#BSUB -J "taehv-night[1-9]%2"']), ("pbs", {"array": "0-9%2"}, ["#PBS -J 0-9%2"]),
+                ("kubernetes", {"secrets": {"HF_TOKEN": "my.secret/token"}}, ["secretKeyRef: {name: my.secret, key: token}"])):
+            with self.subTest(platform=platform, given=given):
+                text = render(platform, job(platform, **given))
+                for line in lines:
+                    self.assertIn(f"{line}\n", text)
+        for platform in PODS:  # where the pods go is the job's own word
+            text = render(platform, job(platform, native=["affinity: {nodeAffinity: {}}", "tolerations:", "- operator: Exists"]))
+            self.assertNotIn("podAntiAffinity", text)
+            self.assertEqual(text.count("affinity:"), 2 if platform == "pytorchjob" else 1)
+        done = submit("--render", "--platform", "slurm", "--gpus", "8", "--cpus", "8", "torchrun", "train.py")
+        self.assertRegex(done.stderr, "each of the 8 ranks of a node starts torchrun")
+
+
 class Seen(harness.Case):
     """What the launchers find under the file is what the file promised."""
 
@@ -320,6 +339,26 @@ REFUSED = [
     ({"flags": ["--stall-timeot=3m"]}, "slurm", r"--stall-timeot.*did you mean"),
     ({"container": "docker", "image": "x"}, "slurm", r"container: expected apptainer or pyxis"),
     ({"native": ["a\nb"]}, "slurm", r"native: one line each"),
+    ({"native": ["#SBATCH --qos=high"]}, "slurm", r"native: expected flags.*'#SBATCH --qos=high'"),
+    ({"native": ["hetjob"]}, "slurm", r"native: expected flags.*'hetjob'"),
+    ({"native": ["tolerations: [x"]}, "kubernetes", r"native:\d+:\d+: .*expected lines of the pod's spec"),
+    ({"native": ["nodeSelector: {a: b}", "nodeSelector: {c: d}"]}, "volcano", r"nodeSelector: given twice"),
+    ({"native": ["volumes: []"]}, "pytorchjob", r"native: the job file has a volumes of its own; write mounts"),
+    ({"memory": 64}, "slurm", r"memory: expected at least 1MiB, found 64 bytes; write a unit"),
+    ({"memory": 0}, "pbs", r"memory: expected at least 1MiB"),
+    ({"runtime": "x"}, "slurm", r"runtime: .*has no use for it"),
+    ({"setup": ["module load cuda"]}, "kubernetes", r"setup: .*has no use for it"),
+    ({"grace": "20h", "time": "3d"}, "slurm", r"grace: SLURM sends its signal at most 18h12m"),
+    ({"array": "0-9"}, "lsf", r"array: indices of LSF begin at 1"),
+    ({"array": "1,3"}, "pbs", r"array: PBS takes one range"),
+    ({"array": "3-3"}, "pbs", r"array: PBS takes one range"),
+    ({"mounts": [{"from": "pvc/a", "to": "/dev/shm"}]}, "kubernetes", r"mounts\[0\].to: /dev/shm is memory"),
+    ({"mounts": [{"from": "pvc/My_Claim", "to": "/a"}]}, "kubernetes", r"'My_Claim' is no name of a claim"),
+    ({"secrets": {"A": "s/k/l"}}, "kubernetes", r"secrets.A: expected SECRET/KEY"),
+    ({"service_account": "Me"}, "kubernetes", r"service_account: Kubernetes allows"),
+    ({"program": "LR=1 train.py"}, "slurm", r"program: 'LR=1' sets a variable.*env: \{LR: ...\}"),
+    ({"program": ["cd", "/x"]}, "slurm", r"program: 'cd' is a command of the shell.*write workdir"),
+    ({"program": "train.py \"$HOME/x\""}, "slurm", r"program: '\$' needs a shell"),
     ({"platform": "slrm"}, "", r"platform 'slrm' is unknown.*did you mean 'slurm'"),
 ]
 

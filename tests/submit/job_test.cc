@@ -15,13 +15,15 @@ TEST(Job, WordsAsAShellSplitsThem) {
       {"  a\t'b c'  \"d 'e'\" f\\ g ", {"a", "b c", "d 'e'", "f g"}},
       {R"(a '' "" "x\"y\\z\n")", {"a", "", "", R"(x"y\z\n)"}},
       {"a$ b$1 'c$HOME' x=\"{1,2}\"", {"a$", "b$1", "c$HOME", "x={1,2}"}},
+      {"a \\\n  --b \\\n--c\n", {"a", "--b", "--c"}},
+      {R"("\$HOME" "a\`b" ~x x~)", {"$HOME", "a`b", "~x", "x~"}},
       {"", {}}};
   for (const auto& [text, words] : table) {
     Result<std::vector<std::string>> found = SplitWords(text);
     ASSERT_TRUE(found.ok()) << text;
     EXPECT_EQ(*found, words) << text;
   }
-  for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "'a", "\"a", "a\\"}) {
+  for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "\"$HOME/x\"", "\"`x`\"", "$_X", "~/x", "'a", "\"a", "a\\"}) {
     EXPECT_FALSE(SplitWords(text).ok()) << text;
   }
 }
@@ -55,6 +57,12 @@ TEST(Job, SecretsAreKnownByNameAndByValue) {
   for (const char* name : {"TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "KEYBOARD", "SORT_KEY", "MAX_TOKENS", "SECRETARY"}) {
     EXPECT_TRUE(SecretReason(name, "x").empty()) << name;
   }
+  for (const auto& [name, value] : {std::pair{"HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"},
+                                    std::pair{"GOOGLE_APPLICATION_CREDENTIALS", "/etc/key.json"},
+                                    std::pair{"USE_AUTH_TOKEN", "True"}}) {
+    EXPECT_TRUE(SecretReason(name, value).empty()) << name;
+  }
+  EXPECT_FALSE(SecretReason("PASSWORD", "12345678").empty());
   EXPECT_FALSE(SecretReason("X", "ghp_0123456789abcdefghij0123456789").empty());
   EXPECT_FALSE(SecretReason("X", "-----BEGIN RSA PRIVATE KEY-----").empty());
   EXPECT_TRUE(SecretReason("X", "hf_short").empty());
