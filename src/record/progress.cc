@@ -1,5 +1,6 @@
 #include "record/progress.h"
 
+#include <cmath>
 #include <iterator>
 
 #include "record/progress_text.h"
@@ -45,8 +46,8 @@ std::optional<double> StatedRate(std::string_view text) {
   return std::nullopt;
 }
 
-// "time 123.4ms" (nanoGPT), "time: 12.3 ms", "98.50 ms" (llm.c). Where a line has several such numbers, the one called
-// time or step is it.
+// "time 123.4ms" (nanoGPT), "time: 12.3 ms", "98.50 ms" (llm.c), "step_avg:98.5ms". Where a line has several such
+// numbers, the one called time or step is it; what has passed since the start is not.
 std::optional<double> StatedMilliseconds(std::string_view text) {
   std::optional<double> first;
   for (size_t at = text.find("ms"); at != std::string_view::npos; at = text.find("ms", at + 2)) {
@@ -56,15 +57,18 @@ std::optional<double> StatedMilliseconds(std::string_view text) {
     if (!value) continue;
     while (begin > 0 && !IsLetter(text[begin - 1]) && text[begin - 1] != '|' && text[begin - 1] != ',') --begin;
     const std::string_view before = text.substr(0, begin);
-    if (before.ends_with("time") || before.ends_with("step") || before.ends_with("iter") || before.ends_with("dt")) {
-      return *value / 1000;
+    const auto ends = [&](std::string_view word) { return before.ends_with(word); };
+    if (ends("train_time") || ends("total_time") || ends("total time") || ends("elapsed") || ends("elapsed time")) {
+      continue;
     }
+    if (ends("time") || ends("step") || ends("iter") || ends("dt") || ends("step_avg")) return *value / 1000;
     if (!first) first = *value / 1000;
   }
   return first;
 }
 
 struct Counter {
+  size_t at = 0;  // of its name
   uint64_t step = 0;
   std::optional<uint64_t> total;
 };
@@ -95,12 +99,15 @@ std::optional<Counter> FindCounter(std::string_view text) {
     size_t i = at + 4;
     if (text.substr(i).starts_with("ation")) i += 5;
     if (i < text.size() && text[i] == 's') ++i;
+    for (const std::string_view of : {"/max_steps", "/total_steps"}) {  // "'global_step/max_steps': '10/300'"
+      if (text.substr(i).starts_with(of)) i += of.size();
+    }
     // "step': 10" and "step\": 10" come from printed dictionaries.
     while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '#' ||
                                text[i] == '\'' || text[i] == '"' || text[i] == '[')) {
       ++i;
     }
-    Counter counter;
+    Counter counter{.at = at};
     std::optional<uint64_t> step = ReadGrouped(text, i);
     if (!step) continue;
     if (i < text.size() && (IsLetter(text[i]) || (text[i] == '.' && i + 1 < text.size() && IsDigit(text[i + 1]))))
@@ -111,6 +118,7 @@ std::optional<Counter> FindCounter(std::string_view text) {
       ++i;
       SkipSpaces(text, i);
       counter.total = ReadGrouped(text, i);
+      if (counter.total == uint64_t{0}) counter.total.reset();
     }
     if (!counter.total) {
       for (const std::string_view name : kTotals) {
@@ -120,6 +128,35 @@ std::optional<Counter> FindCounter(std::string_view text) {
     return counter;
   }
   return std::nullopt;
+}
+
+// clu's log writer (Flax, T5X): "[100] accuracy=0.1, loss=6.9", behind the logger's own words or at the beginning.
+std::optional<Counter> FindBracketedStep(std::string_view text) {
+  for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
+    if (text.find_first_not_of(' ') != open && !text.substr(0, open).ends_with("] ")) continue;
+    size_t at = open + 1;
+    const std::optional<uint64_t> step = ReadInteger(text, at);
+    if (!step || !text.substr(at).starts_with("] ")) continue;
+    const size_t name = text.find_first_not_of(' ', at + 1);
+    if (name == std::string_view::npos || !IsLetter(text[name])) continue;
+    size_t sign = name;
+    while (sign < text.size() && (IsLetter(text[sign]) || IsDigit(text[sign]) || Has("_/.-", text.substr(sign, 1)))) {
+      ++sign;
+    }
+    SkipSpaces(text, sign);
+    if (sign >= text.size() || text[sign] != '=') continue;
+    return Counter{.at = open, .step = *step, .total = std::nullopt};
+  }
+  return std::nullopt;
+}
+
+// Composer: "[batch=10/4800]:", the loss stands on one of the next lines.
+std::optional<Counter> FindBatchHeading(std::string_view text) {
+  const size_t at = text.find("[batch=");
+  size_t number = at + 7;
+  const std::optional<Place> place = at == std::string_view::npos ? std::nullopt : ReadPlace(text, number);
+  if (!place || !place->total) return std::nullopt;
+  return Counter{.at = at + 1, .step = place->step, .total = place->total};
 }
 
 // Lines of frameworks: which words make one, and where it says the seconds of a step.
@@ -143,14 +180,30 @@ constexpr LineGrammar kLineGrammars[] = {
 
 }  // namespace
 
-std::optional<double> StatedSeconds(std::string_view text) {
+namespace {
+
+std::optional<double> AnySeconds(std::string_view text) {
   if (const auto rate = StatedRate(text)) return rate;
   if (const auto milliseconds = StatedMilliseconds(text)) return milliseconds;
   const std::optional<double> seconds = NamedNumber(
-      text, {"step_time", "iter_time", "time_per_step", "time_per_iter", "train_step_timing in s", "timing_s/step"});
+      text, {"step_time", "step time", "iter_time", "time_per_step", "time_per_iter", "train_step_timing in s",
+             "timing_s/step", "batch_cost", "avg_batch_cost", "train_speed(s/it)"});
   if (seconds && *seconds > 0) return seconds;
-  const std::optional<double> speed = NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "ups"});
+  if (const auto ms = NamedNumber(text, {"elapsed_time_per_iteration_ms"}); ms && *ms > 0) return *ms / 1000;
+  // Where the time of the data stands beside it, "time" is that of a step; alone it may be the time since the start.
+  if (Has(text, "data_time") || Has(text, " data: ")) {
+    if (const auto time = StatedTime(text)) return time;
+  }
+  const std::optional<double> speed =
+      NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "ups", "train_speed(iter/s)"});
   return speed && *speed > 0 ? std::optional<double>(1 / *speed) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> StatedSeconds(std::string_view text) {
+  const std::optional<double> seconds = AnySeconds(text);
+  return seconds && std::isfinite(*seconds) ? seconds : std::nullopt;
 }
 
 const char* ProgressGrammarName(ProgressGrammar grammar) {
@@ -187,26 +240,78 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
     mark->nested = Has(line, kCursorUp);
     return mark;
   }
-  const std::optional<Counter> counter = FindCounter(text);
-  // A dictionary of Trainer, printed by Python or as JSON; it has a step only where a callback adds one.
+  std::optional<Counter> counter = FindCounter(text);
+  // A dictionary of Trainer or fairseq, printed by Python or as JSON; Trainer's has a step only where a callback adds
+  // one.
   if (Has(text, "{") && (Has(text, "loss':") || Has(text, "loss\":")) &&
       (Has(text, "'epoch':") || Has(text, "\"epoch\":"))) {
-    ProgressMark mark{.grammar = ProgressGrammar::kTrainer};
+    ProgressMark mark{.grammar = ProgressGrammar::kTrainer, .names_loss = true};
     if (counter) mark.step = counter->step, mark.total = counter->total;
+    if (!counter) {
+      const std::optional<double> updates = NamedNumber(text, {"num_updates", "train_num_updates"});
+      if (updates && *updates >= 0 && *updates < 1e15) mark.step = static_cast<uint64_t>(*updates);
+    }
+    mark.epochs_done = NamedNumber(text, {"epoch"});
+    mark.side = Has(text, "mode\": \"val") || Has(text, "mode': 'val");
+    if (mark.step) mark.seconds_per_step = StatedSeconds(text);
     return mark;
   }
+  if (!counter) counter = FindBatchHeading(text);
+  const bool bracketed = !counter && (counter = FindBracketedStep(text)).has_value();
   if (!counter) return ParseEpochOnly(text);
-  ProgressMark mark{.grammar = ProgressGrammar::kCounter, .step = counter->step, .total = counter->total};
+  const bool loss = Has(text, "loss");
+  ProgressMark mark{.grammar = ProgressGrammar::kCounter,
+                    .step = counter->step,
+                    .total = counter->total,
+                    .side = NamesOtherWork(text.substr(0, counter->at)),
+                    .names_loss = loss};
   for (const LineGrammar& row : kLineGrammars) {
     if (!Has(text, row.words[0]) || !Has(text, row.words[1])) continue;
     mark.grammar = row.grammar;
     if (!row.seconds.empty()) mark.seconds_per_step = DecimalAfter(text, row.seconds);
     if (mark.seconds_per_step) *mark.seconds_per_step *= row.scale;
+    if (!mark.seconds_per_step) mark.seconds_per_step = StatedSeconds(text);
     return mark;
   }
-  if (Has(text, "loss")) mark.grammar = ProgressGrammar::kStepLoss;
+  // "[3] loss=0.5" may as well begin with the number of a process: it has to rise first, unless clu's writer says it.
+  const bool sure = !bracketed || Has(text.substr(0, counter->at), "logging_writer.py");
+  // "[step=10/100" of OLMo: the loss stands on one of the next lines.
+  const bool heading = counter->total && text.substr(0, counter->at).ends_with('[');
+  if ((loss && sure) || heading) mark.grammar = ProgressGrammar::kStepLoss;
   mark.seconds_per_step = StatedSeconds(text);
   return mark;
+}
+
+std::optional<uint64_t> ParseEpochCount(std::string_view line) {
+  std::array<char, kLookAt> buffer;
+  const std::string_view text = Normalize(line.substr(0, 200), buffer);
+  const size_t at = text.find("num epochs = ");
+  size_t number = at + 13;
+  return at == std::string_view::npos ? std::nullopt : ReadGrouped(text, number);
+}
+
+bool NamesOtherWork(std::string_view before) {
+  static constexpr std::string_view kEvaluation[] = {"val",     "valid", "validation", "validate", "validating", "test",
+                                                     "testing", "eval",  "evaluation", "evaluate", "evaluating", "dev"};
+  static constexpr std::string_view kMention[] = {"best",       "saved",     "saving",   "save",
+                                                  "checkpoint", "resumed",   "resuming", "resume",
+                                                  "restored",   "restoring", "loaded",   "loading"};
+  const auto is = [](std::string_view word, const auto& list) {
+    return std::find(std::begin(list), std::end(list), word) != std::end(list);
+  };
+  bool path = false;
+  for (int words = 0; words < 5; ++words) {
+    while (!before.empty() && !IsLetter(before.back())) before.remove_suffix(1);
+    size_t begin = before.size();
+    while (begin > 0 && IsLetter(before[begin - 1])) --begin;
+    const std::string_view word = before.substr(begin);
+    if (word.empty()) return false;
+    // "[checkpoint.py:12] step 10" is where it was printed.
+    if (!path && ((words < 2 && is(word, kEvaluation)) || is(word, kMention))) return true;
+    path = begin > 0 && before[begin - 1] == '.';
+    before = before.substr(0, begin);
+  }
+  return false;
 }
 
 std::optional<EpochNumber> ParseEpochHeading(std::string_view line) {

@@ -36,16 +36,21 @@ struct ProgressMark {
   std::optional<uint64_t> step;  // a Trainer line has none
   std::optional<uint64_t> total;
   std::optional<double> seconds_per_step;  // as the line says it
+  bool side = false;                       // its words name other work: a validation, a checkpoint
+  std::optional<double> epochs_done;       // of a Trainer line: 1.5
+  bool names_loss = false;                 // "loss=0.5" stands in it
   // Of a bar:
   std::string label;                 // the words before it, in lower case and without digits: "epoch", "evaluating"
   bool nested = false;               // it is drawn below another bar: tqdm moves the cursor up again behind it
-  bool names_loss = false;           // "loss=0.5" stands behind it
   std::optional<double> elapsed;     // seconds since it was begun
   std::optional<EpochNumber> epoch;  // "Epoch 3:", "Epoch [3/10]" stands before it
 };
 
 // Reads one line, or one state of a carriage-return bar, without its terminator. At most the first 2 KiB are looked at.
 std::optional<ProgressMark> ParseProgress(std::string_view line);
+
+// What Trainer says at its start: "Num Epochs = 3".
+std::optional<uint64_t> ParseEpochCount(std::string_view line);
 
 // A line that is the heading of an epoch: "Epoch 3/10", "--- epoch: 3 ---".
 std::optional<EpochNumber> ParseEpochHeading(std::string_view line);

@@ -37,27 +37,6 @@ Rate ReadRate(std::string_view text, size_t at) {
   return rate;
 }
 
-// "time: 0.25", "Time  0.25 ( 0.50)", "time (data): 0.250 (0.003)" in seconds; no other time than that of a step.
-std::optional<double> StatedTime(std::string_view text) {
-  for (size_t at = text.find("time"); at != std::string_view::npos; at = text.find("time", at + 4)) {
-    if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
-    const std::string_view before = text.substr(0, at);
-    if (before.ends_with("elapsed ") || before.ends_with("total ") || before.ends_with("remaining ")) continue;
-    size_t i = at + 4;
-    SkipSpaces(text, i);
-    if (text.substr(i).starts_with("(data)")) i += 6;
-    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '\t')) ++i;
-    const size_t begin = i;
-    const std::optional<double> value = ReadDecimal(text, i);
-    const std::string_view rest = text.substr(i);
-    if (!value || *value <= 0 || rest.starts_with(':')) continue;  // a clock
-    if (rest.starts_with("ms") || rest.starts_with(" ms")) return *value / 1000;
-    if (text.substr(begin, i - begin).find('.') == std::string_view::npos) continue;
-    return value;
-  }
-  return std::nullopt;
-}
-
 // The words before a bar: letters and single blanks, up to the drawn part.
 std::string LabelOf(std::string_view before) {
   std::string label;
@@ -106,8 +85,11 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     mark.epoch = FindEpoch(text.substr(0, begin));
     if (comma == std::string_view::npos) return mark;
     Rate rate = ReadRate(text, comma + 1);
-    if (!rate.steps) continue;
-    mark.seconds_per_step = rate.seconds;
+    // NeMo leaves the rate out: "12/10000 [01:02<5:00:00, v_num=0, loss=9.5]".
+    const size_t word = text.find_first_not_of(' ', comma + 1);
+    const bool values = text.find('<', open) < comma && word != std::string_view::npos && IsLetter(text[word]);
+    if (!rate.steps && !values) continue;
+    mark.seconds_per_step = rate.steps ? rate.seconds : StatedSeconds(text.substr(comma));
     return mark;
   }
   return std::nullopt;
@@ -175,12 +157,37 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
       if (const auto value = ReadInteger(before, digits)) mark.epoch = EpochNumber{.number = *value, .of = {}};
     }
     mark.seconds_per_step = StatedTime(text.substr(at));
+    if (!mark.seconds_per_step) mark.seconds_per_step = StatedSeconds(text.substr(at));
     return mark;
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+// "time: 0.25", "Time  0.25 ( 0.50)", "time (data): 0.250 (0.003)" in seconds; no other time than that of a step.
+std::optional<double> StatedTime(std::string_view text) {
+  for (size_t at = text.find("time"); at != std::string_view::npos; at = text.find("time", at + 4)) {
+    if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
+    const std::string_view before = text.substr(0, at);
+    if (before.ends_with("elapsed ") || before.ends_with("total ") || before.ends_with("remaining ")) continue;
+    size_t i = at + 4;
+    SkipSpaces(text, i);
+    if (text.substr(i).starts_with("(data)")) i += 6;
+    while (i < text.size() &&
+           (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '\t' || text[i] == '"')) {
+      ++i;
+    }
+    const size_t begin = i;
+    const std::optional<double> value = ReadDecimal(text, i);
+    const std::string_view rest = text.substr(i);
+    if (!value || *value <= 0 || rest.starts_with(':')) continue;  // a clock
+    if (rest.starts_with("ms") || rest.starts_with(" ms")) return *value / 1000;
+    if (text.substr(begin, i - begin).find('.') == std::string_view::npos) continue;
+    return value;
+  }
+  return std::nullopt;
+}
 
 std::optional<EpochNumber> FindEpoch(std::string_view text, size_t* end) {
   for (size_t at = text.find("epoch"); at != std::string_view::npos; at = text.find("epoch", at + 5)) {
@@ -196,13 +203,13 @@ std::optional<EpochNumber> FindEpoch(std::string_view text, size_t* end) {
 
 std::optional<ProgressMark> ParseBar(std::string_view text) {
   std::optional<ProgressMark> mark;
-  if (Has(text, "/s") || Has(text, "s/")) {
-    mark = ParseTqdm(text);
-    if (!mark) mark = ParseRichBar(text);
-  }
+  const bool rate = Has(text, "/s") || Has(text, "s/");
+  if (rate || Has(text, "<")) mark = ParseTqdm(text);
+  if (!mark && rate) mark = ParseRichBar(text);
   if (!mark) mark = ParseKeras(text);
   if (!mark) mark = ParseEpochPlace(text);
   if (!mark && Has(text, "loss")) mark = ParseBracketed(text);
+  if (mark && mark->total == uint64_t{0}) mark->total.reset();
   if (mark) mark->names_loss = Has(text, "loss");
   return mark;
 }

@@ -41,7 +41,7 @@ std::optional<ProgressMark> ParsePair(std::string_view text) {
 }  // namespace
 
 std::optional<ProgressMark> ParseEpochPlace(std::string_view text) {
-  if (!Has(text, "loss")) return std::nullopt;
+  if (!Has(text, "loss") && !Has(text, "ppl")) return std::nullopt;
   size_t end = 0;
   const std::optional<EpochNumber> epoch = FindEpoch(text, &end);
   if (!epoch) {
@@ -50,13 +50,17 @@ std::optional<ProgressMark> ParseEpochPlace(std::string_view text) {
     return place && place->total ? std::optional(MarkAt(*place, text)) : ParsePair(text);
   }
   std::optional<Place> place = FindPlace(text, {"step", "iteration", "iter", "batch"});
-  if (!place && end < text.size() && text[end] == ':') {  // "epoch 001:    100 / 1923 loss=13.2" (fairseq)
-    place = ReadPlace(text, ++end);
+  // "epoch 001:    100 / 1923 loss=13.2" (fairseq; without a colon in its first versions), "Epoch  1, 50/900; ppl: 9"
+  if (!place && end < text.size() && (text[end] == ':' || text[end] == ',' || IsDigit(text[end]))) {
+    if (!IsDigit(text[end])) ++end;
+    SkipSpaces(text, end);
+    if (end < text.size() && IsDigit(text[end])) place = ReadPlace(text, end);
     if (place && !place->total) place.reset();
   }
   if (!place) return std::nullopt;
   ProgressMark mark = MarkAt(*place, text);
   mark.label = "epoch";
+  mark.side = NamesOtherWork(text.substr(0, text.find("epoch")));
   mark.epoch = epoch;
   return mark;
 }

@@ -61,12 +61,12 @@ inline std::optional<double> ReadDecimal(std::string_view text, size_t& at) {
   return value;
 }
 
-// Digits, also in groups of three ("20,000").
+// Digits, also in groups of three ("20,000", "20_000").
 inline std::optional<uint64_t> ReadGrouped(std::string_view text, size_t& at) {
   const size_t begin = at;
   std::optional<uint64_t> value = ReadInteger(text, at);
   const auto group = [&] {
-    if (at + 3 >= text.size() || text[at] != ',') return false;
+    if (at + 3 >= text.size() || (text[at] != ',' && text[at] != '_')) return false;
     for (size_t i = 1; i <= 3; ++i) {
       if (!IsDigit(text[at + i])) return false;
     }
@@ -123,6 +123,10 @@ inline std::optional<double> DecimalAfter(std::string_view text, std::string_vie
   return ReadDecimal(text, at);
 }
 
+// Whether the words right before a count say that it is not the training that is counted: "valid step:", "[eval] iter",
+// "saved checkpoint at step".
+bool NamesOtherWork(std::string_view before);
+
 // Parts of ParseProgress, over normalized text.
 std::optional<ProgressMark> ParseBar(std::string_view text);
 std::optional<ProgressMark> ParseEpochPlace(std::string_view text);  // "Epoch [1/5], Step [100/600], Loss: 0.3"
@@ -130,6 +134,11 @@ std::optional<ProgressMark> ParseKeras(std::string_view text);       // " 10/938
 std::optional<ProgressMark> ParseEpochOnly(std::string_view text);   // "Epoch 3/50 - train loss: 0.3 - val loss: 0.4"
 std::optional<EpochNumber> FindEpoch(std::string_view text, size_t* end = nullptr);  // end: behind its numbers
 std::optional<double> StatedSeconds(std::string_view text);                          // of a step
+std::optional<double> StatedTime(std::string_view text);                             // "time: 0.25" of a step
+
+// A number as programs print it: "1.5e-05", "nan", "5,432.1", "1,95" with a decimal comma, "12.3K". Nothing where a
+// comma may mean either ("1,952"), unless `grouped`: then it groups. `rest`: letters that stand right behind it.
+std::optional<double> ReadNumber(std::string_view text, bool grouped, std::string_view* rest);
 
 // The number after one of these names, with signs of assignment and quotes between.
 std::optional<double> NamedNumber(std::string_view text, std::initializer_list<std::string_view> names);

@@ -7,12 +7,14 @@ namespace {
 
 constexpr size_t kMostSources = 16;  // a bar whose words change with every line must not fill memory
 
-// Beginnings of words that say a bar counts something beside the training.
-constexpr std::string_view kSideWork[] = {
-    "eval",    "valid",      "testing",  "sanity",  "inferenc", "predict", "generat", "sampling", "writing",
-    "saving",  "loading",    "download", "upload",  "fetch",    "shard",   "resolv",  "tokeniz",  "preprocess",
-    "mapping", "checkpoint", "filter",   "casting", "packing",  "caching", "extract", "convert",  "compil"};
-constexpr std::string_view kSideWorkWhole[] = {"val", "test", "map"};
+// Beginnings of words that say a bar counts something beside the training: work that may be all a program does ...
+constexpr std::string_view kSideWork[] = {"eval", "valid", "testing", "inferenc", "predict", "generat", "sampling"};
+constexpr std::string_view kSideWorkWhole[] = {"val", "test"};
+// ... and what only precedes it or comes between: its end is not the end of the program.
+constexpr std::string_view kPreparation[] = {
+    "sanity",     "writing", "saving",     "loading", "download", "upload",  "fetch",   "shard",   "resolv",  "tokeniz",
+    "preprocess", "mapping", "checkpoint", "filter",  "casting",  "packing", "caching", "extract", "convert", "compil"};
+constexpr std::string_view kPreparationWhole[] = {"map", "split"};
 constexpr std::string_view kTraining[] = {"train", "epoch", "step", "iter"};
 
 template <typename List>
@@ -30,9 +32,12 @@ bool AnyWord(std::string_view label, const List& list, bool whole) {
 }  // namespace
 
 ProgressTracker::Rank ProgressTracker::RankOf(const ProgressMark& mark) {
-  if (mark.grammar == ProgressGrammar::kEpochs) return Rank::kSideWork;
+  if (mark.grammar == ProgressGrammar::kEpochs || mark.side) return Rank::kSideWork;
   if (mark.grammar == ProgressGrammar::kCounter) return Rank::kInside;
   if (mark.grammar != ProgressGrammar::kBar) return Rank::kTraining;
+  if (AnyWord(mark.label, kPreparation, false) || AnyWord(mark.label, kPreparationWhole, true)) {
+    return Rank::kPreparation;
+  }
   if (AnyWord(mark.label, kSideWork, false) || AnyWord(mark.label, kSideWorkWhole, true)) return Rank::kSideWork;
   if (mark.nested) return Rank::kInside;
   return mark.names_loss || AnyWord(mark.label, kTraining, false) ? Rank::kTraining : Rank::kPlain;
@@ -43,10 +48,14 @@ size_t ProgressTracker::Find(const ProgressMark& mark) {
   const bool bar = mark.grammar == ProgressGrammar::kBar;
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Source& source = sources_[i];
-    if (source.grammar != mark.grammar) continue;
+    // "step:100/1390 time:15s" goes on where "step:0/1390 loss:10.8" began.
+    const bool same_count = mark.grammar == ProgressGrammar::kCounter && mark.total && !mark.side &&
+                            source.grammar == ProgressGrammar::kStepLoss && source.total == mark.total;
+    if ((source.grammar != mark.grammar && !same_count) || source.side != mark.side) continue;
     if (!bar || (source.label == mark.label && source.total == mark.total && source.nested == mark.nested)) return i;
   }
-  Source fresh{.grammar = mark.grammar, .label = mark.label, .total = mark.total, .nested = mark.nested};
+  Source fresh{
+      .grammar = mark.grammar, .label = mark.label, .total = mark.total, .nested = mark.nested, .side = mark.side};
   if (sources_.size() < kMostSources) {
     sources_.push_back(std::move(fresh));
     return sources_.size() - 1;
@@ -68,6 +77,7 @@ bool ProgressTracker::Replaces(const Source& other, const Source& followed) {
   if (line(other) && line(followed) && other.total.has_value() != followed.total.has_value()) {
     return other.total.has_value();
   }
+  if (line(other) && line(followed) && other.names_loss != followed.names_loss) return other.names_loss;
   if (other.elapsed && followed.elapsed) return other.past + *other.elapsed > followed.past + *followed.elapsed;
   return other.marks > followed.marks;
 }
@@ -111,6 +121,7 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   std::optional<ProgressMark> mark = ParseProgress(line);
   if (!mark || mark->grammar == ProgressGrammar::kEpochs) {
     if (const std::optional<EpochNumber> heading = ParseEpochHeading(line)) heading_ = heading;
+    if (const std::optional<uint64_t> count = ParseEpochCount(line)) epoch_count_ = count;
     if (!mark || !epochs_) return false;
   }
   if (mark->grammar == ProgressGrammar::kCounter) {
@@ -126,6 +137,12 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     state_.last = now;
     state_.of_training = true;
     state_.full = false;
+    const double done = mark->epochs_done.value_or(-1);
+    if (epochs_ && !followed_ && done >= 0 && done < 1e9) {
+      state_.epochs_done = done;
+      state_.step = static_cast<uint64_t>(done);
+      state_.total = epoch_count_;
+    }
     return true;
   }
 
@@ -148,8 +165,11 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   source.step = mark->step;
   source.total = mark->total;
   source.elapsed = mark->elapsed;
-  source.rank = std::max(source.marks > 1 ? source.rank : Rank::kSideWork, RankOf(*mark));
-  if (!followed_ || (*followed_ != at && Replaces(source, sources_[*followed_]))) {
+  source.rank = std::max(source.marks > 1 ? source.rank : Rank::kPreparation, RankOf(*mark));
+  source.names_loss = source.names_loss || mark->names_loss;
+  if (source.rank == Rank::kPreparation) {
+    // Activity, and nothing more.
+  } else if (!followed_ || (*followed_ != at && Replaces(source, sources_[*followed_]))) {
     followed_ = at;
     state_.seconds_per_step.reset();
   }
@@ -162,6 +182,7 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   if (!state_.of_training) return true;
   state_.step = mark->step;
   state_.total = mark->total;
+  state_.epochs_done.reset();
   state_.epoch = source.epoch;
   state_.by_epochs = source.by_epochs;
   state_.epochs_before = source.epochs_before;

@@ -33,6 +33,8 @@ struct ProgressState {
   std::optional<EpochNumber> epoch;
   bool by_epochs = false;      // the bar was seen to begin anew with an epoch: step and total are those of one epoch
   uint64_t epochs_before = 0;  // then: complete ones before this
+  // Of a Trainer whose lines say nothing but the epoch: 1.5 are done. The step is then the number of complete epochs.
+  std::optional<double> epochs_done;
 
   bool any() const { return marks > 0; }
   // Over all epochs; the total is unknown where the number of epochs is.
@@ -42,8 +44,8 @@ struct ProgressState {
 
 // A bar that is redrawn without advancing is not progress; a bare counter is believed from its third rising line on, so
 // that "step 3 of the installation" is not training. Of several bars and counters the training is followed: bars of an
-// evaluation, of saving or loading, and bars inside another bar never take its place. A bar that was full and begins
-// again is the next epoch (docs/watch.md).
+// evaluation and bars inside another bar never take its place, bars of saving or loading are never followed. A bar that
+// was full and begins again is the next epoch (docs/watch.md).
 class ProgressTracker {
  public:
   // epochs: lines that count nothing but epochs are progress too, as long as no others count steps. Not for who waits
@@ -56,7 +58,7 @@ class ProgressTracker {
 
  private:
   // From least to most likely the training.
-  enum class Rank { kSideWork, kInside, kPlain, kTraining };
+  enum class Rank { kPreparation, kSideWork, kInside, kPlain, kTraining };
 
   // One bar, or one form of line, over all its repetitions.
   struct Source {
@@ -64,6 +66,8 @@ class ProgressTracker {
     std::string label;
     std::optional<uint64_t> total;
     bool nested = false;
+    bool side = false;
+    bool names_loss = false;
     Rank rank = Rank::kPlain;
     std::optional<uint64_t> step;
     uint64_t marks = 0;
@@ -90,7 +94,8 @@ class ProgressTracker {
   ProgressState state_;
   std::vector<Source> sources_;
   std::optional<size_t> followed_;
-  std::optional<EpochNumber> heading_;  // the last line that was one
+  std::optional<EpochNumber> heading_;   // the last line that was one
+  std::optional<uint64_t> epoch_count_;  // "Num Epochs = 3"
   std::optional<uint64_t> counter_;
   int counter_rises_ = 0;
 };

@@ -2,11 +2,50 @@
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 
 #include "record/progress_text.h"
 
 namespace lockstep::record {
+
+std::optional<double> ReadNumber(std::string_view text, bool grouped, std::string_view* rest) {
+  constexpr size_t kLongest = 40;
+  const auto digit = [&](size_t at) { return at < text.size() && IsDigit(text[at]); };
+  size_t end = 0;
+  while (end < std::min(text.size(), kLongest) &&
+         (IsDigit(text[end]) || IsLetter(text[end]) || Has(".+-", text.substr(end, 1)) ||
+          (text[end] == ',' && end > 0 && digit(end - 1) && digit(end + 1)))) {
+    ++end;
+  }
+  std::string_view token = text.substr(0, end);
+  while (token.ends_with('.')) token.remove_suffix(1);
+  std::string number(token);
+  if (const size_t comma = token.find(','); comma != std::string_view::npos) {
+    bool threes = true;
+    size_t last = comma;
+    for (size_t at = comma; at != std::string_view::npos; at = token.find(',', at + 1)) {
+      threes = threes && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4);
+      last = at;
+    }
+    const std::string_view first = token.substr(0, comma);
+    const bool whole = first.find_first_not_of("+-0123456789") == std::string_view::npos;
+    if (!whole || (last != comma && !threes)) {  // "0.5,0.4": a list
+      number = first;
+    } else if (threes && first != "0" && first != "-0") {
+      if (!grouped && last == comma && token.find('.', comma) == std::string_view::npos) return std::nullopt;
+      number.erase(std::remove(number.begin(), number.end(), ','), number.end());
+    } else {
+      number[comma] = '.';
+    }
+  }
+  if (number.empty() || number.starts_with("0x")) return std::nullopt;
+  char* stop = nullptr;
+  const double value = std::strtod(number.c_str(), &stop);
+  if (stop == number.c_str()) return std::nullopt;
+  *rest = token.substr(token.size() - (number.c_str() + number.size() - stop));
+  return value;
+}
 
 std::optional<double> NamedNumber(std::string_view text, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
@@ -15,21 +54,11 @@ std::optional<double> NamedNumber(std::string_view text, std::initializer_list<s
       size_t i = at + name.size();
       const size_t before = i;
       while (i < text.size() && std::string_view(" :='\"[(").find(text[i]) != std::string_view::npos) ++i;
-      if (i == before) continue;
-      size_t end = i;
-      while (end < text.size() &&
-             (IsDigit(text[end]) || std::string_view(".,e+-").find(text[end]) != std::string_view::npos)) {
-        ++end;
-      }
-      // "5,432" is one number; a comma at the end separates.
-      std::string number;
-      for (const char c : text.substr(i, std::min<size_t>(end - i, 40))) {
-        if (c != ',') number += c;
-      }
-      if (size_t comma = text.substr(i, end - i).find(", "); comma != std::string_view::npos) continue;
-      char* stop = nullptr;
-      const double value = std::strtod(number.c_str(), &stop);
-      if (stop != number.c_str() && *stop == 0) return value;
+      if (i == before || i >= text.size() || (!IsDigit(text[i]) && !Has("+-.", text.substr(i, 1)))) continue;
+      std::string_view rest;
+      const std::optional<double> value = ReadNumber(text.substr(i), true, &rest);
+      if (!value) continue;
+      return *value * (rest == "k" ? 1e3 : rest == "m" ? 1e6 : rest == "g" ? 1e9 : 1);
     }
   }
   return std::nullopt;
@@ -102,41 +131,56 @@ std::optional<double> StatedEta(std::string_view text) {
   return std::nullopt;
 }
 
+// How much a loss of this name is the one that is trained: several may stand in a line.
+int LossRank(std::string_view attached, std::string_view before) {
+  static constexpr std::string_view kParts[] = {"kl", "aux", "mtp", "entropy", "surrogate", "balancing"};
+  const std::string_view name = attached.empty() ? before : attached;
+  if (!Has(name, "cross") &&
+      std::any_of(std::begin(kParts), std::end(kParts), [&](std::string_view part) { return Has(name, part); })) {
+    return 0;
+  }
+  if (attached.empty()) return 3;
+  return Has(name, "train") || Has(name, "total") || Has(name, "step") ? 2 : 1;
+}
+
+bool OfEvaluation(std::string_view name) {
+  return Has(name, "val") || Has(name, "test") || name == "dev" || name.starts_with("dev_");
+}
+
 }  // namespace
 
 std::optional<double> ParseLoss(std::string_view line) {
   std::array<char, kLookAt> buffer;
   std::string_view text = Normalize(line, buffer);
   if (Has(text, "train_runtime")) return std::nullopt;  // the mean over the whole training, at its end
+  std::optional<double> best;
+  int best_rank = -1;
   for (size_t at = text.find("loss"); at != std::string_view::npos; at = text.find("loss", at + 4)) {
-    // The word it belongs to: "train_loss", "eval_loss", "val loss".
+    // The word it belongs to and the one before: "train_loss", "eval_loss", "val loss", "eval  CrossEntropyLoss".
     size_t begin = at;
     while (begin > 0 && (IsLetter(text[begin - 1]) || text[begin - 1] == '_' || text[begin - 1] == '/')) --begin;
-    std::string_view word = text.substr(begin, at - begin);
-    if (word.empty() && begin > 0 && text[begin - 1] == ' ') {
-      size_t before = begin - 1;
-      while (before > 0 && IsLetter(text[before - 1])) --before;
-      word = text.substr(before, begin - 1 - before);
-    }
-    if (Has(word, "val") || Has(word, "test")) continue;
+    const std::string_view word = text.substr(begin, at - begin);
+    size_t end = begin;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    size_t start = end;
+    while (start > 0 && IsLetter(text[start - 1])) --start;
+    const std::string_view before = end < begin ? text.substr(start, end - start) : std::string_view();
+    if (OfEvaluation(word) || OfEvaluation(before)) continue;
     size_t i = at + 4;
-    for (const std::string_view more : {"_step", " is"}) {
+    for (const std::string_view more : {"_step", " is", "/train/total", " train", " (curr)"}) {
       if (text.substr(i).starts_with(more)) i += more.size();
     }
-    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '\'' || text[i] == '"'))
-      ++i;
-    size_t end = i;
-    while (end < text.size() &&
-           (IsDigit(text[end]) || IsLetter(text[end]) || text[end] == '.' || text[end] == '-' || text[end] == '+'))
-      ++end;
-    const std::string number(text.substr(i, std::min<size_t>(end - i, 40)));
-    if (number.empty() || number.starts_with("0x")) continue;
-    char* stop = nullptr;
-    double value = std::strtod(number.c_str(), &stop);
+    while (i < text.size() && std::string_view(" :='\"|").find(text[i]) != std::string_view::npos) ++i;
+    for (const std::string_view type : {"tensor(", "array("}) {
+      if (text.substr(i).starts_with(type)) i += type.size();
+    }
+    std::string_view rest;
+    const std::optional<double> value = ReadNumber(text.substr(i), false, &rest);
     // "loss scale" has no number; "0.5s" is a duration.
-    if (stop != number.c_str() && *stop == 0) return value;
+    if (!value || !rest.empty()) continue;
+    if (const int rank = LossRank(word, before); rank > best_rank) best_rank = rank, best = value;
   }
-  return NamedNumber(text, {"l_pix", "l_g_pix", "l_total"});  // BasicSR
+  return best ? best : NamedNumber(text, {"l_pix", "l_g_pix", "l_total"});  // BasicSR
 }
 
 ProgressValues ParseValues(std::string_view line) {
@@ -146,8 +190,9 @@ ProgressValues ParseValues(std::string_view line) {
   values.samples_per_second = NamedNumber(text, {"samples/sec", "samples/s", "samples per second", "currsamplespersec",
                                                  "samples_per_second", "samples_per_sec", "img/s"});
   if (!values.samples_per_second) values.samples_per_second = NumberWithUnit(text, {"samples/s", "img/s", "images/s"});
-  values.tokens_per_second = NamedNumber(text, {"tps", "tokens/s", "tokens/sec", "tok/s", "tokens per second",
-                                                "tokens_per_second", "tokens_per_sec", "tokens/s/device", "wps"});
+  values.tokens_per_second =
+      NamedNumber(text, {"tps", "tokens/s", "tokens/sec", "tok/s", "tok/sec", "tokens per second", "tokens_per_second",
+                         "tokens_per_sec", "tokens/s/device", "wps"});
   if (!values.tokens_per_second) values.tokens_per_second = NumberWithUnit(text, {"tokens/s", "tok/s"});
   values.learning_rate = NamedNumber(text, {"learning_rate", "learning rate", "lr"});
   values.gradient_norm = NamedNumber(text, {"grad_norm", "grad norm", "gradient norm", "gnorm"});

@@ -31,6 +31,8 @@ constexpr Prefix kPrefixes[] = {
     {"", ":", "| "},            // lockstep: node and rank
     {"[1,", "", "]<stdout>:"},  // mpirun --tag-output
     {"[1,", "", "]<stderr>:"},  //
+    {"[", "", "]<stdout>:"},    // horovodrun
+    {"[", "", "]<stderr>:"},    //
     {"[rank", "", "]:"},        // torchrun, its log lines
     {"[default", "", "]:"},     // torchrun --tee
     {"[trainer", "", "]:"},     // torchrun --role trainer
@@ -78,15 +80,23 @@ std::optional<int> CutRankPrefix(std::string_view* line) {
 void LogProgress::Line(std::string_view line, const std::function<void(const LogSign&)>& each) {
   int rank = rank_.value_or(0);
   if (!rank_) rank = CutRankPrefix(&line).value_or(0);
-  if (trackers_.size() >= kMostRanks && trackers_.count(rank) == 0) return;
-  record::ProgressTracker& tracker = trackers_.try_emplace(rank, true).first->second;
-  if (!tracker.Feed(line, Now())) return;
+  if (streams_.size() >= kMostRanks && streams_.count(rank) == 0) return;
+  Stream& stream = streams_[rank];
+  const std::optional<std::string> row = csv_.Take(line);
+  if (row) line = *row;
+  const bool indented = line.starts_with(' ') || line.starts_with('\t');
+  const bool progress = stream.tracker.Feed(line, Now());
+  if (!progress && !indented) stream.expects_loss = false;
+  if (!progress && !stream.expects_loss) return;
+  LogSign sign{.rank = rank, .state = stream.tracker.state()};
+  if (!sign.state.of_training && !progress) return;
   any_ = true;
-  LogSign sign{.rank = rank, .state = tracker.state()};
   // A loss without a step (Trainer's dictionaries) belongs to the step last seen; that of an evaluation's bar is none.
   if (sign.state.of_training) sign.loss = record::ParseLoss(line);
   if (sign.state.of_training) sign.values = record::ParseValues(line);
-  if (sign.state.of_training) sign.stamp = StampOf(line);
+  if (sign.state.of_training && progress) sign.stamp = StampOf(line);
+  const bool bar = sign.state.grammar == record::ProgressGrammar::kBar;
+  if (progress) stream.expects_loss = sign.state.of_training && !bar && !sign.loss;
   each(sign);
 }
 
@@ -112,8 +122,14 @@ double LogProgress::Read(const std::function<void(const LogSign&)>& each) {
     for (size_t end; (end = partial_.find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
       Line(std::string_view(partial_).substr(begin, end - begin), each);
     }
+    if (begin > 0) redrawn_ = partial_[begin - 1] == '\r';
     partial_.erase(0, begin);
     if (partial_.size() > kLongestLine) partial_.clear();
+  }
+  // tqdm writes the carriage return before each state of a bar: the newest one has no end yet.
+  if (!more && redrawn_ && partial_.find_last_not_of(' ') != std::string::npos &&
+      partial_[partial_.find_last_not_of(' ')] == ']') {
+    Line(partial_, each);
   }
   const double left = more ? static_cast<double>(tail_.Remaining()) : 0;
   part_ = left > 0 ? std::clamp(1 - left / static_cast<double>(*whole_), 0.0, 0.99) : 1;

@@ -14,12 +14,13 @@
 
 #include "base/clock.h"
 #include "record/log_tail.h"
+#include "record/metric_csv.h"
 #include "record/progress_tracker.h"
 
 namespace lockstep::watch {
 
 // The rank a launcher wrote before a line, which is cut off: "0:3| " (lockstep), "3: " (srun -l), "[rank3]:" and
-// "[default3]:" (torchrun), "[1,3]<stdout>:" (mpirun). Nothing where there is none.
+// "[default3]:" (torchrun), "[1,3]<stdout>:" (mpirun), "[3]<stdout>:" (horovodrun). Nothing where there is none.
 std::optional<int> CutRankPrefix(std::string_view* line);
 
 struct LogSign {
@@ -50,12 +51,20 @@ class LogProgress {
   bool any() const { return any_; }
 
  private:
+  struct Stream {
+    record::ProgressTracker tracker{true};
+    // The last progress line named no loss: it may stand on the indented lines that follow (OLMo, Composer).
+    bool expects_loss = false;
+  };
+
   void Line(std::string_view line, const std::function<void(const LogSign&)>& each);
 
   record::LogTail tail_;
   std::optional<int> rank_;
-  std::map<int, record::ProgressTracker> trackers_;
+  std::map<int, Stream> streams_;
+  record::MetricCsv csv_;
   std::string partial_;
+  bool redrawn_ = false;  // it follows a carriage return
   bool any_ = false;
   // Of the file at the last look.
   ino_t inode_ = 0;

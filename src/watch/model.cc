@@ -1,5 +1,6 @@
 #include "watch/model.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "record/reader.h"
@@ -25,6 +27,61 @@ constexpr double kNewWeight = 0.2;  // of the newest step in the smoothed time
 bool IsFile(const std::string& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+constexpr const char* kRunOrLog = "give a run (see `lockstep runs`; --log-dir says where they are) or a log file";
+
+// ", did you mean 'log.txt'?": the nearest file beside it.
+std::string NearestFile(const std::string& which) {
+  const size_t slash = which.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : which.substr(0, slash + 1);
+  const Result<std::vector<std::string>> names = ListDir(folder);
+  if (!names.ok()) return "";
+  std::vector<std::string> files;
+  for (const std::string& name : *names) {
+    const std::string path = slash == std::string::npos ? name : folder + name;
+    if (IsFile(path)) files.push_back(path);
+  }
+  return DidYouMean(which, files);
+}
+
+// No file has this name, and no run.
+Status NothingNamed(const std::string& root, const std::string& which, const Status& run) {
+  const std::string file = NearestFile(which);
+  // What is known of runs with such a name says more, unless a file is nearer.
+  if (file.empty() && run.message().find(Printable(which)) != std::string::npos) return run.WithHint(kRunOrLog);
+  return Status(
+      Code::kUsage,
+      fmt::format("there is no log file '{0}' here and no run '{0}' under '{1}'{2}", Printable(which), root, file),
+      kRunOrLog);
+}
+
+// Whose first bytes say that it is no text that can be read as it is.
+Status ExpectText(const std::string& path) {
+  struct Kind {
+    std::string_view start, name, remedy;
+  };
+  static constexpr Kind kKinds[] = {
+      {"\x1f\x8b", "compressed (gzip)", "gunzip -c"},
+      {"\x28\xb5\x2f\xfd", "compressed (zstd)", "zstd -dc"},
+      {{"\xfd\x37\x7a\x58\x5a\x00", 6}, "compressed (xz)", "xz -dc"},
+      {"BZh", "compressed (bzip2)", "bunzip2 -c"},
+      {"PK\x03\x04", "a zip archive", "unzip -p"},
+      {"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+      {"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+  };
+  char start[8] = {};
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t n = fd ? ::read(fd.get(), start, sizeof start) : -1;
+  if (n < 0) return FileError("read", path, errno);
+  const std::string_view found(start, static_cast<size_t>(n));
+  for (const Kind& kind : kKinds) {
+    if (!found.starts_with(kind.start)) continue;
+    return Status(
+        Code::kUsage, fmt::format("the log '{}' is {}", Printable(path), kind.name),
+        fmt::format("write it as plain text into another file (`{} FILE > TEXT`) and watch that", kind.remedy));
+  }
+  return Status();
 }
 
 void TakeLarger(const std::optional<double>& value, std::optional<double>* largest) {
@@ -55,6 +112,7 @@ void Watch::TakeSign(const LogSign& sign, Rank* rank) {
   rank->stamped = rank->stamped || sign.stamp;
   const record::ProgressState& state = sign.state;
   rank->view.epoch.reset();
+  rank->view.epochs_done = state.epochs_done;
   if (state.epoch && state.step && state.total) {
     rank->view.epoch = EpochView{state.epoch->number, state.epoch->of, *state.step, *state.total};
   }
@@ -98,6 +156,7 @@ void Watch::Conclude() {
   if (waiting > 0) view_.collective_wait = waited / waiting;
   view_.step = leader != nullptr ? leader->view.step : std::nullopt;
   view_.epoch = leader != nullptr ? leader->view.epoch : std::nullopt;
+  view_.epochs_done = leader != nullptr ? leader->view.epochs_done : std::nullopt;
   view_.seconds_per_step = leader != nullptr ? leader->view.seconds_per_step : std::nullopt;
   view_.eta.reset();
   if (!view_.ended && view_.total && view_.step && view_.seconds_per_step && *view_.total > *view_.step) {
@@ -138,6 +197,7 @@ Result<std::unique_ptr<Watch>> Watch::Open(const std::string& root, const std::s
     }
     // Said now rather than as an empty table for ever.
     if (::access(which.c_str(), R_OK) != 0) return FileError("read", which, errno);
+    if (Status text = ExpectText(which); !text.ok()) return text;
     return std::unique_ptr<Watch>(std::make_unique<LogWatch>(which));
   }
   Result<std::string> path = record::FindRun(root, which);
@@ -145,7 +205,14 @@ Result<std::unique_ptr<Watch>> Watch::Open(const std::string& root, const std::s
     path = record::FindRun(root, "./" + which);
   }
   if (!path.ok()) {
-    return path.status().WithHint("give a run (see `lockstep runs`; --log-dir says where they are) or a log file");
+    if (which != "latest" && which.find('/') == std::string::npos) return NothingNamed(root, which, path.status());
+    std::error_code ignored;
+    if (which != "latest" && !std::filesystem::exists(which, ignored)) {
+      return Status(Code::kUsage,
+                    fmt::format("there is no run and no log file '{}'{}", Printable(which), NearestFile(which)),
+                    kRunOrLog);
+    }
+    return path.status().WithHint(kRunOrLog);
   }
   return std::unique_ptr<Watch>(std::make_unique<RunWatch>(*path));
 }

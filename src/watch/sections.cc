@@ -43,6 +43,17 @@ Style PartStyle(const std::optional<double>& part) {
   return part && *part >= 0.5 ? Style::kBad : part && *part >= 0.25 ? Style::kWarn : Style::kBold;
 }
 
+// "10/100"; where a program says nothing but the epoch, "1.50/3".
+std::string PlaceText(const RunView& view) {
+  if (!view.epochs_done) return StepText(view.step, view.total);
+  return fmt::format("{:.2f}{}", *view.epochs_done, view.total ? fmt::format("/{}", *view.total) : "");
+}
+
+// Of a run whose step and total are known.
+double PartDone(const RunView& view) {
+  return view.epochs_done.value_or(static_cast<double>(*view.step)) / static_cast<double>(*view.total);
+}
+
 // Two or three lines: how far, how fast, how well.
 StyledLines SummaryLines(const RunView& view, size_t width, bool utf8) {
   StyledLines lines;
@@ -53,10 +64,10 @@ StyledLines SummaryLines(const RunView& view, size_t width, bool utf8) {
                              view.epoch->of ? fmt::format("/{}", *view.epoch->of) : "", view.epoch->step,
                              view.epoch->total));
   }
-  progress.Add("step ", Style::kDim);
-  progress.Add(StepText(view.step, view.total), Style::kBold);
+  progress.Add(view.epochs_done ? "epoch " : "step ", Style::kDim);
+  progress.Add(PlaceText(view), Style::kBold);
   if (view.total && *view.total > 0 && view.step) {
-    const double part = static_cast<double>(*view.step) / static_cast<double>(*view.total);
+    const double part = PartDone(view);
     const std::string eta = view.eta ? fmt::format("  ETA {}", TimeText(*view.eta)) : "";
     progress.Add(fmt::format(" {:3.0f}% ", std::floor(100 * part)));
     if (const size_t used = progress.Width() + eta.size() + 1; used + 8 < width) {
@@ -158,10 +169,9 @@ std::string Headline(const RunView& view) {
                                 view.epoch->total));
   }
   if (view.step) {
-    std::string text = "step " + StepText(view.step, view.total);
+    std::string text = (view.epochs_done ? "epoch " : "step ") + PlaceText(view);
     if (view.total && *view.total > 0) {
-      text += fmt::format(" ({:.0f}%)",
-                          std::floor(100.0 * static_cast<double>(*view.step) / static_cast<double>(*view.total)));
+      text += fmt::format(" ({:.0f}%)", std::floor(100 * PartDone(view)));
     }
     parts.push_back(text);
   }

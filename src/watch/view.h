@@ -28,6 +28,7 @@ struct RankView {
   int64_t pid = 0;
   std::optional<uint64_t> step;  // of the run, over all epochs
   std::optional<EpochView> epoch;
+  std::optional<double> epochs_done;  // where the program counts nothing else: 1.5; the step is then 1
   std::optional<double> seconds_per_step;
   std::optional<double> data_seconds;                  // of a step, waiting for data
   std::optional<double> collective_seconds;            // of a step, waiting in collectives
@@ -118,6 +119,7 @@ struct RunView {
   // Of the leading rank.
   std::optional<uint64_t> step;
   std::optional<EpochView> epoch;
+  std::optional<double> epochs_done;
   std::optional<double> seconds_per_step;
   std::optional<double> samples_per_second, tokens_per_second;
   std::optional<double> loss, learning_rate, gradient_norm;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "record/metric_csv.h"
 #include "record/progress.h"
 #include "record/progress_tracker.h"
 #include "watch/log_progress.h"
@@ -25,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 16384) return 0;
   std::string_view text(reinterpret_cast<const char*>(data), size);
   record::ProgressTracker tracker;
+  record::MetricCsv csv;
   std::chrono::steady_clock::time_point now{};
   while (!text.empty()) {
     const size_t end = std::min(text.find_first_of("\r\n"), text.size());
@@ -38,6 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Require(mark->label.size() <= line.size());
     }
     (void)record::ParseEpochHeading(line);
+    (void)record::ParseEpochCount(line);
+    (void)csv.Take(line);
     (void)record::ParseLoss(line);
     const record::ProgressValues values = record::ParseValues(line);
     for (const auto& rate : {values.samples_per_second, values.tokens_per_second}) Require(Duration(rate));

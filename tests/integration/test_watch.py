@@ -1,6 +1,7 @@
 """`lockstep watch` on runs that are being written, on logs of other launchers, on terminals and without."""
 
 import fcntl
+import gzip
 import json
 import os
 import pty
@@ -181,7 +182,7 @@ class RunDirectories(harness.Case):
         append(fake_run(self.tmp, "taehv-1"), 0, 5, loss=1.0)
         for arguments in (["taehv"], ["latest"], [], ["runs/taehv-1"], ["taehv-1", "--log-dir", "runs"]):
             self.assertEqual(watch_json(*arguments)["step"], 5, arguments)
-        for arguments, words in ((["teahv-1"], "did you mean 'taehv-1'"), (["runs/none"], "not a run directory"),
+        for arguments, words in ((["teahv-1"], "did you mean 'taehv-1'"), (["runs/none"], "no log file 'runs/none'"),
                                  (["taehv", "--interval", "soon"], "--interval"), (["taehv", "none.log"], "none.log")):
             done = harness.lockstep("watch", *arguments)
             self.assertEqual(done.returncode, 2, arguments)
@@ -216,6 +217,19 @@ class Logs(harness.Case):
         watch.send_signal(signal.SIGINT)
         self.assertEqual(watch.wait(), -signal.SIGINT)
         watch.stdout.close()
+
+    def test_what_is_no_log_is_named_with_a_remedy(self):
+        harness.write("log.txt", "step 1/9 | loss 0.5\n")
+        packed = harness.write("log.gz", "")
+        packed.write_bytes(gzip.compress(b"step 1/9 | loss 0.5\n"))
+        wide = harness.write("wide.txt", "")
+        wide.write_bytes("step 1/9 | loss 0.5\n".encode("utf-16"))
+        for name, words in (("lgo.txt", "no log file 'lgo.txt' here and no run 'lgo.txt' under 'runs' (did you mean 'log.txt'?)"),
+                            ("./lgo.txt", "did you mean './log.txt'?"), ("zzz", "no log file 'zzz'"),
+                            ("log.gz", "gunzip -c"), ("wide.txt", "iconv -f UTF-16")):
+            done = harness.lockstep("watch", name, "--once")
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn(words, done.stderr)
 
     def test_a_log_without_progress_says_so(self):
         log = harness.write("empty.log", "hello\n")

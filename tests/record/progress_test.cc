@@ -108,6 +108,43 @@ const Sample kSamples[] = {
     Sample{"[titan] 2026-01-01 10:00:00,000 - root - INFO - step: 1,210  loss:  7.1234  grad_norm:  1.2345  memory: "
            "30.12GiB(38.03%)  tps: 5,432  tflops: 123.45  mfu: 41.20%",
            G::kTorchtitan, 1210, -1, -1},
+    // clu's log writer; a number in brackets alone may be that of a process.
+    Sample{"I1215 10:00:00.1 140 logging_writer.py:48] [300] accuracy=0.12, loss=6.1, steps_per_sec=4", G::kStepLoss,
+           300, -1, 0.25},
+    Sample{"[12] loss=0.5", G::kCounter, 12, -1, -1},
+    // OLMo and Composer: the loss stands below.
+    Sample{"2024-08-06 10:00:05.520 host:0  olmo.train:908  INFO    [step=2/739328,epoch=0]", G::kStepLoss, 2, 739328,
+           -1},
+    Sample{"[batch=3/4800]:", G::kStepLoss, 3, 4800, -1},
+    // NeMo's bar has no rate.
+    Sample{
+        "Epoch 0: :   0%|          | 12/10000 [01:02<5:00:00, v_num=0, reduced_train_loss=9.51, train_step_timing in "
+        "s=3.52]",
+        G::kBar, 12, 10000, 3.52},
+    // fairseq's first versions, its JSON, OpenNMT's.
+    Sample{"| epoch 010  3000 / 8223 loss=1.28 (1.49), wps=962, lr=0.001", G::kBar, 3000, 8223, -1},
+    Sample{R"(| {"epoch": 1, "update": 0.1, "loss": "12.2", "ups": "0.5", "num_updates": "200", "lr": "2.4e-05"})",
+           G::kTrainer, 200, -1, 2},
+    Sample{"Epoch  1, 12850/37527; acc:   3.99; ppl: 12792.57; xent:   9.46;   9823 s elapsed", G::kBar, 12850, 37527,
+           -1},
+    // ms-swift.
+    Sample{"{'loss': 1.5, 'train_speed(iter/s)': 0.5, 'epoch': 0.1, 'global_step/max_steps': '10/1000'}", G::kTrainer,
+           10, 1000, 2},
+    // Names of the time of a step; a time since the start is none.
+    Sample{"eta: 8:04:51  iter: 1279  total_loss: 0.971  time: 0.3323  data_time: 0.0418  lr: 0.01", G::kStepLoss, 1279,
+           -1, 0.3323},
+    Sample{R"({"lr": 0.01, "data_time": 0.01, "loss": 1.2, "time": 0.25, "epoch": 1, "step": 50})", G::kTrainer, 50, -1,
+           0.25},
+    Sample{"epoch: [0/100], iter: 20, loss: 0.69, reader_cost: 2.3 s, batch_cost: 2.5 s, ips: 198.8", G::kKair, 20, -1,
+           2.5},
+    Sample{"Epoch: [0] [2087/7312] loss: 4.5 batch_cost: 0.1664 data_cost: 0.0034 ips: 96.1 images/s", G::kBar, 2087,
+           7312, 0.1664},
+    Sample{"iteration: 10 / 1000 | elapsed_time_per_iteration_ms: 512 | lm_loss: 9.5", G::kStepLoss, 10, 1000, 0.512},
+    Sample{"step:101/1390 train_time:15150ms step_avg:150.00ms", G::kCounter, 101, 1390, 0.15},
+    Sample{"Epoch: 0, Batch: 18, Global Step: 18, Step Time: 1.0047, Loss: 228.2", G::kStepLoss, 18, -1, 1.0047},
+    Sample{"step 10 loss 0.5 time 95.2", G::kStepLoss, 10, -1, -1},
+    Sample{"step 2_000/10_000 loss 2.4", G::kStepLoss, 2000, 10000, -1},
+    Sample{"step 5/0 loss 1", G::kStepLoss, 5, -1, -1},
     // Counts inside brackets.
     Sample{"Epoch: [0][  10/5005]\tTime  0.253 ( 0.506)\tData  0.003 ( 0.250)\tLoss 6.9e+00 (6.95e+00)", G::kBar, 10,
            5005, 0.253},
@@ -157,6 +194,21 @@ TEST(Progress, OrdinaryLinesAreNotProgress) {
   }
 }
 
+TEST(Progress, CountsOfValidationsAndOfCheckpointsAreToldFromTheTraining) {
+  for (const char* line :
+       {"INFO: valid step:90   top1: 0.0625 loss: 5481.1924", "val step 5/20 loss 9.0", "[eval] iter 90/90 loss 9.0",
+        "Test: iter 80/90 loss 9.0", "best loss 1.5 at step 30", "Saved checkpoint at step 40 (loss 2.2)",
+        "resumed from step 20, loss 3.3", R"({"mode": "val", "epoch": 1, "iter": 500, "loss": 9.1})",
+        "Validation Epoch [2/5], Step [3/10], Loss: 0.3"}) {
+    ASSERT_TRUE(ParseProgress(line)) << line;
+    EXPECT_TRUE(ParseProgress(line)->side) << line;
+  }
+  for (const char* line : {"[checkpoint.py:12] step 10 loss 3", "/home/me/test.py:7 step 10 loss 3",
+                           "train step:10 loss 3", "Minibatch loss at step 100: 2.5"}) {
+    EXPECT_FALSE(ParseProgress(line)->side) << line;
+  }
+}
+
 TEST(Progress, AnEndlessLineCostsABoundedLook) {
   std::string line(1 << 20, 'x');
   line += " step 5 loss 3";
@@ -189,6 +241,20 @@ TEST(ParseLoss, ReadsTheLossOfEachFramework) {
       {"{'loss': '1.23', 'epoch': '0.12'}", 1.23},
       {R"({"loss": 1.23, "epoch": 0.12})", 1.23},
       {"{'train_runtime': 9.1, 'train_samples_per_second': 8.1, 'train_loss': 1.2, 'epoch': 1.0}", -1},
+      {"[10/308], bpp_loss: 0.045, xyz_loss: 0.085, loss: 0.130969, aux_loss: 1361.4", 0.130969},
+      {"accuracy: 0.5, batch_loss: 0.4, loss: 0.45 ||: 50%", 0.45},
+      {"step:2 - actor/kl_loss:0.000 - actor/pg_loss:0.002", 0.002},
+      {"| iter 964 step 241 | loss train: 0.902, val: 1.057 |", 0.902},
+      {"step 2: loss train (curr): 1.761, val (prev val iter): None", 1.761},
+      {"Step 100: train CrossEntropyLoss |  2.3", 2.3},
+      {"Step 100: eval  CrossEntropyLoss |  9.9", -1},
+      {" Train loss/train/total: 8.7", 8.7},
+      {"step 2/10 loss: tensor(1.5, device='cuda:0', grad_fn=<NllLossBackward0>)", 1.5},
+      {"step 2/10 loss: Array(1.5, dtype=float32)", 1.5},
+      {"step 2/10 loss: 1,95", 1.95},  // a decimal comma
+      {"step 2/10 loss: 1,952", -1},   // either
+      {"step 2/10 loss: 1,952.5", 1952.5},
+      {"step 2/10 loss: 0.5,0.4", 0.5},
       {"loss scale 1024", -1},
       {"loss_scale: 1024", -1},
       {"no such word", -1},
@@ -230,6 +296,9 @@ TEST(ParseValues, ReadsSpeedLearningRateAndNorm) {
       {"step 3 | loss 1.0 | ETA 7m38s", -1, -1, -1, -1, 458},
       {"10/938 [...] - ETA: 12s - loss: 2.2", -1, -1, -1, -1, 12},
       {"beta: 12 meta: 3 eta: unknown", -1, -1, -1, -1},
+      {"Step: 10 | Loss: 9.5 | Tokens/s: 12.3K | Tokens/s/GPU: 1.5K", -1, 12300, -1, -1},
+      {"step 00010/21400 | dt: 1200.50ms | tok/sec: 436,000 | mfu: 40.1", -1, 436000, -1, -1},
+      {"step 3 | lr: 0,001", -1, -1, 0.001, -1},
       {"no such words", -1, -1, -1, -1},
   };
   for (const ValueSample& sample : samples) {

@@ -181,15 +181,15 @@ struct Transcript {
 };
 
 const Transcript kTranscripts[] = {
-    {"hf-trainer", {60}, 60, 0, 60, 60},        // evaluation and "Writing model shards: 1/1" at every checkpoint
-    {"accelerate", {40}, 40, 0, 40, 40},        // one bar over all epochs, "Evaluating" inside
-    {"nested-epochs", {3}, 3, 0, 3, 3},         // "epochs" outside, "train" and "valid" inside
-    {"epoch-bars", {200, 25}, 25, 2, 75, 0},    // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
-    {"unnamed-bars", {25}, 25, 2, 75, 0},       // training and evaluation in turns, no words
-    {"lightning-tqdm", {2, 20}, 20, 2, 60, 0},  // "Sanity Checking", then "Epoch 0" with "Validation" inside
-    {"lightning-rich", {20}, 20, 0, 20, 20},    // its last state alone
-    {"epoch-headings", {20}, 20, 2, 60, 60},    // "Epoch 1/3" on a line of its own, then a bar without words
-    {"removed-bars", {19}, 18, 2, 56, 0},       // leave=False: the bar is erased, its last steps are not shown
+    {"hf-trainer", {60}, 60, 0, 60, 60},      // evaluation and "Writing model shards: 1/1" at every checkpoint
+    {"accelerate", {40}, 40, 0, 40, 40},      // one bar over all epochs, "Evaluating" inside
+    {"nested-epochs", {3}, 3, 0, 3, 3},       // "epochs" outside, "train" and "valid" inside
+    {"epoch-bars", {25}, 25, 2, 75, 0},       // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
+    {"unnamed-bars", {25}, 25, 2, 75, 0},     // training and evaluation in turns, no words
+    {"lightning-tqdm", {20}, 20, 2, 60, 0},   // "Sanity Checking", then "Epoch 0" with "Validation" inside
+    {"lightning-rich", {20}, 20, 0, 20, 20},  // its last state alone
+    {"epoch-headings", {20}, 20, 2, 60, 60},  // "Epoch 1/3" on a line of its own, then a bar without words
+    {"removed-bars", {19}, 18, 2, 56, 0},     // leave=False: the bar is erased, its last steps are not shown
 };
 
 TEST(ProgressTracker, EpochsCountWhereNothingElseDoesAndForWhoAsksForThem) {
@@ -204,6 +204,49 @@ TEST(ProgressTracker, EpochsCountWhereNothingElseDoesAndForWhoAsksForThem) {
   EXPECT_TRUE(watching.Feed("step 7 | loss 0.7", Clock::time_point(seconds(1))));
   EXPECT_TRUE(watching.Feed("Epoch 3/50 - train loss: 0.7", Clock::time_point(seconds(1))));
   EXPECT_EQ(watching.state().StepOfRun(), 7u);
+}
+
+struct Mixture {
+  std::vector<const char*> lines;
+  long step, total;  // -1: none
+};
+
+TEST(ProgressTracker, LinesAboutOtherWorkDoNotMoveTheStep) {
+  const Mixture cases[] = {
+      {{"step 10/100 loss 2.0", "val step 5/20 loss 9.0", "val step 6/20 loss 9.0"}, 10, 100},
+      {{"step 50/100 loss 2.0", "best loss 1.5 at step 30"}, 50, 100},
+      {{"val step 5/20 loss 9.0", "step 10 loss 2.0"}, 10, -1},
+      // The end of such a bar is not the end of a program.
+      {{"Loading checkpoint shards: 100%|##| 2/2 [00:10<00:00, 5.00s/it]"}, -1, -1},
+      {{"Generating train split: 100%|##| 900/900 [00:01<00:00, 900 examples/s]"}, -1, -1},
+      {{"Evaluating:  50%|##| 1/2 [00:10<00:00, 5.00s/it]"}, 1, 2},
+      // The loss is not in every line of the same count.
+      {{"step:0/1390 val_loss:10.8", "step:1/1390 time:1s", "step:2/1390 time:2s", "step:3/1390 time:3s"}, 3, 1390},
+      {{"[Rank 0] step=10, skipped=0, lr=[1e-5]", "Epoch: 0, Step: 10, Rank: 0, loss = 2.1",
+        "Epoch: 0, Step: 11, Rank: 0, loss = 2.0"},
+       11,
+       -1},
+  };
+  for (const Mixture& test : cases) {
+    SCOPED_TRACE(test.lines.back());
+    ProgressTracker tracker(true);
+    for (const char* line : test.lines) tracker.Feed(line, {});
+    EXPECT_EQ(tracker.state().step ? static_cast<long>(*tracker.state().step) : -1, test.step);
+    EXPECT_EQ(tracker.state().total ? static_cast<long>(*tracker.state().total) : -1, test.total);
+  }
+}
+
+TEST(ProgressTracker, ATrainerWithoutABarIsShownByEpochs) {
+  ProgressTracker tracker(true);
+  tracker.Feed("[INFO|trainer.py:2141] >>   Num Epochs = 3", {});
+  tracker.Feed("{'loss': 2.1, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.5}", {});
+  EXPECT_TRUE(tracker.Feed("{'loss': 1.7, 'grad_norm': 1.3, 'learning_rate': 3e-05, 'epoch': 1.5}", {}));
+  EXPECT_DOUBLE_EQ(tracker.state().epochs_done.value_or(0), 1.5);
+  EXPECT_EQ(tracker.state().step, 1u);
+  EXPECT_EQ(tracker.state().TotalOfRun(), 3u);
+  tracker.Feed(" 12%|#2 | 120/1000 [01:02<07:30,  1.95it/s]", {});
+  EXPECT_FALSE(tracker.state().epochs_done) << "the bar counts steps";
+  EXPECT_EQ(tracker.state().step, 120u);
 }
 
 TEST(ProgressTracker, OfTwoFormsOfLinesTheOneThatKnowsTheEndIsFollowed) {

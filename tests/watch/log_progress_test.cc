@@ -76,6 +76,50 @@ TEST_F(LogProgressTest, ABarThatReturnsTheCarriageIsFollowed) {
   EXPECT_EQ(Read(log), (std::vector<std::string>{"4:0", "4:1@0.50"}));
 }
 
+// tqdm writes the carriage return before a state: the newest has no end.
+TEST_F(LogProgressTest, TheNewestStateOfABarCountsAndAHalfWrittenLineDoesNot) {
+  Append("\r 10%|#| 1/9 [00:01<00:08,  1.00it/s]\r 20%|#| 2/9 [00:02<00:07,  1.00it/s]");
+  LogProgress log(path_, 0);
+  EXPECT_EQ(Read(log), (std::vector<std::string>{"0:1", "0:2"}));
+  Append("\r 30%|#| 3/");
+  EXPECT_TRUE(Read(log).empty());
+}
+
+TEST_F(LogProgressTest, ALossOnTheIndentedLinesBelowAStepIsThatOfTheStep) {
+  Append(
+      "INFO [step=1/99,epoch=0]\n    optim/norm=2.5\n    train/CrossEntropyLoss=12.18\nINFO saved\n"
+      "  loss=7\nINFO [step=2/99,epoch=0]\n    train/CrossEntropyLoss=11.5\n");
+  LogProgress log(path_, std::nullopt);
+  std::vector<std::string> losses;
+  for (const std::string& sign : Read(log)) {
+    if (sign.find('@') != std::string::npos) losses.push_back(sign);
+  }
+  EXPECT_EQ(losses, (std::vector<std::string>{"0:1@12.1", "0:2@11.5"}));
+}
+
+TEST_F(LogProgressTest, FilesOfMetricsAreReadByTheirHeading) {
+  struct {
+    const char* text;
+    const char* last;
+  } const cases[] = {
+      {"epoch,step,train_loss,val_loss\n0,49,2.1,\n0,99,1.9,\n0,99,,1.8\n1,149,1.5,\n", "0:149@1.50"},  // Lightning
+      {"lr,step,train_loss_epoch,train_loss_step\n0.1,49.0,,2.1\n0.1,99.0,,1.9\n", "0:99@1.90"},
+      {"epoch;accuracy;loss;val_loss\n0;0.1;2.3;9\n1;0.2;2.25;9\n", "0:1@2.25"},             // Keras
+      {"Step\tTraining Loss\n10\t1.5\n20\t1.25\n", "0:20@1.25"},                             // a notebook
+      {"step,attempt,t,name,value\n1,0,1.7e9,loss,0.5\n2,0,1.7e9,loss,0.25\n", "0:2@0.25"},  // track.csv
+      {"name,step,price\nfoo,3,5\nbar,3,6\n", ""},
+      {"step size, epoch and loss\n1,2,3\n4,5,6\n", ""},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.text);
+    ::unlink(path_.c_str());
+    Append(test.text);
+    LogProgress log(path_, std::nullopt);
+    const std::vector<std::string> signs = Read(log);
+    EXPECT_EQ(signs.empty() ? "" : signs.back(), test.last);
+  }
+}
+
 TEST_F(LogProgressTest, ALogWithoutProgressSaysNothing) {
   Append("installing step 3\nloss of connection\n1: no\n");
   LogProgress log(path_, std::nullopt);
