@@ -104,6 +104,12 @@ Result<std::string> ReadFile(const std::string& path, size_t max_bytes) {
 }
 
 Status WriteFileAtomic(const std::string& path, std::string_view data, mode_t mode, Durability durability) {
+  // /dev/null, /dev/stdout: a rename would put a file in the place of the device, for everybody on this machine.
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    const UniqueFd there(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    return there ? WriteAll(there.get(), data, path) : FileError("open", path, errno);
+  }
   // Unique within the machine by pid; hosts that share the folder differ by the counter's random start and O_EXCL.
   static std::atomic<uint32_t> counter{static_cast<uint32_t>(::time(nullptr)) * 2654435761u};
   std::string temp;

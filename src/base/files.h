@@ -24,7 +24,7 @@ Result<std::string> ReadFile(const std::string& path, size_t max_bytes = 64u << 
 enum class Durability { kProcess, kPower };
 
 // Puts data under path so that a reader sees the old content or the new, never a part. The temporary file lies in the
-// same folder and is removed on failure.
+// same folder and is removed on failure. A device or a pipe under path is written into and never replaced.
 Status WriteFileAtomic(const std::string& path, std::string_view data, mode_t mode = 0644,
                        Durability durability = Durability::kPower);
 

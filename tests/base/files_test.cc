@@ -52,6 +52,20 @@ TEST_F(FilesTest, WhatIsPublishedIsReadBack) {
   EXPECT_THAT(*ListDir(dir_.path()), ElementsAre("f"));
 }
 
+TEST_F(FilesTest, APipeOrADeviceIsWrittenIntoAndNotReplaced) {
+  const std::string pipe = dir_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  ASSERT_TRUE(WriteFileAtomic(pipe, "report").ok());
+  char read[16] = {};
+  EXPECT_EQ(::read(reader.get(), read, sizeof read), 6);
+  EXPECT_STREQ(read, "report");
+  struct stat info{};
+  ASSERT_EQ(::stat(pipe.c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+}
+
 TEST_F(FilesTest, ThePublishedFileHasTheModeAsked) {
   mode_t before = ::umask(022);
   ASSERT_TRUE(WriteFileAtomic(dir_ / "secret", "x", 0600).ok());
