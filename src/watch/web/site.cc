@@ -197,6 +197,7 @@ Site::Site(std::vector<std::unique_ptr<Watch>> runs, Access access) : access_(st
 void Site::Poll(double now) {
   now_ = now;
   snapshot_.clear();
+  metrics_.clear();
   for (Run& run : runs_) {
     run.watch->Poll(now);
     const RunView& view = run.watch->view();
@@ -433,9 +434,12 @@ HttpResponse Site::Setup(const HttpRequest& request) {
 }
 
 HttpResponse Site::Metrics(const HttpRequest&) {
-  std::vector<const RunView*> views;
-  for (const Run& run : runs_) views.push_back(&run.watch->view());
-  return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = PrometheusText(views, now_)};
+  if (metrics_.empty()) {
+    std::vector<const RunView*> views;
+    for (const Run& run : runs_) views.push_back(&run.watch->view());
+    metrics_ = PrometheusText(views, now_);
+  }
+  return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_};
 }
 
 }  // namespace lockstep::watch

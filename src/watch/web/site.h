@@ -69,6 +69,7 @@ class Site {
   Access access_;
   double now_ = 0;
   mutable std::string snapshot_;  // until something is read again; empty: not made yet
+  std::string metrics_;           // likewise: of a thousand ranks it takes 25 ms, and many may ask
 };
 
 // Whether a Host header names this machine's loopback: another name may be a foreign page's, bound to 127.0.0.1.
