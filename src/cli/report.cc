@@ -18,7 +18,8 @@ namespace {
 
 Result<watch::RunReport> ReportOf(const std::string& root, const std::string& which) {
   Result<std::unique_ptr<watch::Watch>> opened = watch::Watch::Open(root, which);
-  if (!opened.ok()) return opened.status();
+  if (!opened.ok())
+    return opened.status().WithHint("give a run (`lockstep runs` lists them; --log-dir says where they are)");
   return watch::MakeReport(std::move(*opened));
 }
 

@@ -55,6 +55,9 @@ std::optional<double> BestOf(const std::string& path, const CleanRules& rules) {
 // Why a run stays whatever the rules say; empty: it may go.
 std::string Protected(const RunSummary& run) {
   if (run.state == RunState::kRunning) return "it runs";
+  if (const std::string about = run.path + "/run.json"; ::access(about.c_str(), F_OK) == 0 && !ReadRunJson(run.path)) {
+    return "its run.json cannot be read: remove it by hand if it is a run";
+  }
   if (run.state == RunState::kNodeOnly) return "a part of a run whose record is on another node";
   if (IsLink(run.path)) return "a link";
   if (!ReadRunJson(run.path)) return "it has no run.json: it may be no run";

@@ -205,9 +205,11 @@ Result<std::unique_ptr<Watch>> Watch::Open(const std::string& root, const std::s
     path = record::FindRun(root, "./" + which);
   }
   if (!path.ok()) {
-    if (which != "latest" && which.find('/') == std::string::npos) return NothingNamed(root, which, path.status());
     std::error_code ignored;
-    if (which != "latest" && !std::filesystem::exists(which, ignored)) {
+    const bool there = std::filesystem::exists(which, ignored);
+    if (!there && which != "latest" && which.find('/') == std::string::npos)
+      return NothingNamed(root, which, path.status());
+    if (!there && which != "latest") {
       return Status(Code::kUsage,
                     fmt::format("there is no run and no log file '{}'{}", Printable(which), NearestFile(which)),
                     kRunOrLog);

@@ -74,7 +74,7 @@ class Report(harness.Case):
         for line in re.findall(r"^\|.*", markdown, re.M):
             self.assertTrue(line.endswith("|"), line)
         log = harness.write("some.log", "step 1/2\n")
-        for arguments, code, words in (("nothing",), 2, "nothing"), ((log,), 2, "is a log file"), (("first", "--against", "nothing"), 2, "--against"), \
+        for arguments, code, words in (("nothing",), 2, "do: give a run (`lockstep runs`"), ((log,), 2, "is a log file"), (("first", "--against", "nothing"), 2, "--against"), \
                 (("first", "--html", "no/such/folder/x.html"), 3, "no/such/folder"), (("first", "--json", "--html", "-"), 2, "stdout"):
             done = harness.lockstep("report", *arguments, cwd=self.tmp)
             self.assertEqual(done.returncode, code, done.stderr)

@@ -44,6 +44,8 @@ class RunsClean(harness.Case):
         (photos / "cat.png").write_bytes(b"cat")
         (self.tmp / "runs/foreign/logs").mkdir(parents=True)  # looks like a part of a run
         os.symlink(self.tmp / "runs/old-bad", self.tmp / "runs/linked")
+        (self.tmp / "runs/torn").mkdir()
+        (self.tmp / "runs/torn/run.json").write_text('{"format": 1, "na')  # the disk was full
         self.addCleanup(lambda: live.alive() and live.kill())
         live = harness.spawn_lockstep("run", "--nproc-per-node", "1", "--name", "live", "--no-python", "sleep", "600")
         harness.wait_until(lambda: (self.tmp / "runs/live/run.json").exists() and (self.tmp / "runs/live/lock").exists(), 30, "live")
@@ -58,7 +60,8 @@ class RunsClean(harness.Case):
         self.assertEqual(self.goes("--total", "6MiB"), [])
         self.assertEqual(self.goes("--total", "5MiB"), ["old-bad", "old-good"], "oldest first")
         everything = self.clean("--older-than", "0s")
-        self.assertEqual({name for name, run in everything.items() if not run["goes"]}, {"live", "foreign", "linked"}, everything)
+        self.assertEqual({name for name, run in everything.items() if not run["goes"]}, {"live", "foreign", "linked", "torn"}, everything)
+        self.assertIn("run.json cannot be read", everything["torn"]["why"])
         self.assertIn("it runs", everything["live"]["why"])
         self.assertNotIn("photos", everything)
 
@@ -67,7 +70,7 @@ class RunsClean(harness.Case):
         self.assertTrue((self.tmp / "runs/old-bad/padding").exists())
         done = harness.lockstep("runs", "clean", "--older-than", "0s", "--yes")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(os.listdir(self.tmp / "runs")), ["foreign", "linked", "live", "photos"])
+        self.assertEqual(sorted(os.listdir(self.tmp / "runs")), ["foreign", "linked", "live", "photos", "torn"])
         self.assertTrue((photos / "cat.png").exists())
         self.assertTrue(live.alive())
         live.send_signal(signal.SIGTERM)

@@ -225,7 +225,7 @@ class Logs(harness.Case):
         wide = harness.write("wide.txt", "")
         wide.write_bytes("step 1/9 | loss 0.5\n".encode("utf-16"))
         for name, words in (("lgo.txt", "no log file 'lgo.txt' here and no run 'lgo.txt' under 'runs' (did you mean 'log.txt'?)"),
-                            ("./lgo.txt", "did you mean './log.txt'?"), ("zzz", "no log file 'zzz'"),
+                            ("./lgo.txt", "did you mean './log.txt'?"), ("zzz", "no log file 'zzz'"), (".", "is not a run directory"),
                             ("log.gz", "gunzip -c"), ("wide.txt", "iconv -f UTF-16")):
             done = harness.lockstep("watch", name, "--once")
             self.assertEqual(done.returncode, 2, name)
