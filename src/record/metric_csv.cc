@@ -63,7 +63,8 @@ bool MetricCsv::TakeHeading(std::string_view line) {
 
 std::optional<std::string> MetricCsv::Take(std::string_view line) {
   if (line.size() > kLongestLine) return std::nullopt;
-  const std::string_view start = Trim(line);
+  std::string_view start = Trim(line);
+  if (start.starts_with("\xef\xbb\xbf")) start = Trim(start.substr(3));  // a byte order mark
   if (start.empty()) return std::nullopt;
   if (std::isalpha(static_cast<unsigned char>(start.front())) != 0 && TakeHeading(start)) return "";
   if (columns_.empty()) return std::nullopt;

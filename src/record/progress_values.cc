@@ -32,7 +32,7 @@ std::optional<double> ReadNumber(std::string_view text, bool grouped, std::strin
     const bool whole = first.find_first_not_of("+-0123456789") == std::string_view::npos;
     if (!whole || (last != comma && !threes)) {  // "0.5,0.4": a list
       number = first;
-    } else if (threes && first != "0" && first != "-0") {
+    } else if (threes && first != "0" && first != "-0" && token.find('e', comma) == std::string_view::npos) {
       if (!grouped && last == comma && token.find('.', comma) == std::string_view::npos) return std::nullopt;
       number.erase(std::remove(number.begin(), number.end(), ','), number.end());
     } else {
@@ -169,6 +169,10 @@ std::optional<double> ParseLoss(std::string_view line) {
     size_t i = at + 4;
     for (const std::string_view more : {"_step", " is", "/train/total", " train", " (curr)"}) {
       if (text.substr(i).starts_with(more)) i += more.size();
+    }
+    for (const std::string_view count : {" at step ", " at iteration "}) {  // "loss at step 100: 2.5"
+      size_t behind = i + count.size();
+      if (text.substr(i).starts_with(count) && ReadGrouped(text, behind)) i = behind;
     }
     while (i < text.size() && std::string_view(" :='\"|").find(text[i]) != std::string_view::npos) ++i;
     for (const std::string_view type : {"tensor(", "array("}) {

@@ -251,6 +251,7 @@ TEST(ParseLoss, ReadsTheLossOfEachFramework) {
       {" Train loss/train/total: 8.7", 8.7},
       {"step 2/10 loss: tensor(1.5, device='cuda:0', grad_fn=<NllLossBackward0>)", 1.5},
       {"step 2/10 loss: Array(1.5, dtype=float32)", 1.5},
+      {"Minibatch loss at step 100: 2.5", 2.5},
       {"step 2/10 loss: 1,95", 1.95},  // a decimal comma
       {"step 2/10 loss: 1,952", -1},   // either
       {"step 2/10 loss: 1,952.5", 1952.5},
@@ -299,6 +300,7 @@ TEST(ParseValues, ReadsSpeedLearningRateAndNorm) {
       {"Step: 10 | Loss: 9.5 | Tokens/s: 12.3K | Tokens/s/GPU: 1.5K", -1, 12300, -1, -1},
       {"step 00010/21400 | dt: 1200.50ms | tok/sec: 436,000 | mfu: 40.1", -1, 436000, -1, -1},
       {"step 3 | lr: 0,001", -1, -1, 0.001, -1},
+      {"step 3 | lr: 1,000e-04", -1, -1, 1e-4, -1},
       {"no such words", -1, -1, -1, -1},
   };
   for (const ValueSample& sample : samples) {

@@ -107,6 +107,7 @@ TEST_F(LogProgressTest, FilesOfMetricsAreReadByTheirHeading) {
       {"epoch;accuracy;loss;val_loss\n0;0.1;2.3;9\n1;0.2;2.25;9\n", "0:1@2.25"},             // Keras
       {"Step\tTraining Loss\n10\t1.5\n20\t1.25\n", "0:20@1.25"},                             // a notebook
       {"step,attempt,t,name,value\n1,0,1.7e9,loss,0.5\n2,0,1.7e9,loss,0.25\n", "0:2@0.25"},  // track.csv
+      {"\xef\xbb\xbfstep,loss\n10,0.5\n20,0.25\n", "0:20@0.25"},
       {"name,step,price\nfoo,3,5\nbar,3,6\n", ""},
       {"step size, epoch and loss\n1,2,3\n4,5,6\n", ""},
   };
