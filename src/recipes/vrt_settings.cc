@@ -220,8 +220,8 @@ Status VrtRecipe::Check(engine::Config* config) {
       config->train.groups.insert(config->train.groups.begin(), groups.begin(), groups.end());
     }
   }
-  // Windows of 8 pixels at an eighth of the size.
-  if (shrunk_) data_.train.crop = std::min<int>(data_.train.crop, static_cast<int>(64 * shape_.upscale));
+  // Windows of 4 pixels at an eighth of the size.
+  if (shrunk_) data_.train.crop = std::min<int>(data_.train.crop, static_cast<int>(32 * shape_.upscale));
   if (data_.train.crop > 0) {
     const int64_t side = data_.train.crop / shape_.upscale;
     const int64_t frames = settings_.fuses() ? settings_.fusion.BackboneFrames(data_.train.frames) : data_.train.frames;
@@ -241,9 +241,9 @@ Status VrtRecipe::Check(engine::Config* config) {
 // A tiny shape with the same inputs and parts.
 void VrtRecipe::Shrink(engine::Config* config) {
   shrunk_ = true;
-  config->train.batch = std::min<uint64_t>(config->train.batch, 4);
+  config->train.batch = std::min<uint64_t>(config->train.batch, 2);
   settings_.model = "tiny";
-  settings_.window.reset();
+  settings_.window = {2, 4, 4};  // of crops of 32: a step takes a third of a second
   for (auto* list : {&settings_.depths, &settings_.indep_reconsts, &settings_.embed_dims, &settings_.heads})
     list->reset();
   settings_.deformable_groups.reset();

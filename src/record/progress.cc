@@ -232,7 +232,9 @@ const char* ProgressGrammarName(ProgressGrammar grammar) {
   return "none";
 }
 
-std::optional<ProgressMark> ParseProgress(std::string_view line) {
+namespace {
+
+std::optional<ProgressMark> ParseMark(std::string_view line) {
   if (line.size() < 4) return std::nullopt;
   std::array<char, kLookAt> buffer;
   const std::string_view text = Normalize(line, buffer);
@@ -279,6 +281,18 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
   const bool heading = counter->total && text.substr(0, counter->at).ends_with('[');
   if ((loss && sure) || heading) mark.grammar = ProgressGrammar::kStepLoss;
   mark.seconds_per_step = StatedSeconds(text);
+  return mark;
+}
+
+}  // namespace
+
+std::optional<ProgressMark> ParseProgress(std::string_view line) {
+  std::optional<ProgressMark> mark = ParseMark(line);
+  if (!mark) return mark;
+  // "1e999 s/it", "0.0 it/s": no time. Whatever form the line has, it is judged here.
+  for (std::optional<double>* number : {&mark->seconds_per_step, &mark->elapsed, &mark->epochs_done}) {
+    if (*number && !(std::isfinite(**number) && **number >= 0)) number->reset();
+  }
   return mark;
 }
 

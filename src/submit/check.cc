@@ -70,8 +70,7 @@ void CheckKubernetesNames(const Job& job, const Platform& platform, Findings* ou
   }
   for (const auto& [name, reference] : job.secrets) {
     const size_t slash = reference.find('/');
-    if (slash == std::string::npos || !IsSubdomain(reference.substr(0, slash)) ||
-        !IsKey(reference.substr(slash + 1))) {
+    if (slash == std::string::npos || !IsSubdomain(reference.substr(0, slash)) || !IsKey(reference.substr(slash + 1))) {
       out->errors.push_back(
           fmt::format("secrets.{}: expected SECRET/KEY, a Secret of the cluster and its key, found '{}'", name,
                       Printable(reference)));
@@ -85,9 +84,8 @@ void CheckKubernetesNames(const Job& job, const Platform& platform, Findings* ou
       out->errors.push_back("rdma: nvidia.com/gpu is the resource of gpus; remove it");
     }
   }
-  const std::pair<const char*, const std::string*> names[] = {{"service_account", &job.service_account},
-                                                              {"queue", &job.queue},
-                                                              {"runtime", &job.runtime}};
+  const std::pair<const char*, const std::string*> names[] = {
+      {"service_account", &job.service_account}, {"queue", &job.queue}, {"runtime", &job.runtime}};
   for (const auto& [key, name] : names) {
     if (name->empty() || IsSubdomain(*name)) continue;
     out->errors.push_back(fmt::format("{}: Kubernetes allows lower-case letters, digits, '-' and '.', found '{}'", key,
@@ -96,17 +94,17 @@ void CheckKubernetesNames(const Job& job, const Platform& platform, Findings* ou
   for (size_t i = 0; i < job.mounts.size(); ++i) {
     const Mount& mount = job.mounts[i];
     if (mount.from.starts_with("pvc/") && !IsSubdomain(mount.from.substr(4))) {
-      out->errors.push_back(fmt::format("mounts[{}].from: '{}' is no name of a claim: lower-case letters, digits, '-' "
-                                        "and '.'",
-                                        i, Printable(mount.from.substr(4))));
+      out->errors.push_back(
+          fmt::format("mounts[{}].from: '{}' is no name of a claim: lower-case letters, digits, '-' "
+                      "and '.'",
+                      i, Printable(mount.from.substr(4))));
     }
     if (mount.from.starts_with('/') && (mount.from + "/").find("/../") != std::string::npos) {
       out->errors.push_back(
           fmt::format("mounts[{}].from: Kubernetes takes no '..' in a path, found '{}'", i, Printable(mount.from)));
     }
     if (mount.to == "/dev/shm" || mount.to == "/dev/shm/") {
-      out->errors.push_back(
-          fmt::format("mounts[{}].to: /dev/shm is memory of the pod already; shm sets its limit", i));
+      out->errors.push_back(fmt::format("mounts[{}].to: /dev/shm is memory of the pod already; shm sets its limit", i));
     }
   }
 }
@@ -116,9 +114,8 @@ void CheckPodLines(const Job& job, const Platform& platform, Findings* out) {
   if (job.native.empty()) return;
   const Result<ConfigTree> tree = ConfigTree::Parse(Join(job.native, "\n") + "\n", "native", ConfigTree::Format::kYaml);
   if (!tree.ok()) {
-    out->errors.push_back(
-        fmt::format("{}; expected lines of the pod's spec, for example nodeSelector: {{gpu: h100}}",
-                    tree.status().message()));
+    out->errors.push_back(fmt::format("{}; expected lines of the pod's spec, for example nodeSelector: {{gpu: h100}}",
+                                      tree.status().message()));
     return;
   }
   for (const ConfigError& error : tree->errors()) out->errors.push_back(error.ToString());
@@ -156,18 +153,18 @@ void CheckDirectives(const Job& job, Findings* out) {
 void CheckArray(const Job& job, const Platform& platform, Findings* out) {
   const std::string indices = job.array.substr(0, job.array.find('%'));
   const std::vector<std::string> ranges = Split(indices, ',');
-  if (platform.name == "lsf" && std::any_of(ranges.begin(), ranges.end(), [](const std::string& range) {
-        return LeadingDigits(range) == 0;
-      })) {
+  if (platform.name == "lsf" &&
+      std::any_of(ranges.begin(), ranges.end(), [](const std::string& range) { return LeadingDigits(range) == 0; })) {
     out->errors.push_back(fmt::format("array: indices of LSF begin at 1, found '{}'", Printable(job.array)));
   }
   if (platform.name == "pbs") {
     const size_t dash = indices.find('-');
     if (ranges.size() > 1 || dash == std::string::npos ||
         LeadingDigits(indices) == LeadingDigits(indices.substr(dash + 1))) {
-      out->errors.push_back(fmt::format("array: PBS takes one range of at least two indices, for example 0-9 or 0-8:4, "
-                                        "found '{}'",
-                                        Printable(job.array)));
+      out->errors.push_back(
+          fmt::format("array: PBS takes one range of at least two indices, for example 0-9 or 0-8:4, "
+                      "found '{}'",
+                      Printable(job.array)));
     }
   }
 }
@@ -183,9 +180,10 @@ std::string OtherLauncher(const Job& job) {
   const bool known = name == "torchrun" || name == "deepspeed" || name == "mpirun" || name == "mpiexec" ||
                      name == "srun" || (name == "accelerate" && words.size() > 1 && words[1] == "launch");
   if (!known && !module) return "";
-  return fmt::format("program: each of the {} ranks of a node starts {}, which starts ranks itself; name the training "
-                     "script without it, or write ranks: 1",
-                     job.ranks.value_or(job.gpus.value_or(1)), module ? words[2] : Printable(name));
+  return fmt::format(
+      "program: each of the {} ranks of a node starts {}, which starts ranks itself; name the training "
+      "script without it, or write ranks: 1",
+      job.ranks.value_or(job.gpus.value_or(1)), module ? words[2] : Printable(name));
 }
 
 }  // namespace

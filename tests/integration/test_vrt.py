@@ -144,3 +144,12 @@ class Vrt(harness.Case):
             refused = harness.engine("train", *words, "--opt", "opt.json")
             self.assertEqual(refused.returncode, 2, refused.stdout)
             self.assertIn(expected, refused.stderr)
+
+
+class Smoke(harness.Case):
+    def test_a_batch_of_two_grows_to_the_ranks(self):
+        done = harness.lockstep("train", "vrt", "--smoke=4", "--nproc-per-node", "3", "--set", "train.batch=4", "--name", "small",
+                                env=train.ONE_THREAD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"batch +3 samples|= 3\n")
+        self.assertIn("ready: 4 steps", done.stdout)

@@ -153,7 +153,9 @@ const Sample kSamples[] = {
         "data_time: 0.0100  memory: 5000  loss: 1.2000",
         G::kBar, 50, 1000, 0.25},
     Sample{"Train: 0 [  50/1251 (  4%)]  Loss: 6.94 (6.95)  Time: 0.250s, 1024.00/s  LR: 1.000e-06", G::kBar, 50, 1251,
-           0.25}};
+           0.25},
+    // A time that is too large for a number is none.
+    Sample{"step:3/9 - loss:0.5 - timing_s/step:1e999", G::kStepLoss, 3, 9, -1}};
 
 TEST(Progress, EveryFrameworksLineIsReadAsTheFrameworkMeansIt) {
   for (const Sample& want : kSamples) {

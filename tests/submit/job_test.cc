@@ -23,7 +23,8 @@ TEST(Job, WordsAsAShellSplitsThem) {
     ASSERT_TRUE(found.ok()) << text;
     EXPECT_EQ(*found, words) << text;
   }
-  for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "\"$HOME/x\"", "\"`x`\"", "$_X", "~/x", "'a", "\"a", "a\\"}) {
+  for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "\"$HOME/x\"",
+                           "\"`x`\"", "$_X", "~/x", "'a", "\"a", "a\\"}) {
     EXPECT_FALSE(SplitWords(text).ok()) << text;
   }
 }
@@ -57,9 +58,9 @@ TEST(Job, SecretsAreKnownByNameAndByValue) {
   for (const char* name : {"TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "KEYBOARD", "SORT_KEY", "MAX_TOKENS", "SECRETARY"}) {
     EXPECT_TRUE(SecretReason(name, "x").empty()) << name;
   }
-  for (const auto& [name, value] : {std::pair{"HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"},
-                                    std::pair{"GOOGLE_APPLICATION_CREDENTIALS", "/etc/key.json"},
-                                    std::pair{"USE_AUTH_TOKEN", "True"}}) {
+  for (const auto& [name, value] :
+       {std::pair{"HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"}, std::pair{"GOOGLE_APPLICATION_CREDENTIALS", "/etc/key.json"},
+        std::pair{"USE_AUTH_TOKEN", "True"}}) {
     EXPECT_TRUE(SecretReason(name, value).empty()) << name;
   }
   EXPECT_FALSE(SecretReason("PASSWORD", "12345678").empty());

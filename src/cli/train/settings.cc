@@ -14,7 +14,9 @@ namespace lockstep::cli {
 namespace {
 
 // Small and short, everything else as configured: a checkpoint and a resume in the middle, validation, every feature.
-void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps) {
+// Of a batch that is large enough, every rank has a sample.
+void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps, int ranks) {
+  const uint64_t least = std::min<uint64_t>(config->train.batch, std::max(1, ranks));
   recipe->Shrink(config);
   engine::TrainConfig& train = config->train;
   train.steps = steps;
@@ -22,7 +24,7 @@ void Shrink(engine::Config* config, engine::Recipe* recipe, uint64_t steps) {
   train.schedule.warmup = std::min(train.schedule.warmup, steps / 10);
   train.device = "cpu";
   if (config->comm.backend == comm::Backend::kNccl) config->comm.backend = comm::Backend::kAuto;
-  train.batch = std::min<uint64_t>(train.batch, 8);
+  train.batch = std::max(least, std::min<uint64_t>(train.batch, 8));
   train.shards = std::min<uint64_t>(train.shards, 8);
   train.micro_batch = train.micro_batch == 0 || train.reproducible ? 0 : std::min<uint64_t>(train.micro_batch, 2);
   config->data.validation.every = std::max<uint64_t>(1, steps / 4);
@@ -230,7 +232,7 @@ Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::strin
   Result<Settings> settings = preset.gpus == 0 ? ReadOnce(recipes, name, files, overrides, &part)
                                                : ReadDerived(recipes, name, files, overrides, preset);
   if (!settings.ok()) return settings;
-  if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps);
+  if (smoke) Shrink(&settings->config, settings->recipe.get(), smoke_steps, files.ranks);
   LOCKSTEP_RETURN_IF_ERROR(settings->recipe->Check(&settings->config));
   if (settings->deepspeed) TakeEffective(settings->config.train, &*settings->deepspeed);
   if (smoke) engine::ShortenTo(smoke_steps, &part.phases);
@@ -239,7 +241,7 @@ Result<Settings> ReadSettings(const recipes::Registry& recipes, const std::strin
     Result<Settings> phase = ReadOnce(recipes, name, files, overrides, &part, i);
     if (!phase.ok()) return phase.status().Context(which);
     engine::Config& config = phase->config;
-    if (smoke) Shrink(&config, phase->recipe.get(), engine::ScheduleSteps(part.phases, i));
+    if (smoke) Shrink(&config, phase->recipe.get(), engine::ScheduleSteps(part.phases, i), files.ranks);
     LOCKSTEP_RETURN_IF_ERROR(phase->recipe->Check(&config).Context(which));
     phase->phase = engine::PlacePhase(part.phases, i);
     config.train.steps = phase->phase.begin + part.phases[i].steps;

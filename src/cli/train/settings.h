@@ -39,7 +39,7 @@ struct Settings {
 struct ConfigFiles {
   std::string config, options;
   std::string deepspeed, accelerate;
-  int ranks = 0;  // that share the batch, for those two; 0: unknown
+  int ranks = 0;  // that share the batch, for those two and for --smoke; 0: unknown
 };
 
 // The option file as our configuration. Errors: a recipe that reads none, a file that is none. What it refuses is
