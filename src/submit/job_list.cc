@@ -158,10 +158,10 @@ std::optional<JobState> ReadAccounting(const Platform& platform, const std::stri
   size_t rows = 0, alike = 0;
   for (const std::string& line : Split(text, '\n')) {
     const std::vector<std::string> parts = Split(line, '|');
-    if (parts.size() != 7 || parts[0].empty() || parts[2].empty()) continue;
     JobState job;
     job.platform = platform.name;
     job.id = parts[0].substr(0, parts[0].find('_'));
+    if (parts.size() != 7 || job.id.empty() || parts[2].empty()) continue;
     job.name = parts[1];
     job.detail = parts[2];  // "CANCELLED by 1000"
     job.state = StateOf(platform.name, parts[2].substr(0, parts[2].find(' ')));
