@@ -58,7 +58,7 @@ Result<ParameterHistograms> HistogramsOf(const FlatParameters& flat, double grad
     if (ends[2 * part.row] == kNothing) continue;
     const at::Tensor found = at::histc(Finite(part.numbers), kBuckets, edge(part.row, 0), edge(part.row, kBuckets));
     const at::Tensor numbers = found.to(at::kCPU, at::kDouble).contiguous();
-    const double* first = numbers.const_data_ptr<double>();
+    const auto* first = static_cast<const double*>(numbers.const_data_ptr());
     for (int64_t i = 0; i < kBuckets; ++i) counts[part.row * kBuckets + static_cast<size_t>(i)] += first[i];
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks->AllReduceSum(&counts));
