@@ -198,7 +198,11 @@ Status FindMachine(const PlanFlags& f, plan::Plan* out) {
     return Status(Code::kUsage, fmt::format("--nodes {} and --gpus {}: a node has at least one", f.nodes, gpus),
                   "--gpus counts those of the whole job");
   }
-  if (f.nodes > 0) machine.links.gpus_per_node = (gpus + f.nodes - 1) / f.nodes;
+  if (f.nodes > 0 && gpus % f.nodes != 0) {
+    return Status(Code::kUsage, fmt::format("--nodes {} and --gpus {}: expected as many on every node", f.nodes, gpus),
+                  fmt::format("--gpus {}, which counts those of the whole job", (gpus / f.nodes + 1) * f.nodes));
+  }
+  if (f.nodes > 0) machine.links.gpus_per_node = gpus / f.nodes;
   out->base.compute_capability = machine.gpu.compute_capability;
   if (f.measure) LOCKSTEP_RETURN_IF_ERROR(Measure(f, &machine));
   if (f.flops > 0) {
@@ -263,6 +267,10 @@ int PlanMain(int argc, char** argv) {
     fmt::print(stderr, "lockstep plan: {}\n", status.ToString());
     return ExitCode(status);
   };
+  if (!flags.picture.empty() && !flags.picture.ends_with(".svg") && !flags.picture.starts_with("/dev/")) {
+    return fail(Status(Code::kUsage, fmt::format("--picture {}: expected a name that ends in .svg", flags.picture),
+                       "the picture is an SVG file, which browsers show"));
+  }
   const Result<plan::Plan> plan = MakePlan(flags);
   if (!plan.ok()) return fail(plan.status());
   if (!flags.picture.empty()) {

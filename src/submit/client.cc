@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 namespace lockstep::submit {
 namespace {
 
+constexpr int kPatienceMs = 3000;
 constexpr size_t kLongestAnswer = 64u << 20;
 
 // Waits for the script, passes a stop on to it alone (its ssh's must live to carry it), and keeps its exit code.
@@ -110,6 +112,11 @@ Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const 
   options.new_session = false;
   Result<Process> process = Spawn(options);
   if (!process.ok()) return process.status();
+  // A scheduler that does not answer is not to be guessed at: who waits is told for what.
+  pollfd ended{process->pidfd.get(), POLLIN, 0};
+  if (process->pidfd && poll(&ended, 1, kPatienceMs) == 0) {
+    fmt::print(stderr, "lockstep: waiting for {} (Ctrl-C ends it)\n", Printable(ShellQuote(words), 400));
+  }
   int status = 0;
   while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -45,6 +45,8 @@ class Plan(harness.Case):
             (["--parameters", "many"], "expected a number of parameters"),
             (["--parameters", "7B", "--gpus", "0"], "--gpus"),
             (["--parameters", "7B", "--gpus", "8", "--nodes", "16"], "a node has at least one"),
+            (["--parameters", "7B", "--gpus", "8", "--nodes", "3"], "--gpus 9"),
+            (["--parameters", "7B", "--picture", "plan.png"], "ends in .svg"),
             (["--parameters", "7B", "--gpus", "64", "--batch", "8"], "a rank would have no sample"),
             (["--parameters", "7B", "--gpu", "h2000"], "did you mean 'h200'"),
             (["--parameters", "7B", "--links", "nvl"], "there is no preset"),

@@ -491,6 +491,14 @@ class Records(harness.Case):
     def cancel(self, *args):
         return harness.lockstep("cancel", *args, env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
 
+    def test_a_client_that_does_not_answer_is_named(self):
+        self.client("bsub", "")
+        submitted.program(self.bin / "bjobs", f"#!/bin/sh\nuntil [ -e {self.tmp}/answer ]; do sleep 0.05; done\n")
+        jobs = harness.spawn_lockstep("jobs", "--platform", "lsf", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        jobs.wait_for("waiting for bjobs")
+        (self.tmp / "answer").touch()
+        self.assertEqual(jobs.wait(), 0, jobs.output)
+
     def test_lsf(self):
         self.client("bsub", "Job <4711> is submitted to queue <gold>.")
         done = submit("--platform", "lsf", write(job("lsf", name="l")), env=self.env)

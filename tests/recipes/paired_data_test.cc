@@ -72,7 +72,7 @@ TEST(PairedData, TakesWhatOptionFilesBecome) {
     , "test": {"dataroot_gt": "tg", "dataroot_lq": "tl", "dataroot_spike": "ts", "meta_info_file": "tm"
                , "num_frame": -1, "io_backend": {"type": "disk"}
                , "spike_h": 360, "spike_flipud": true, "dataloader_shuffle": false, "interval_list": [1]}}
-    , "scale": 1})";
+    , "scale": 1, "netG": {"net_type": "vrt"}, "train": {}})";
   const Result<KairTranslation> made = TranslateKair(text, "o.json");
   ASSERT_TRUE(made.ok() && made->Check().ok()) << made.status().message();
   PairedData data;
