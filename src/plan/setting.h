@@ -57,6 +57,6 @@ struct Setting {
 };
 
 nlohmann::json ToJson(const Setting& setting);
-Result<Setting> SettingFromJson(const nlohmann::json& json);
+Result<Setting> SettingFromJson(const nlohmann::json& from);
 
 }  // namespace lockstep::plan

@@ -66,6 +66,6 @@ LmSample LmOfSize(int64_t parameters, int64_t vocabulary, int64_t length);
 
 nlohmann::json ToJson(const Workload& workload);
 // Errors name the field.
-Result<Workload> WorkloadFromJson(const nlohmann::json& json);
+Result<Workload> WorkloadFromJson(const nlohmann::json& from);
 
 }  // namespace lockstep::plan

@@ -72,7 +72,7 @@ Status WriteCheckpoint(const std::string& folder, const CheckpointContent& conte
   const Result<std::string> temporary = MakeTemporary(folder, content.step, storage);
   if (!temporary.ok()) return temporary.status();
   std::vector<std::vector<std::string>> checksums;
-  const Status written = WriteFiles(folder + "/" + *temporary, content, *plan, storage, &checksums);
+  Status written = WriteFiles(folder + "/" + *temporary, content, *plan, storage, &checksums);
   if (!written.ok()) {
     (void)RemoveTree(storage, folder + "/" + *temporary);
     return written;

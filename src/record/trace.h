@@ -48,8 +48,8 @@ struct TraceSummary {
 
 // An error where the file is no trace or holds no step.
 Result<TraceSummary> SummariseTrace(const std::string& path, int rank);
-// `name` names the stream in errors.
-Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& name, int rank);
+// `path` names the stream in errors.
+Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& path, int rank);
 
 // What a kernel does, by its name: "matrix products", "attention", "collectives", "copies" or "other".
 const char* KindOfKernel(std::string_view name);

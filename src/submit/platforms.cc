@@ -8,11 +8,13 @@
 
 namespace lockstep {
 // The files of templates/, embedded (CMakeLists.txt).
+// NOLINTBEGIN(readability-identifier-naming)
 extern const unsigned char submit_slurm[], submit_kubernetes[], submit_pytorchjob[], submit_trainjob[],
     submit_volcano[], submit_kubebrain[], submit_lsf[], submit_pbs[], submit_ssh[], submit_pod[], submit_nodes[];
 extern const size_t submit_slurm_size, submit_kubernetes_size, submit_pytorchjob_size, submit_trainjob_size,
     submit_volcano_size, submit_kubebrain_size, submit_lsf_size, submit_pbs_size, submit_ssh_size, submit_pod_size,
     submit_nodes_size;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::submit {

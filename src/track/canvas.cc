@@ -114,7 +114,7 @@ double Canvas::TextWidth(const std::string& text, double size) const {
 }
 
 std::string Canvas::Fit(const std::string& text, double size, double width, bool keep_end) const {
-  const std::string whole = Drawable(text);
+  std::string whole = Drawable(text);
   if (TextWidth(whole, size) <= width) return whole;
   const auto cut = [&](size_t bytes) {
     const auto inside = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };  // of a character

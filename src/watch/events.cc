@@ -27,7 +27,7 @@ std::string After(const std::string& why) { return why.empty() ? "" : ": " + why
 
 std::string Where(const json& event) {
   const int node = SmallField(event, "node");
-  const std::string host = OneLine(GetString(event, "host"), 60);
+  std::string host = OneLine(GetString(event, "host"), 60);
   if (node < 0) return host;
   return host.empty() ? fmt::format("node {}", node) : fmt::format("node {} ({})", node, host);
 }

@@ -15,7 +15,7 @@ struct PlotSize {
 };
 
 // Lines without newline, none longer than size.columns characters; empty when there are fewer than two points.
-std::vector<std::string> PlotText(const std::vector<std::pair<double, double>>& points, PlotSize size, bool utf8);
+std::vector<std::string> PlotText(const std::vector<std::pair<double, double>>& given, PlotSize size, bool utf8);
 
 // Whether the environment (LC_ALL, LC_CTYPE, LANG) asks for UTF-8.
 bool TerminalIsUtf8();

@@ -10,7 +10,7 @@ sys.path.append(str(harness.ROOT / "tests"))
 from beds import jobs, train  # noqa: E402
 
 DDP = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)))
@@ -23,6 +23,7 @@ for x, y in data:
     optimizer.step()
     other.step()
 dist.destroy_process_group()
+os._exit(0)  # PyTorch's threads sometimes abort an interpreter that shuts down on a busy machine
 """
 
 

@@ -11,8 +11,8 @@
 #include "watch/web/report.h"
 
 namespace lockstep {
-extern const unsigned char report_css[];
-extern const size_t report_css_size;
+extern const unsigned char report_css[];  // NOLINT(readability-identifier-naming)
+extern const size_t report_css_size;      // NOLINT(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::watch {

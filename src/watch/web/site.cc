@@ -19,8 +19,10 @@
 #include "watch/web/prometheus.h"
 
 namespace lockstep {
+// NOLINTBEGIN(readability-identifier-naming)
 extern const unsigned char page_html[], page_css[], page_js[], chart_js[], views_js[];
 extern const size_t page_html_size, page_css_size, page_js_size, chart_js_size, views_js_size;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace lockstep
 
 namespace lockstep::watch {
