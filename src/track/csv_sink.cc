@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "track/sink.h"
+#include "track/whole_append.h"
 
 namespace lockstep::track {
 namespace {
@@ -79,22 +80,7 @@ class CsvSink final : public Sink {
 
  private:
   // All or nothing, so that a full disk leaves no half of a row.
-  Status Send() {
-    size_t done = 0;
-    while (done < buffer_.size()) {
-      const ssize_t n = ::write(fd_.get(), buffer_.data() + done, buffer_.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const int error = errno;
-        if (done > 0 && ::ftruncate(fd_.get(), size_) != 0) return FileError("truncate", path_, errno);
-        return FileError("write", path_, error);
-      }
-      done += static_cast<size_t>(n);
-    }
-    size_ += static_cast<off_t>(done);
-    buffer_.clear();
-    return Status::Ok();
-  }
+  Status Send() { return AppendWhole(fd_.get(), path_, &buffer_, &size_); }
 
   std::string path_;
   UniqueFd fd_;

@@ -16,6 +16,7 @@
 #include "track/crc32c.h"
 #include "track/event_proto.h"
 #include "track/sink.h"
+#include "track/whole_append.h"
 
 namespace lockstep::track {
 namespace {
@@ -209,22 +210,7 @@ class TensorBoardSink final : public Sink {
   }
 
   // All or nothing: TensorBoard's reader stops for good at a damaged record, so what a full disk cut short is cut off.
-  Status Send() {
-    size_t done = 0;
-    while (done < buffer_.size()) {
-      const ssize_t n = ::write(fd_.get(), buffer_.data() + done, buffer_.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const int error = errno;
-        if (done > 0 && ::ftruncate(fd_.get(), size_) != 0) return FileError("truncate", path_, errno);
-        return FileError("write", path_, error);
-      }
-      done += static_cast<size_t>(n);
-    }
-    size_ += static_cast<off_t>(done);
-    buffer_.clear();
-    return Status::Ok();
-  }
+  Status Send() { return AppendWhole(fd_.get(), path_, &buffer_, &size_); }
 
   std::string path_;
   UniqueFd fd_;

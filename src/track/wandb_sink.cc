@@ -26,6 +26,7 @@
 #include "track/wandb_fragments.h"
 #include "track/wandb_log.h"
 #include "track/wandb_records.h"
+#include "track/whole_append.h"
 
 namespace lockstep::track {
 namespace {
@@ -312,20 +313,7 @@ class WandbSink final : public Sink {
   Status Send() {
     if (buffer_.empty()) return Status::Ok();
     if (!fd_) LOCKSTEP_RETURN_IF_ERROR(Create());
-    size_t done = 0;
-    while (done < buffer_.size()) {
-      const ssize_t n = ::write(fd_.get(), buffer_.data() + done, buffer_.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const int error = errno;
-        if (done > 0 && ::ftruncate(fd_.get(), size_) != 0) return FileError("truncate", path_, errno);
-        return FileError("write", path_, error);
-      }
-      done += static_cast<size_t>(n);
-    }
-    size_ += static_cast<off_t>(done);
-    buffer_.clear();
-    return Status::Ok();
+    return AppendWhole(fd_.get(), path_, &buffer_, &size_);
   }
 
   WandbOptions options_;
