@@ -7,7 +7,8 @@
 Training: 006 with one spike channel, 6 x 224 x 224, batch 1 and 4, bf16, Charbonnier in float32, Adam, recomputation as the option file lists it; all
 parameters train. Ours is `lockstep train vrt --opt` over generated scenes on disk, timed by its metric rows (the first half, the last two and profiled
 steps are left out). The peers are gpu_vrt_peer.py's, with random clips in memory: upstream's module, and the best of several variants of the same
-function in PyTorch; batch 4 runs the variant that was fastest at batch 1. Restoration: 12 frames of 1280 x 720 with S-VRT's tiles, 006 for RGB, bf16.
+function in PyTorch. With one variant, all batches are compiled at once at the start, before anything is timed, and timed one after the other; with
+several, batch 4 runs the one that was fastest at batch 1. Restoration: 12 frames of 1280 x 720 with S-VRT's tiles, 006 for RGB, bf16.
 Each part has a time limit; one that fails prints a line, and the others go on. --keep keeps data and runs.
 """
 
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import queue
 import signal
 import struct
 import subprocess
@@ -26,7 +28,7 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 PEER = HERE / "gpu_vrt_peer.py"
-PARTS = "ours-1,upstream-1,best-1,ours-4,upstream-4,best-4,restore"
+PARTS = "best-1,ours-1,best-4,ours-4,upstream-1,upstream-4,restore"
 VARIANTS = "sdpa+default+graph"  # further: math+default+graph, flex+default+graph, sdpa+max-autotune-no-cudagraphs+graph, sdpa+none+graph, sdpa+default
 LIMIT = {"ours": 90, "upstream": 75, "best": 420, "restore": 90, "data": 60}  # seconds
 
@@ -129,12 +131,57 @@ def peer(words, limit, what):
     return json.loads(lines[-1])
 
 
+def best_words(batch, variant, extra):
+    attention, compiled, *graph = variant.split("+")
+    return ["best", "--batch", batch, "--attention", attention, "--compile", compiled, *(["--graph"] if graph else []), *extra]
+
+
+class CompiledPeer:
+    """A peer that compiles now and times its steps when it is asked."""
+
+    def __init__(self, batch, variant, extra):
+        self.what, self.variant, self.errors = f"best-{batch} {variant}", variant, tempfile.TemporaryFile("w+")
+        words = [sys.executable, PEER, *best_words(batch, variant, extra), "--wait"]
+        self.child = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                                      start_new_session=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.child.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def line(self, start, until):
+        """The next line that begins so; None: the peer ended, or the time was up and it was killed."""
+        try:
+            while (line := self.lines.get(timeout=max(0, until - time.monotonic()))) is not None:
+                if line.startswith(start):
+                    return line
+        except queue.Empty:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        code = self.child.wait()
+        self.errors.seek(0)
+        failed(self.what, None if code == -signal.SIGKILL else code, "", self.errors.read())
+        return None
+
+    def ready(self, until):
+        self.is_ready = self.line("ready", until) is not None
+
+    def row(self, limit):
+        if not self.is_ready:
+            return None
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        line = self.line("{", time.monotonic() + limit)
+        self.child.wait()
+        return {**json.loads(line), "asked": self.variant} if line else None
+
+
 def best(batch, variants, limit, extra):
     rows = []
     for variant in variants:
-        attention, compiled, *graph = variant.split("+")
-        row = peer(["best", "--batch", batch, "--attention", attention, "--compile", compiled, *(["--graph"] if graph else []), *extra], limit,
-                   f"best-{batch} {variant}")
+        row = peer(best_words(batch, variant, extra), limit, f"best-{batch} {variant}")
         if row:
             rows.append({**row, "asked": variant})
             print(json.dumps(rows[-1]), flush=True)
@@ -244,6 +291,12 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        variants, compiled = args.variants.split(","), {}
+        if len(variants) == 1:
+            compiled = {part: CompiledPeer(part[5:], variants[0], [*few, *tiny]) for part in args.parts.split(",") if part.startswith("best-")}
+            until = time.monotonic() + limits["best"]
+            for one in compiled.values():
+                one.ready(until)
         for part in args.parts.split(","):
             way, _, batch = part.partition("-")
             begin = time.perf_counter()
@@ -253,9 +306,11 @@ def main():
                 row = ours(lockstep, int(batch), args.steps, folder, args.set, limits["ours"], shape)
             elif way == "upstream":
                 row = peer(["upstream", "--batch", batch, *(few or ["--warm", 2, "--steps", 3]), *tiny], limits["upstream"], part)
+            elif part in compiled:
+                row = compiled[part].row(limits["upstream"])
             elif way == "best":
                 known = [r for r in rows if r["way"] == "best"]
-                row = best(int(batch), [known[0]["asked"]] if known else args.variants.split(","), limits["best"], [*few, *tiny])
+                row = best(int(batch), [known[0]["asked"]] if known else variants, limits["best"], [*few, *tiny])
             elif way == "restore":
                 rows += restore(engine, folder, args.frames, *((128, 192) if args.tiny else (720, 1280)), args.tile_batch, limits["restore"],
                                 ["--precision", args.precision])
@@ -263,7 +318,7 @@ def main():
                 sys.exit(f"--parts: expected some of {PARTS}, found '{part}'")
             if row:
                 rows.append(row)
-                if way != "best":
+                if way != "best" or part in compiled:
                     print(json.dumps(row), flush=True)
             print(f"  {part} took {time.perf_counter() - begin:.0f} s", flush=True)
     ratios(rows)

@@ -212,6 +212,9 @@ def train_best(options, batch, warm, steps, device, args, compiled):
     if cuda:
         torch.cuda.synchronize()
     ready = time.perf_counter() - begin
+    if args.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
     row = timed(step, warm, steps, cuda)
     if args.graph and cuda:
         row["peak_gib"] = round(held, 2)
@@ -295,6 +298,7 @@ def main():
     parser.add_argument("--compile", default="default", help="none, default, a mode of torch.compile, or aot_eager (traces only)")
     parser.add_argument("--against", default="upstream", choices=("upstream", "golden"), help="of check")
     parser.add_argument("--graph", action="store_true", help="the whole step as one CUDA graph")
+    parser.add_argument("--wait", action="store_true", help="best: print 'ready' when all is compiled, and time the steps after a line of input")
     parser.add_argument("--recompute", default="option", choices=("option", "none"))
     parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--height", type=int, default=720)
