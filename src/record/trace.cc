@@ -7,7 +7,9 @@
 #include <cctype>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/digits.h"
 #include "base/files.h"
@@ -113,6 +115,7 @@ struct TraceEvent {
   bool op = false;  // an operator of torch, not a scope around some
   std::string thread;
   Span span;
+  int64_t launch = 0;  // of a kernel: the number of the call that launched it; 0: not known
 };
 
 // Events of a trace that matter, read one by one: traces are large.
@@ -131,6 +134,7 @@ class TraceReader {
   }
 
   std::vector<TraceEvent> events;
+  std::unordered_map<int64_t, double> launches;  // calls that launched kernels, and their time
 
  private:
   static std::string Word(const nlohmann::json& value, const char* key) {
@@ -148,17 +152,40 @@ class TraceReader {
     event.span.second = event.span.first + std::max(0.0, GetNumber(value, "dur"));
     if (!std::isfinite(event.span.first) || !std::isfinite(event.span.second)) return;
     event.thread = Word(value, "pid") + "/" + Word(value, "tid");
+    const auto arguments = value.find("args");
+    const int64_t number = arguments != value.end() ? GetInt(*arguments, "correlation") : 0;
     if (category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset") {
       event.kind = TraceEvent::Kind::kKernel;
+      event.launch = number;
+    } else if (category == "cuda_runtime" || category == "cuda_driver") {
+      if (number != 0) launches.emplace(number, event.span.first);
+      return;
     } else if (category == "cpu_op" || category == "user_annotation") {
       event.op = category == "cpu_op";
       if (event.name.starts_with(kStepScope)) event.kind = TraceEvent::Kind::kStep;
     } else {
-      return;  // calls of the runtime, Python frames, and annotations repeated for the device
+      return;  // Python frames, and annotations repeated for the device
     }
     events.push_back(std::move(event));
   }
 };
+
+// When the device worked for these steps of the host, which queues kernels ahead: from the last kernel that was
+// launched before the steps to the last that was launched in them. As they are where launches are not in the trace.
+Spans OnTheDevice(const TraceReader& reader, Spans steps) {
+  double begin = steps.front().first, end = steps.back().second;
+  for (const TraceEvent& event : reader.events) {
+    if (event.kind != TraceEvent::Kind::kKernel || reader.launches.empty()) continue;
+    const auto launch = reader.launches.find(event.launch);
+    // Launched before the trace began, or in it.
+    const double at = launch == reader.launches.end() ? -std::numeric_limits<double>::infinity() : launch->second;
+    if (at < steps.front().first) begin = std::max(begin, event.span.second);
+    if (at >= steps.front().first && at <= steps.back().second) end = std::max(end, event.span.second);
+  }
+  if (begin >= end) return steps;  // no kernel of theirs was traced
+  steps.back().second = end;
+  return Without(steps, {{steps.front().first, begin}});
+}
 
 std::vector<TraceEntry> Longest(const std::map<std::string, TraceEntry>& found) {
   std::vector<TraceEntry> entries;
@@ -237,7 +264,7 @@ Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& path, i
   }
   if (steps.empty()) return Status(Code::kUsage, fmt::format("{} holds no step", path));
   summary.steps = steps.size();
-  steps = Union(std::move(steps));
+  steps = OnTheDevice(reader, Union(std::move(steps)));
   summary.seconds = Seconds(steps);
 
   std::map<std::string, Spans> host;
@@ -246,6 +273,8 @@ Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& path, i
   std::map<std::string, std::vector<const TraceEvent*>> operators;
   for (const TraceEvent& event : reader.events) {
     if (event.kind == TraceEvent::Kind::kStep || Both({event.span}, steps).empty()) continue;
+    // A kernel that ends as the steps begin is one of those before.
+    if (event.kind == TraceEvent::Kind::kKernel && event.span.first < steps.front().first) continue;
     if (event.kind == TraceEvent::Kind::kKernel) {
       const std::string kind = KindOfKernel(event.name);
       const double seconds = (event.span.second - event.span.first) / 1e6;

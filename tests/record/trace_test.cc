@@ -89,6 +89,33 @@ TEST(Trace, OnADeviceACollectiveIsExposedWhereNoOtherKernelComputes) {
   EXPECT_NE(text.find("collectives 20.00 ms of 30.00 ms a step (20.0 % of the step)"), std::string::npos) << text;
 }
 
+// Two steps that the host queues in 10 ms each, behind a kernel of a step before the trace; each is one launch of two
+// kernels that take 100 ms together. A kernel that is launched after the steps is not theirs.
+TEST(Trace, StepsThatAreQueuedLastUntilTheirKernelsEnd) {
+  json events = json::array({Event("kernel", "before", 9, -5000, 20000)});
+  const auto launched = [&events](int number, double at, double begin) {
+    events.push_back(Event("cuda_runtime", "cudaGraphLaunch", 1, at, 100));
+    events.back()["args"] = {{"correlation", number}};
+    for (const double later : {0.0, 40000.0}) {
+      events.push_back(Event("kernel", later == 0 ? "gemm" : "norm", 9, begin + later, later == 0 ? 40000 : 60000));
+      events.back()["args"] = {{"correlation", number}, {"stream", 7}};
+    }
+  };
+  events.push_back(Event("user_annotation", "ProfilerStep#1", 1, 0, 10000));
+  launched(70, 2000, 15000);
+  events.push_back(Event("user_annotation", "ProfilerStep#2", 1, 10000, 10000));
+  launched(71, 12000, 115000);
+  launched(72, 30000, 215000);
+  const Result<TraceSummary> found = SummaryOf(events);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_NEAR(found->seconds, 0.2, 1e-9);
+  EXPECT_NEAR(found->device_busy, 0.2, 1e-9);
+  EXPECT_NEAR(found->device.at("matrix products"), 0.08, 1e-9);
+  ASSERT_EQ(found->kernels.size(), 2u);
+  EXPECT_EQ(found->kernels[0].name, "norm");
+  EXPECT_EQ(found->kernels[0].count, 2u);
+}
+
 TEST(Trace, WhatIsNoTraceIsRefused) {
   EXPECT_NE(SummaryOf(json::array()).status().message().find("holds no step"), std::string::npos);
   Result<TempDir> dir = TempDir::Create();
