@@ -91,8 +91,9 @@ sanitize: setup-test  ## unit tests with address, undefined-behaviour and race c
 test-gpu: build  ## tests that need a GPU: several NCCL ranks share it
 	@deps/progress ninja -C $(TREE) cuda_rank models_test engine_test
 	@$(TREE)/tests/models_test --gtest_filter='DecoderOnAGpu.*:VrtOnAGpu.*:VrtWarpOnAGpu.*'
-	@$(TREE)/tests/engine_test --gtest_filter='DeviceKernels.*'
+	@$(TREE)/tests/engine_test --gtest_filter='DeviceKernels.*:DeviceStages.*'
 	@LOCKSTEP_BIN=$(TREE)/bin LOCKSTEP_CUDA_RANK=$(TREE)/tests/cuda_rank python3 tests/gpu/test_nccl_ranks.py
+	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_stages.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_lm.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_restore.py
 	@LOCKSTEP_BIN=$(TREE)/bin python3 tests/gpu/test_vrt.py

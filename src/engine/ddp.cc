@@ -152,6 +152,8 @@ Status Ddp::EndBackward(Backward outcome) {
 
 Status Ddp::WaitForExchange() {
   if (tree_) return tree_->Finish();
+  std::optional<comm::TensorCommunicator::WaitScope> scope;
+  if (exchanges()) scope.emplace(&ranks_->tensors());
   for (comm::TensorWork& work : works_) {
     LOCKSTEP_RETURN_IF_ERROR(work.Wait());
     work = comm::TensorWork();

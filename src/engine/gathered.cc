@@ -104,6 +104,8 @@ void GatheredBuffer::Start() {
 }
 
 Status GatheredBuffer::Wait() {
+  if (works_.empty()) return Status::Ok();
+  const comm::TensorCommunicator::WaitScope scope(comm_);
   Status status;
   for (comm::TensorWork& work : works_) {
     const Status one = work.Wait();

@@ -194,12 +194,9 @@ void Report::Step(const StepFacts& facts) {
   }
 }
 
-// What runs later on a GPU is not told: the host only queues it.
 void Report::SetStages(uint64_t step, const StageTimes& stages) {
   for (size_t i = 0; i < kStageCount; ++i) {
-    const auto stage = static_cast<StepStage>(i);
-    const bool queued = stage == StepStage::kForward || stage == StepStage::kBackward || stage == StepStage::kOptimizer;
-    if (queued && !options_.device.is_cpu()) continue;
+    if (IsComputed(static_cast<StepStage>(i)) && !stages.computed_known) continue;
     Set(fmt::format("rank/time/{}", record::kStageNames[i]).c_str(), step, stages.seconds[i]);
   }
   if (!stages.longest_wait) return;

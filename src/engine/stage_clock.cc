@@ -7,13 +7,16 @@
 
 #include "base/digits.h"
 #include "base/text.h"
+#include "engine/device_stages.h"
 #include "record/samples.h"
 
 namespace lockstep::engine {
 
 static_assert(kStageCount == std::size(record::kStageNames));
 
-StageClock::StageClock(comm::TensorCommunicator* ranks, int rank) : ranks_(ranks), waits_(ranks->waits()) {
+StageClock::StageClock(comm::TensorCommunicator* ranks, int rank, at::Device device)
+    : ranks_(ranks), on_cpu_(device.is_cpu()), device_(DeviceStages::Create(device)), waits_(ranks->waits()) {
+  if (device_) ranks->ObserveWaits([stages = device_.get()](bool begins) { stages->Wait(begins); });
   const char* spec = std::getenv("LOCKSTEP_TEST_DELAY");
   if (spec == nullptr) return;
   const std::vector<std::string> words = Split(spec, ':');
@@ -25,13 +28,27 @@ StageClock::StageClock(comm::TensorCommunicator* ranks, int rank) : ranks_(ranks
   delay_ = {static_cast<StepStage>(stage - std::begin(record::kStageNames)), *step, Millis(*each)};
 }
 
+StageClock::~StageClock() {
+  if (device_) ranks_->ObserveWaits(nullptr);
+}
+
+void StageClock::SetStep(uint64_t step) {
+  const bool begins = delay_ && step_ < delay_->step && step >= delay_->step;
+  step_ = step;
+  if (begins && DelaysOnDevice()) device_->Delay(delay_->stage, delay_->each);
+}
+
 void StageClock::Begin() {
   mark_ = Now();
   waited_ = ranks_->traffic().seconds_waited;
+  if (device_) device_->Begin();
 }
 
 void StageClock::End(StepStage stage) {
-  if (delay_ && delay_->stage == stage && step_ >= delay_->step) std::this_thread::sleep_for(delay_->each);
+  if (delay_ && delay_->stage == stage && step_ >= delay_->step && !DelaysOnDevice()) {
+    std::this_thread::sleep_for(delay_->each);
+  }
+  if (device_) device_->End(stage);
   const TimePoint now = Now();
   const double waited = ranks_->traffic().seconds_waited;
   const double passed = std::chrono::duration<double>(now - mark_).count();
@@ -52,7 +69,16 @@ StageTimes StageClock::Take() {
     times_.longest_wait = {static_cast<int>(r), std::min(waited, most)};
   }
   waits_ = std::move(now);
+  times_.computed_known = on_cpu_;
   return std::exchange(times_, {});
+}
+
+at::Tensor StageClock::TakeOnDevice() { return device_ ? device_->Take() : at::Tensor(); }
+
+void StageClock::Read(const std::vector<double>& numbers, StageTimes* times) const {
+  if (!device_) return;
+  std::copy(numbers.end() - std::ptrdiff_t{kStageCount}, numbers.end(), times->seconds.begin());
+  times->computed_known = true;
 }
 
 }  // namespace lockstep::engine

@@ -48,7 +48,9 @@ bool Trainer::ReplayPass(Learner& learner, const Pass& pass, const FeedItem& ite
       captured_->ReplayPass({part, IsDiscriminator(learner)}, item.batch, [&](const TensorBatch& inputs) {
         strategy.BeginCapture(last);
         const double w = Compute(learner, pass, inputs);
+        stages_->End(StepStage::kBackward);
         *exchange = strategy.EndCapture(last);
+        stages_->End(StepStage::kCollective);
         return w;
       });
   if (!replayed) return false;

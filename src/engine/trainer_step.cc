@@ -62,8 +62,8 @@ Status Trainer::Step() {
   const TraceScope step_scope(record::kStepScope, state_.position.step + 1);
   const TimePoint start = Now();
   Position& at = state_.position;
-  if (!stages_) stages_.emplace(&ranks_->tensors(), ranks_->rank());
-  stages_->set_step(at.step + 1);
+  if (!stages_) stages_.emplace(&ranks_->tensors(), ranks_->rank(), device_);
+  stages_->SetStep(at.step + 1);
   stages_->Begin();
   if (learner_->ApplyFreeze(counted(at.step))) {
     LOCKSTEP_RETURN_IF_ERROR(SettleAll());
@@ -82,7 +82,6 @@ Status Trainer::Step() {
   if (discriminator_) LOCKSTEP_RETURN_IF_ERROR(Discriminator(&totals, &failure));
   const uint64_t captured_before = captured_count_;
   if (totals.out_of_memory == 0) Passes(*learner_, &totals, &failure);
-  stages_->End(StepStage::kBackward);
   if (failure.ok()) failure = capturing_;
   const double discriminator_weight = totals.discriminator_weight;
 
@@ -161,6 +160,7 @@ Status Trainer::Step() {
   LOCKSTEP_RETURN_IF_ERROR(report_->Samples(at.step, used_));
   std::vector<at::Tensor> numbers = {learner_->Numbers()};
   if (discriminator_) numbers.push_back(discriminator_->Numbers());
+  if (const at::Tensor seconds = stages_->TakeOnDevice(); seconds.defined()) numbers.push_back(seconds);
   readback_->Push(numbers);
   pending_.push_back(std::move(pending));
   if (queued_) return Status::Ok();
@@ -247,6 +247,7 @@ Status Trainer::SettleOldest(const std::vector<double>& sums, const std::vector<
   facts.gradient_norm = pending.updated ? outcome.norm : std::nan("");
   if (learner_->scaler() != nullptr) facts.loss_scale = outcome.scale;
   facts.skipped = !applied;
+  stages_->Read(numbers, &facts.stages);
   last_loss_ = facts.loss;
   const uint64_t step = facts.step;
   report_->Step(facts);
@@ -281,6 +282,7 @@ Status Trainer::Discriminator(Totals* totals, Status* failure) {
   seen.weight = totals->discriminator_weight;
   LOCKSTEP_RETURN_IF_ERROR(seen.SumOver(*ranks_));
   LOCKSTEP_RETURN_IF_ERROR(discriminator_->strategy().FinishGradients());
+  stages_->End(StepStage::kCollective);
   if (seen.failed > 0) return ranks_->Agree(*failure);
   totals->discriminator_weight = seen.weight;
   if (seen.out_of_memory > 0 || seen.weight == 0) {
@@ -289,8 +291,11 @@ Status Trainer::Discriminator(Totals* totals, Status* failure) {
   }
   const Result<double> waited = saving_.BeforeUpdate();
   if (!waited.ok()) return waited.status();
+  stages_->End(StepStage::kCheckpoint);
   LOCKSTEP_RETURN_IF_ERROR(Update(*discriminator_, seen.weight, false));
-  return discriminator_->strategy().PublishParameters();
+  LOCKSTEP_RETURN_IF_ERROR(discriminator_->strategy().PublishParameters());
+  stages_->End(StepStage::kOptimizer);
+  return Status::Ok();
 }
 
 // Forward and backward of this rank's share. A failure of its own is noted, not returned: the others must hear of it.
@@ -315,10 +320,12 @@ void Trainer::Passes(Learner& learner, Totals* totals, Status* failure) {
     auto outcome = ParallelStrategy::Backward::kEmpty;
     if (runs) outcome = OnePass(learner, pass, *item, totals, failure);
     const Status complete = learner.strategy().EndBackward(outcome);
+    stages_->End(StepStage::kBackward);
     if (!complete.ok() && failure->ok()) *failure = complete;
   }
   for (uint64_t more = passes_; more < plan_.accumulation; ++more) {  // canonical shards may not divide evenly
     const Status out = learner.strategy().SitOut();
+    stages_->End(StepStage::kBackward);
     if (!out.ok() && failure->ok()) *failure = out;
   }
 }
@@ -372,7 +379,6 @@ double Trainer::Compute(Learner& learner, const Pass& pass, const TensorBatch& b
   stages_->End(StepStage::kForward);
   const TraceScope scope(record::kBackwardScope);
   if (loss.mean.defined()) learner.Backward(loss);
-  stages_->End(StepStage::kBackward);
   return loss.weight;
 }
 

@@ -232,6 +232,7 @@ Status Zero::PublishParameters() {
     works.push_back(ranks_->tensors().AllGather(flat_->values().narrow(0, own.begin, own.size()),
                                                 flat_->values().narrow(0, buckets()[b].begin, buckets()[b].size())));
   }
+  const comm::TensorCommunicator::WaitScope scope(&ranks_->tensors());
   Status status;
   for (comm::TensorWork& work : works) {
     const Status one = work.Wait();

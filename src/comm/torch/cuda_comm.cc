@@ -141,8 +141,9 @@ class NcclTensors final : public CudaTensors {
   TensorWork Run(const char* what, Start start) {
     try {
       const c10::cuda::CUDAGuard guard(device_);
-      return TensorWork([what, work = start()]() -> Status {
+      return TensorWork([this, what, work = start()]() -> Status {
         try {
+          const WaitScope scope(this);
           work->wait();
           return {};
         } catch (const std::exception& error) {
@@ -284,6 +285,7 @@ class StagedTensors final : public CudaTensors {
   Status Finish(uint64_t number) {
     try {
       const c10::cuda::CUDAGuard guard(device_);
+      const WaitScope scope(this);
       bool any = false;
       while (finished_ < number && !queue_.empty()) {
         const std::unique_ptr<Pending> next = std::move(queue_.front());

@@ -219,6 +219,15 @@ Result<std::shared_ptr<TensorCommunicator>> TensorCommunicator::Create(const Boo
   return made;
 }
 
+TensorCommunicator::WaitScope::~WaitScope() {
+  if (--comm_->waiting_ > 0 || !comm_->observer_) return;
+  try {
+    comm_->observer_(false);
+  } catch (const std::exception& error) {  // of the device: what is queued next fails as well
+    LogWarn("communicator: a wait is not timed: {}", error.what());
+  }
+}
+
 Result<std::shared_ptr<Communicator>> TensorCommunicator::ConnectHost(const std::string& group,
                                                                       std::chrono::milliseconds timeout) const {
   Options options = options_;

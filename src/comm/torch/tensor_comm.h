@@ -94,12 +94,32 @@ class TensorCommunicator {
   virtual std::vector<double> waits() = 0;  // see Communicator; over host memory only
   virtual void Abort(std::string why) = 0;
 
+  // `observer` is called where operations on device tensors are waited for, by the thread that waits: before the wait
+  // is queued on the current stream, and after. Null: nobody. Waits for host tensors count in traffic().
+  void ObserveWaits(std::function<void(bool begins)> observer) { observer_ = std::move(observer); }
+  // Makes one wait of all those in a scope.
+  class WaitScope {
+   public:
+    explicit WaitScope(TensorCommunicator* comm) : comm_(comm) {
+      if (comm_->waiting_ == 0 && comm_->observer_) comm_->observer_(true);
+      ++comm_->waiting_;
+    }
+    ~WaitScope();
+    WaitScope(const WaitScope&) = delete;
+    WaitScope& operator=(const WaitScope&) = delete;
+
+   private:
+    TensorCommunicator* const comm_;
+  };
+
   // Collective: one more communicator over host memory between the same ranks, for a thread of its own.
   Result<std::shared_ptr<Communicator>> ConnectHost(const std::string& group, std::chrono::milliseconds timeout) const;
 
  private:
   Bootstrap bootstrap_;
   Options options_;
+  std::function<void(bool)> observer_;
+  int waiting_ = 0;  // scopes
 };
 
 }  // namespace lockstep::comm
