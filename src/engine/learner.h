@@ -63,7 +63,7 @@ class Learner {
   void Arm(double lr_factor, double weight) { updater_->Arm(lr_factor, weight); }
   // One optimizer step, and one of the EMA when `ema` says so.
   Status Apply(bool ema);
-  bool update_is_captured() const { return updater_->captured(); }
+  bool update_is_captured() const { return updater_->captured() && strategy_->captures_norm(); }
   // After the own values changed: every rank computes with them. An offloaded update may still be under way; then
   // `BeforeUnit` and `BeforePass` wait for what they need.
   Status Publish();

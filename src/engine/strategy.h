@@ -76,6 +76,8 @@ class ParallelStrategy {
   // device, queued there. Nothing to do where every rank has all gradients.
   virtual Status CombineNorm(SquareSum* squares) = 0;
   virtual Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) = 0;
+  // Whether the latter can be captured in a CUDA graph.
+  virtual bool captures_norm() const { return true; }
 
   // The set of parameters that require gradients has changed (a freeze ended).
   virtual void TrainableChanged() = 0;

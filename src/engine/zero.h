@@ -47,6 +47,7 @@ class Zero : public Ddp {
   Status AdoptParameters() override;
   Status CombineNorm(SquareSum* squares) override;
   Status CombineOverRanks(const at::Tensor& numbers, comm::Op op) override;
+  bool captures_norm() const override { return ranks_->tensors().recordable(); }
 
   Held held() const override;
   // Stage 3: the memory of whole units.
