@@ -36,10 +36,8 @@ class Proto {
     out_.append(more.out_);
     return *this;
   }
-  // A packed list of one float.
   Proto& Float(int field, float value) {
-    Key(field, 2);
-    Raw(4);
+    Key(field, 5);
     Fixed(std::bit_cast<uint32_t>(value));
     return *this;
   }

@@ -25,9 +25,11 @@ constexpr size_t kWriteAt = 1u << 20;          // bytes collected before a write
 constexpr size_t kMostEventBytes = 64u << 20;  // while a disk is full; pictures are large
 
 // Values of the messages' enumerations.
-constexpr uint64_t kFloat = 1, kDouble = 2, kString = 7;            // DataType
-constexpr uint64_t kScalarClass = 1, kTensorClass = 2, kBlobs = 3;  // DataClass
-constexpr uint64_t kSessionStart = 1;                               // SessionLog.SessionStatus
+constexpr uint64_t kFloat = 1, kString = 7;                           // DataType
+constexpr uint64_t kScalarClass = 1, kTensorClass = 2, kBlobs = 3;    // DataClass
+constexpr uint64_t kSessionStart = 1;                                 // SessionLog.SessionStatus
+constexpr int kSimpleValue = 2, kImage = 4, kHisto = 5, kTensor = 8;  // of Summary.Value: what it is
+constexpr uint64_t kRgb = 3;                                          // colorspace of an image
 
 constexpr std::string_view kFilePrefix = "events.out.tfevents.";
 
@@ -48,6 +50,11 @@ Proto Shape(std::initializer_list<uint64_t> sizes) {
     shape.Message(2, dim);
   }
   return shape;
+}
+
+void AppendDouble(double value, std::string* out) {
+  const auto bits = std::bit_cast<uint64_t>(value);
+  for (int byte = 0; byte < 8; ++byte) out->push_back(static_cast<char>(bits >> (8 * byte) & 0xff));
 }
 
 std::string Record(const Proto& event) {
@@ -91,10 +98,9 @@ class TensorBoardSink final : public Sink {
     }
     if (line.scalars.empty()) return;
     Proto summary;
-    for (const auto& [name, value] : line.scalars) {
-      Proto tensor;
-      tensor.Varint(1, kFloat).Message(2, Proto()).Float(5, static_cast<float>(value));
-      summary.Message(1, Value(name, tensor, "scalars", kScalarClass));
+    for (const auto& [name, number] : line.scalars) {
+      Proto value = Tagged(name, "scalars", kScalarClass);
+      summary.Message(1, value.Float(kSimpleValue, static_cast<float>(number)));
     }
     Put(Event(line.t, step, summary));
   }
@@ -109,15 +115,17 @@ class TensorBoardSink final : public Sink {
   void Text(double t, uint64_t step, std::string_view tag, std::string_view markdown) override {
     Proto tensor, summary;
     tensor.Varint(1, kString).Message(2, Proto()).Bytes(8, markdown);
-    summary.Message(1, Value(tag, tensor, "text", kTensorClass));
+    summary.Message(1, Tagged(tag, "text", kTensorClass).Message(kTensor, tensor));
     Hold(Event(t, step, summary));
   }
 
   void Image(double t, uint64_t step, std::string_view tag, std::string_view png, int width, int height) override {
-    Proto tensor, summary;
-    tensor.Varint(1, kString).Message(2, Shape({3}));
-    tensor.Bytes(8, fmt::format("{}", width)).Bytes(8, fmt::format("{}", height)).Bytes(8, png);
-    summary.Message(1, Value(tag, tensor, "images", kBlobs));
+    Proto image, summary;
+    image.Varint(1, static_cast<uint64_t>(height))
+        .Varint(2, static_cast<uint64_t>(width))
+        .Varint(3, kRgb)
+        .Bytes(4, png);
+    summary.Message(1, Tagged(tag, "images", kBlobs).Message(kImage, image));
     Hold(Event(t, step, summary));
   }
 
@@ -127,16 +135,24 @@ class TensorBoardSink final : public Sink {
   }
 
   void Histogram(double t, uint64_t step, std::string_view tag, const HistogramData& data) override {
-    Proto tensor, summary;
-    std::string content;  // left edge, right edge and count of each bucket, as doubles
-    for (size_t i = 0; i < data.counts.size(); ++i) {
-      for (const double value : {data.edges[i], data.edges[i + 1], data.counts[i]}) {
-        const auto bits = std::bit_cast<uint64_t>(value);
-        for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(bits >> (8 * byte) & 0xff));
-      }
+    // Readers take the least and the greatest value for the outer edges of the outermost buckets that are not empty.
+    size_t begin = 0, end = data.counts.size();
+    while (begin < end && data.counts[begin] == 0) ++begin;
+    while (end > begin && data.counts[end - 1] == 0) --end;
+    double count = 0, sum = 0, squares = 0;  // the sums are those of the middles: the values themselves are not known
+    std::string limits, counts;
+    for (size_t i = begin; i < end; ++i) {
+      const double middle = (data.edges[i] + data.edges[i + 1]) / 2;
+      count += data.counts[i];
+      sum += data.counts[i] * middle;
+      squares += data.counts[i] * middle * middle;
+      AppendDouble(data.edges[i + 1], &limits);
+      AppendDouble(data.counts[i], &counts);
     }
-    tensor.Varint(1, kDouble).Message(2, Shape({data.counts.size(), 3})).Bytes(4, content);
-    summary.Message(1, Value(tag, tensor, "histograms", kTensorClass));
+    Proto histo, summary;
+    if (begin < end) histo.Double(1, data.edges[begin]).Double(2, data.edges[end]);
+    histo.Double(3, count).Double(4, sum).Double(5, squares).Bytes(6, limits).Bytes(7, counts);
+    summary.Message(1, Tagged(tag, "histograms", kTensorClass).Message(kHisto, histo));
     Hold(Event(t, step, summary));
   }
 
@@ -154,7 +170,7 @@ class TensorBoardSink final : public Sink {
     Proto plugin, tensor, tagged, summary;
     plugin.Message(3, session);
     tensor.Varint(1, kFloat).Message(2, Shape({0}));
-    tagged.Bytes(1, "_hparams_/session_start_info").Message(8, tensor);
+    tagged.Bytes(1, "_hparams_/session_start_info").Message(kTensor, tensor);
     tagged.Message(9, Metadata("hparams", 0, plugin.out()));
     summary.Message(1, tagged);
     Hold(Event(t, 0, summary));
@@ -172,10 +188,13 @@ class TensorBoardSink final : public Sink {
   }
 
  private:
-  Proto Value(std::string_view tag, const Proto& tensor, std::string_view plugin, uint64_t data_class) {
+  // A value without what it is. Scalars, pictures and histograms are written in the fields that torch's SummaryWriter
+  // uses: scripts read them by EventAccumulator's Scalars(), Images() and Histograms(), which know no tensors, and only
+  // for these does it forget the steps that a restart repeats. TensorBoard itself takes both.
+  Proto Tagged(std::string_view tag, std::string_view plugin, uint64_t data_class) {
     Proto value;
-    value.Bytes(1, tag).Message(8, tensor);
-    // What a tag is stands with its first value only.
+    value.Bytes(1, tag);
+    // The plugin stands with the first value of a tag only.
     if (tags_.emplace(tag).second) value.Message(9, Metadata(plugin, data_class));
     return value;
   }

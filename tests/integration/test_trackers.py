@@ -43,8 +43,8 @@ def csv_values(run, metric):
     return found
 
 
-def tensorboard(run):
-    done = harness.run([harness.PYTHON, harness.ROOT / "tests/track/read_events.py", run / "tensorboard"])
+def tensorboard(run, *flags):
+    done = harness.run([harness.PYTHON, harness.ROOT / "tests/track/read_events.py", *flags, run / "tensorboard"])
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -87,12 +87,13 @@ class Trackers(harness.Case):
         loss = metric_lines(run, "loss")
         self.assertEqual(sorted(loss), list(range(1, 25)))
         self.close(loss, csv_values(run, "loss"), "CSV")
-        events = tensorboard(run)
-        self.close(loss, {step: float(value) for step, value in events["scalars"]["loss"]}, "TensorBoard")
-        histogram = events["histograms"]["gradients/decoder.1.weight"]
-        self.assertEqual([step for step, _ in histogram], [12, 24])
-        self.assertEqual(sum(count for _, _, count in histogram[0][1]), sum(count for _, _, count in histogram[1][1]))
-        self.assertEqual(len(events["videos"]["reconstruction/clip"][-1][3]), 5, "frames of the clip")
+        for flags in (), ("--api",):  # TensorBoard's server, scripts
+            events = tensorboard(run, *flags)
+            self.close(loss, {step: float(value) for step, value in events["scalars"]["loss"]}, f"TensorBoard {flags}")
+            histogram = events["histograms"]["gradients/decoder.1.weight"]
+            self.assertEqual([step for step, _ in histogram], [12, 24])
+            self.assertEqual(sum(count for _, _, count in histogram[0][1]), sum(count for _, _, count in histogram[1][1]))
+            self.assertEqual(len(events["videos"]["reconstruction/clip"][-1][3]), 5, "frames of the clip")
 
         with WandbServer() as server:
             sync(server, run)

@@ -1,7 +1,7 @@
 """What TensorBoard's own reader finds in a folder of event files, as one JSON document on stdout.
 
     python read_events.py DIR          as its server reads them, forgetting what a restart replaced
-    python read_events.py --api DIR    through the EventAccumulator that scripts use, which keeps everything
+    python read_events.py --api DIR    through the EventAccumulator that scripts use, its Scalars(), Images(), Histograms()
     python read_events.py --files DIR  every event of every file, through EventFileLoader
 """
 
@@ -21,12 +21,15 @@ logging.disable(logging.WARNING)  # the reader reports what it purges
 
 def accumulated(folder, api):
     if api:
-        events = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.TENSORS: 0})
+        everything = dict.fromkeys(event_accumulator.DEFAULT_SIZE_GUIDANCE, 0)
+        events = event_accumulator.EventAccumulator(folder, size_guidance=everything)
     else:
         everything = dict.fromkeys(("scalars", "text", "images", "hparams", "histograms"), 0)
         events = plugin_event_accumulator.EventAccumulator(folder, tensor_size_guidance=everything)
     events.Reload()
     found = {"scalars": {}, "text": {}, "images": {}, "hparams": {}, "histograms": {}, "videos": {}}
+    if api:
+        legacy(events, found)
     for tag in events.Tags()["tensors"]:
         metadata = events.SummaryMetadata(tag)
         plugin = metadata.plugin_data.plugin_name
@@ -37,6 +40,8 @@ def accumulated(folder, api):
                 found["hparams"][name] = [kind, getattr(value, kind)]
             continue
         values = [(event.step, tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
+        if plugin != "text" and api:
+            raise ValueError(f"{tag}: scripts do not find {plugin} that are tensors")
         if plugin == "scalars":
             assert metadata.data_class == 1, metadata
             found["scalars"][tag] = [[step, repr(float(array))] for step, array in values]
@@ -55,6 +60,27 @@ def accumulated(folder, api):
         else:
             raise ValueError(f"{tag}: plugin {plugin!r}")
     return found
+
+
+def legacy(events, found):
+    """What is no tensor."""
+    for tag in events.Tags()["scalars"]:
+        found["scalars"][tag] = [[event.step, repr(event.value)] for event in events.Scalars(tag)]
+    for tag in events.Tags()["images"]:
+        images = events.Images(tag)
+        gif = images[0].encoded_image_string.startswith(b"GIF")
+        found["videos" if gif else "images"][tag] = [
+            [image.step, image.width, image.height]
+            + [frames_of(image.encoded_image_string) if gif else base64.b64encode(image.encoded_image_string).decode()]
+            for image in images
+        ]
+    for tag in events.Tags()["histograms"]:
+        found["histograms"][tag] = []
+        for event in events.Histograms(tag):
+            histogram = event.histogram_value
+            edges = [histogram.min, *histogram.bucket_limit]
+            assert histogram.max == edges[-1] and histogram.num == sum(histogram.bucket), histogram
+            found["histograms"][tag].append([event.step, [list(row) for row in zip(edges, edges[1:], histogram.bucket)]])
 
 
 def frames_of(gif):

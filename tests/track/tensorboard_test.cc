@@ -1,4 +1,5 @@
-// Everything here is judged by TensorBoard's own reader (read_events.py).
+// Everything here is judged by TensorBoard's own readers (read_events.py): the one of its server, and the
+// EventAccumulator of scripts.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -59,6 +60,8 @@ class TensorBoardTest : public ::testing::Test {
   std::optional<TempDir> dir_;
 };
 
+const std::vector<std::string> kReaders[] = {{}, {"--api"}};
+
 TEST_F(TensorBoardTest, ScalarsOfEveryStepAreRead) {
   std::unique_ptr<Metrics> metrics = Open();
   const MetricId loss = metrics->Register("loss"), data = metrics->Register("time/data");
@@ -70,7 +73,7 @@ TEST_F(TensorBoardTest, ScalarsOfEveryStepAreRead) {
   metrics->Set(data, 1000, std::nan(""));
   metrics->EndStep(1000);
   metrics.reset();
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--api"}}) {
+  for (const std::vector<std::string>& flags : kReaders) {
     const json found = Read(flags);
     ASSERT_EQ(found["scalars"]["loss"].size(), 300u);
     EXPECT_EQ(found["scalars"]["loss"][299], json({299, "299.5"}));
@@ -85,20 +88,22 @@ TEST_F(TensorBoardTest, TextsPicturesAndHyperparametersAreRead) {
   metrics->Image("validation/clip", 10, std::string("\x89PNG not decoded here\0!", 23), 64, 32);
   metrics->Image("validation/clip", 20, std::string(300000, 'p'), 640, 320);
   metrics.reset();
-  const json found = Read();
-  EXPECT_EQ(found["hparams"]["lr"], json({"number_value", 1e-4}));
-  EXPECT_EQ(found["hparams"]["recipe"], json({"string_value", "taehv"}));
-  EXPECT_EQ(found["hparams"]["reproducible"], json({"bool_value", true}));
-  EXPECT_EQ(found["text"]["config"], json({{0, "# größe\n\n| a | b |"}}));
-  ASSERT_EQ(found["images"]["validation/clip"].size(), 2u);
-  EXPECT_EQ(found["images"]["validation/clip"][0], json({10, 64, 32, "iVBORyBub3QgZGVjb2RlZCBoZXJlACE="}));
-  EXPECT_EQ(found["images"]["validation/clip"][1][1], 640);
-  EXPECT_EQ(found["images"]["validation/clip"][1][3].get<std::string>().size(), 400000u);
+  for (const std::vector<std::string>& flags : kReaders) {
+    const json found = Read(flags);
+    EXPECT_EQ(found["hparams"]["lr"], json({"number_value", 1e-4}));
+    EXPECT_EQ(found["hparams"]["recipe"], json({"string_value", "taehv"}));
+    EXPECT_EQ(found["hparams"]["reproducible"], json({"bool_value", true}));
+    EXPECT_EQ(found["text"]["config"], json({{0, "# größe\n\n| a | b |"}}));
+    ASSERT_EQ(found["images"]["validation/clip"].size(), 2u);
+    EXPECT_EQ(found["images"]["validation/clip"][0], json({10, 64, 32, "iVBORyBub3QgZGVjb2RlZCBoZXJlACE="}));
+    EXPECT_EQ(found["images"]["validation/clip"][1][1], 640);
+    EXPECT_EQ(found["images"]["validation/clip"][1][3].get<std::string>().size(), 400000u);
+  }
 }
 
 TEST_F(TensorBoardTest, HistogramsAndVideosAreRead) {
   std::unique_ptr<Metrics> metrics = Open();
-  metrics->Histogram("weights/a", 5, {.edges = {-1, 0, 0.5}, .counts = {3, 4}});
+  metrics->Histogram("weights/a", 5, {.edges = {-2, -1, 0, 0.5, 1}, .counts = {0, 3, 4, 0}});
   // Frames of noise around a colour, large enough that the table of codes fills several times.
   std::vector<Picture> frames;
   uint32_t random = 1;
@@ -116,7 +121,7 @@ TEST_F(TensorBoardTest, HistogramsAndVideosAreRead) {
   ASSERT_TRUE(gif.ok());
   metrics->Video("clip", 7, *gif, 160, 120);
   metrics.reset();
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--api"}}) {
+  for (const std::vector<std::string>& flags : kReaders) {
     const json found = Read(flags);
     EXPECT_EQ(found["histograms"]["weights/a"], json({{5, {{-1.0, 0.0, 3.0}, {0.0, 0.5, 4.0}}}}));
     const json clip = found["videos"]["clip"][0];
@@ -145,11 +150,14 @@ TEST_F(TensorBoardTest, ARestartReplacesTheStepsItRepeats) {
     }
   }
   EXPECT_EQ(Read({"--files"}).size(), 2u) << "an attempt never writes into the file of another";
-  const json found = Read();
-  EXPECT_EQ(found["scalars"]["loss"],
-            json({{0, "0.0"}, {1, "1.0"}, {2, "2.0"}, {3, "3.0"}, {4, "4.0"}, {5, "5.0"}, {6, "106.0"}, {7, "107.0"}}));
-  EXPECT_TRUE(found["text"].contains("note"));
-  EXPECT_TRUE(found["hparams"].contains("attempt"));
+  for (const std::vector<std::string>& flags : kReaders) {
+    const json found = Read(flags);
+    EXPECT_EQ(
+        found["scalars"]["loss"],
+        json({{0, "0.0"}, {1, "1.0"}, {2, "2.0"}, {3, "3.0"}, {4, "4.0"}, {5, "5.0"}, {6, "106.0"}, {7, "107.0"}}));
+    EXPECT_TRUE(found["text"].contains("note"));
+    EXPECT_TRUE(found["hparams"].contains("attempt"));
+  }
 }
 
 TEST_F(TensorBoardTest, ARestartFromTheBeginningKeepsItsOwnTextsAndHyperparameters) {
@@ -218,9 +226,11 @@ TEST_F(TensorBoardTest, AfterAKillEverythingThatWasWrittenIsReadable) {
   const json steps = *files.begin();
   ASSERT_GT(steps.size(), 501u);
   for (size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i], i);
-  const json loss = Read()["scalars"]["loss"];
-  ASSERT_EQ(loss.size(), 401u);
-  EXPECT_EQ(loss[400], json({400, "-1.0"}));
+  for (const std::vector<std::string>& flags : kReaders) {
+    const json loss = Read(flags)["scalars"]["loss"];
+    ASSERT_EQ(loss.size(), 401u);
+    EXPECT_EQ(loss[400], json({400, "-1.0"}));
+  }
 }
 
 TEST_F(TensorBoardTest, FilesSortInTheOrderOfAttemptsHoweverQuicklyTheyFollow) {
