@@ -21,6 +21,13 @@ std::vector<std::string> SecretValues(const Environment& env);
 // The text with every such value masked.
 std::string MaskValues(std::string text, const std::vector<std::string>& values);
 
+// The password of "scheme://user:password@host" in the text; empty where there is none.
+std::string_view PasswordIn(std::string_view text);
+
+// How an issued token in the text begins ("hf_", "ghp_"), wherever a word begins in it; empty where there is none. Names
+// that begin the same (hf_my_model) are none: what follows must look random.
+std::string TokenBeginningIn(std::string_view text);
+
 // A command line without its secrets: "--api-key X", "--api-key=X" and "TOKEN=X" lose X, and so does a URL with a
 // password in it, and what is one of `values` wherever it stands.
 std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values = {});

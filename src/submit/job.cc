@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/digits.h"
+#include "base/secrets.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -51,6 +52,18 @@ std::string ShellWord(const std::string& word) {
   return fmt::format("program: '{}' is a command of the shell, and the program is started without one; write {}", word,
                      word == "cd" ? "workdir" : "setup (lines before the program), or put it into a script");
 }
+
+// A switch, a small number, the path of a file and a token of a vocabulary hide nothing: HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
+bool IsHarmless(std::string_view value) {
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return value.empty() || value.starts_with('/') || lower == "true" || lower == "false" || lower == "yes" ||
+         lower == "no" || lower == "none" || (value.size() <= 6 && ParseDigits(value)) ||
+         (value.starts_with('<') && value.ends_with('>'));
+}
+
+// What a shell puts there when the job runs.
+bool IsReference(std::string_view value) { return value.starts_with('$') || value.starts_with('`'); }
 
 constexpr auto kLongestJob = std::chrono::hours(24 * 3650);
 
@@ -220,29 +233,53 @@ std::string DefaultName(const Job& job) {
 }
 
 std::string SecretReason(std::string_view name, std::string_view value) {
-  std::string upper(name);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  static const std::set<std::string> words = {"TOKEN",      "SECRET",      "PASSWORD", "PASSWD",
-                                              "CREDENTIAL", "CREDENTIALS", "APIKEY"};
-  // A switch, a small number and the path of a file hide nothing: HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
-  std::string lower(value);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  const bool harmless = value.starts_with('/') || lower == "true" || lower == "false" || lower == "yes" ||
-                        lower == "no" || (value.size() <= 6 && ParseDigits(value));
-  for (const std::string& part : Split(upper, '_')) {
-    if (!harmless && words.count(part) > 0) return "its name says that it is a secret";
+  if (IsSecretName(name) && !IsHarmless(value)) return "its name says that it is a secret";
+  if (const std::string beginning = TokenBeginningIn(value); !beginning.empty()) {
+    return fmt::format("its value begins like a token ({}...)", beginning);
   }
-  for (const char* end : {"API_KEY", "ACCESS_KEY", "SECRET_KEY", "PRIVATE_KEY", "AUTH_KEY"}) {
-    if (!harmless && upper.ends_with(end)) return "its name says that it is a secret";
-  }
-  // Beginnings of issued tokens: GitHub, GitLab, Hugging Face, AWS, Slack, OpenAI.
-  static const std::vector<std::string> beginnings = {"ghp_", "github_pat_", "glpat-", "hf_", "AKIA", "xoxb-", "sk-"};
-  for (const std::string& beginning : beginnings) {
-    if (value.starts_with(beginning) && value.size() >= 20) {
-      return fmt::format("its value begins like a token ({}...)", beginning);
+  if (!PasswordIn(value).empty()) return "its value holds a password";
+  return value.find("-----BEGIN ") != std::string_view::npos ? "its value is a key" : "";
+}
+
+std::string SecretIn(const std::vector<std::string>& given) {
+  constexpr char kBetween[] = " \t\n;&|(){},";
+  std::vector<std::string> words;
+  for (const std::string& word : given) {
+    for (size_t begin = 0; begin <= word.size();) {
+      const size_t end = std::min(word.find_first_of(kBetween, begin), word.size());
+      std::string part = word.substr(begin, end - begin);
+      std::erase_if(part, [](char c) { return c == '"' || c == '\'' || c == '\\'; });
+      if (!part.empty()) words.push_back(std::move(part));
+      begin = end + 1;
     }
   }
-  return value.find("-----BEGIN ") != std::string_view::npos ? "its value is a key" : "";
+  std::string flag;  // whose value may be the next word
+  for (const std::string& word : words) {
+    const auto reason = [&](const std::string& name, std::string_view value) {
+      const std::string_view password = PasswordIn(value);
+      if (IsReference(value) || (!password.empty() && IsReference(password))) return std::string();
+      const std::string why = SecretReason(name, value);
+      return why.empty() ? why : fmt::format("{}: {}", Printable(name), why);
+    };
+    if (!flag.empty() && !word.starts_with('-')) {
+      if (std::string found = reason(flag, word); !found.empty()) return found;
+    }
+    flag = word.starts_with('-') && word.find('=') == std::string::npos ? word : "";
+    // "--env=NAME=VALUE" holds two names.
+    size_t begin = 0;
+    for (size_t equals; (equals = word.find('=', begin)) != std::string::npos; begin = equals + 1) {
+      if (std::string found = reason(word.substr(begin, equals - begin), word.substr(equals + 1)); !found.empty()) {
+        return found;
+      }
+    }
+    if (begin > 0) continue;
+    if (std::string found = reason("a word", word); !found.empty()) return found;
+  }
+  // A private key has blanks inside.
+  for (const std::string& word : given) {
+    if (word.find("-----BEGIN ") != std::string::npos) return "a word: its value is a key";
+  }
+  return "";
 }
 
 std::vector<std::string> Problems(const Job& job) {
@@ -313,6 +350,18 @@ std::vector<std::string> Problems(const Job& job) {
                       Printable(name), reason, Printable(name)));
     }
     if (job.secrets.count(name) > 0) bad(fmt::format("secrets.{}: also in env", name));
+  }
+  const std::pair<const char*, const std::vector<std::string>*> lines[] = {{"setup", &job.setup},
+                                                                           {"native", &job.native}};
+  std::vector<std::pair<std::string, std::vector<std::string>>> commands = {{"program", job.program},
+                                                                            {"flags", job.flags}};
+  for (const auto& [key, list] : lines) {
+    for (size_t i = 0; i < list->size(); ++i) commands.push_back({fmt::format("{}[{}]", key, i), {(*list)[i]}});
+  }
+  for (const auto& [key, words] : commands) {
+    if (const std::string reason = SecretIn(words); !reason.empty()) {
+      bad(fmt::format("{}: {}; job files are readable: write secrets, whose variables the program finds", key, reason));
+    }
   }
   for (const auto& [name, value] : job.secrets) {
     if (!IsVariableName(name)) bad(fmt::format("secrets: '{}' is no name of a variable", Printable(name)));

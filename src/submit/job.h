@@ -64,6 +64,10 @@ std::string DefaultName(const Job& job);
 // Why this variable must not stand in a file; empty for one that may.
 std::string SecretReason(std::string_view name, std::string_view value);
 
+// The same for words of a command line or of a line of bash: "HF_TOKEN: its name says ...", without the value. References
+// (TOKEN=$TOKEN, $(cat FILE)) hide nothing.
+std::string SecretIn(const std::vector<std::string>& words);
+
 // What is wrong with the job whatever the platform; empty when nothing is.
 std::vector<std::string> Problems(const Job& job);
 

@@ -52,21 +52,74 @@ TEST(Job, NameOfTheProgram) {
 }
 
 TEST(Job, SecretsAreKnownByNameAndByValue) {
-  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "DB_PASSWORD", "GH_CREDENTIALS"}) {
+  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "DB_PASSWORD", "GH_CREDENTIALS",
+                           "SSH_PASSPHRASE", "AUTH_BEARER", "ACCOUNT_KEY", "LICENSE_KEY", "AWS_SECRETS", "wandbApiKey",
+                           "PGPASSWORD", "MYSQL_PWD", "GH_CREDENTIAL"}) {
     EXPECT_FALSE(SecretReason(name, "x").empty()) << name;
   }
-  for (const char* name : {"TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "KEYBOARD", "SORT_KEY", "MAX_TOKENS", "SECRETARY"}) {
+  for (const char* name : {"TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "KEYBOARD", "SORT_KEY", "MAX_TOKENS", "SECRETARY",
+                           "PWD", "OLDPWD", "ORIGINAL_PWD", "EOS_TOKEN", "PAD_TOKEN"}) {
     EXPECT_TRUE(SecretReason(name, "x").empty()) << name;
   }
   for (const auto& [name, value] :
        {std::pair{"HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"}, std::pair{"GOOGLE_APPLICATION_CREDENTIALS", "/etc/key.json"},
-        std::pair{"USE_AUTH_TOKEN", "True"}}) {
+        std::pair{"USE_AUTH_TOKEN", "True"}, std::pair{"AUDIO_TOKEN", "<audio>"}, std::pair{"HF_TOKEN", ""},
+        std::pair{"X", "hf_my_model_of_last_week_v2"}, std::pair{"X", "eyJhIjoxLCJiIjpbMSwyLDNdfQ"},
+        std::pair{"X", "https://host:80/a@b"}}) {
     EXPECT_TRUE(SecretReason(name, value).empty()) << name;
   }
   EXPECT_FALSE(SecretReason("PASSWORD", "12345678").empty());
-  EXPECT_FALSE(SecretReason("X", "ghp_0123456789abcdefghij0123456789").empty());
-  EXPECT_FALSE(SecretReason("X", "-----BEGIN RSA PRIVATE KEY-----").empty());
+  for (const char* value :
+       {"ghp_0123456789abcdefghij0123456789", "gho_0123456789abcdefghij", "ghs_0123456789abcdefghij",
+        "npm_0123456789abcdefghij", "AIza0123456789_abcdef-ghij", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+        "postgres://u:pw@h", "http://me:pw@proxy", "-----BEGIN RSA PRIVATE KEY-----"}) {
+    EXPECT_FALSE(SecretReason("X", value).empty()) << value;
+  }
   EXPECT_TRUE(SecretReason("X", "hf_short").empty());
+}
+
+TEST(Job, SecretsAreFoundInCommandLines) {
+  const std::string token = "hf_0123456789abcdefghij";
+  const std::vector<std::string> secrets[] = {{"lockstep", "run", "--env", "HF_TOKEN=abc", "train.py"},
+                                              {"--env=WANDB_API_KEY=abc"},
+                                              {"train.py", "--token", "abc"},
+                                              {"train.py", "--api-key=abc"},
+                                              {"train.py", token},
+                                              {"bash", "-c", "HF_TOKEN=abc train.py"},
+                                              {"bash", "-c", "train.py --hf-token abc"},
+                                              {"export HF_TOKEN=abc"},
+                                              {"export HF_TOKEN='abc'; true"},
+                                              {"export A=${B:-" + token + "}"},
+                                              {"git clone https://" + token + "@host/x"},
+                                              {"pip install -i https://me:pw@host/simple x"},
+                                              {"--export=ALL,HF_TOKEN=abc"},
+                                              {"-v A=1,HF_TOKEN=abc"},
+                                              {"echo '-----BEGIN RSA PRIVATE KEY-----'"}};
+  for (const auto& words : secrets) {
+    const std::string found = SecretIn(words);
+    EXPECT_FALSE(found.empty()) << words.back();
+    EXPECT_EQ(found.find("abc"), std::string::npos) << "the value itself: " << found;
+  }
+  const std::vector<std::string> harmless[] = {{"export HF_TOKEN=$HF_TOKEN"},
+                                               {"export HF_TOKEN=\"$(cat /home/me/token)\""},
+                                               {"HF_TOKEN=`cat x`"},
+                                               {"export HTTPS_PROXY=http://me:$PW@proxy"},
+                                               {"train.py", "--use-auth-token", "True"},
+                                               {"train.py", "--token", "--lr", "1"},
+                                               {"train.py", "--token-file", "/x", "--eos-token", "</s>", "--max-tokens=5"},
+                                               {"--export=NONE"},
+                                               {"--env", "NCCL_DEBUG=INFO"},
+                                               {"train.py", "--model", "hf_my_model_of_last_week"},
+                                               {"nodeSelector: {secret-pool: a}"}};
+  for (const auto& words : harmless) EXPECT_EQ(SecretIn(words), "") << words.back();
+  const Job job{.program = {"train.py", "--token", "abc"},
+                .flags = {"--env=HF_TOKEN=abc"},
+                .native = {"--qos=high", "--export=HF_TOKEN=abc"},
+                .setup = {"export HF_TOKEN=abc"}};
+  const std::vector<std::string> problems = Problems(job);
+  ASSERT_EQ(problems.size(), 4u);
+  const char* keys[] = {"program: ", "flags: ", "setup[0]: ", "native[1]: "};
+  for (size_t i = 0; i < problems.size(); ++i) EXPECT_TRUE(problems[i].starts_with(keys[i])) << problems[i];
 }
 
 TEST(Records, ComeBackNewestFirstAndDamageIsPassedOver) {
