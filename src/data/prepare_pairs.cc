@@ -41,6 +41,13 @@ int64_t SizeOnDisk(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : -1;
 }
 
+// Written whole or not at all, and not before what it was made from.
+bool IsMadeFrom(const std::string& path, const std::string& source) {
+  struct stat made{}, from{};
+  if (::stat(path.c_str(), &made) != 0 || made.st_size == 0 || ::stat(source.c_str(), &from) != 0) return false;
+  return std::pair(made.st_mtim.tv_sec, made.st_mtim.tv_nsec) >= std::pair(from.st_mtim.tv_sec, from.st_mtim.tv_nsec);
+}
+
 // Counts and reports, whichever thread did it; the first error stops the others.
 class Tally {
  public:
@@ -182,8 +189,9 @@ Status WriteArtefacts(const PairedSet& set, const SpikeForm& form, const std::st
         const auto& [clip, frame] = frames[i];
         const std::string path =
             fmt::format("{}/{}/{}.npy", JoinPath(root, clip->name), form.Folder(), clip->stems[frame]);
-        if (SizeOnDisk(path) > 0) return tally.Add(Status::Ok(), true);  // written whole or not at all
-        Result<SpikeFile> file = SpikeFile::Open(DatPath(set, *clip, frame), set.config().spikes.sensor);
+        const std::string spikes = DatPath(set, *clip, frame);
+        if (IsMadeFrom(path, spikes)) return tally.Add(Status::Ok(), true);
+        Result<SpikeFile> file = SpikeFile::Open(spikes, set.config().spikes.sensor);
         if (!file.ok()) return tally.Add(file.status(), false);
         Result<std::string> npy = RenderToNpy(*file, form);
         tally.Add(npy.ok() ? WriteFileAtomic(path, *npy, 0644, Durability::kProcess) : npy.status(), false);

@@ -37,7 +37,8 @@ std::string MetaInfoOf(const PairedSet& set);
 Status WriteFramesToLmdb(const PairedSet& set, bool target, const std::string& path, bool overwrite,
                          const PrepareProgress& progress);
 
-// One array for each spike file of this share: CLIP/<form.Folder()>/FRAME.npy below `root`.
+// One array for each spike file of this share: CLIP/<form.Folder()>/FRAME.npy below `root`. Arrays older than their
+// spikes are made again.
 Status WriteArtefacts(const PairedSet& set, const SpikeForm& form, const std::string& root, const PrepareShare& share,
                       const PrepareProgress& progress);
 

@@ -50,7 +50,8 @@ at::Tensor RestoreFrames(const RestoreForward& forward, const RestoreTiles& tile
     for (const int64_t x : columns) places.emplace_back(y, x);
   }
   at::Tensor sum, count;
-  const int64_t edge = tiles.tile_overlap / 2 * scale;
+  // As KAIR: pixels of the result, not of the input, half of an odd number rounded up at the far edges.
+  const int64_t near = tiles.tile_overlap / 2, far = tiles.tile_overlap - near;
   for (size_t first = 0; first < places.size(); first += static_cast<size_t>(tiles.batch)) {
     const size_t end = std::min(places.size(), first + static_cast<size_t>(tiles.batch));
     std::vector<at::Tensor> parts;
@@ -65,8 +66,8 @@ at::Tensor RestoreFrames(const RestoreForward& forward, const RestoreTiles& tile
     }
     for (size_t i = first; i < end; ++i) {
       const auto [y, x] = places[i];
-      const int64_t top = y > rows.front() ? edge : 0, bottom = y < rows.back() ? edge : 0;
-      const int64_t left = x > columns.front() ? edge : 0, right = x < columns.back() ? edge : 0;
+      const int64_t top = y > rows.front() ? near : 0, bottom = y < rows.back() ? far : 0;
+      const int64_t left = x > columns.front() ? near : 0, right = x < columns.back() ? far : 0;
       const int64_t h = tall * scale - top - bottom, w = wide * scale - left - right;
       const at::Tensor part = restored[static_cast<int64_t>(i - first)].narrow(2, top, h).narrow(3, left, w);
       sum.narrow(2, y * scale + top, h).narrow(3, x * scale + left, w).add_(part);
@@ -133,8 +134,8 @@ FrameWindow OwnFrames(const std::vector<FrameWindow>& windows, size_t number) {
 
 at::Tensor RestoreWindow(const RestoreForward& forward, const RestoreTiles& tiles, const at::Tensor& window) {
   const int64_t length = window.size(0);
-  // As KAIR, at least one window of mirrored frames more where the clip is taken whole.
-  const int64_t more = tiles.frames == 0 ? tiles.window[0] - length % tiles.window[0] : 0;
+  // As KAIR where the clip is taken whole: at least one mirrored frame more, up to a window, and none twice.
+  const int64_t more = tiles.frames == 0 ? std::min(length, tiles.window[0] - length % tiles.window[0]) : 0;
   return RestoreFrames(forward, tiles, Mirrored(window, 0, std::max(more, tiles.least[0] - length)))
       .narrow(0, 0, length);
 }

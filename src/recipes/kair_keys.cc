@@ -13,7 +13,12 @@ namespace lockstep::recipes {
 namespace {
 
 constexpr std::string_view kTop = R"(
-task|s|M|--name||name of the run
+task|s|I|||name the run by lockstep train --name; the same command with a name resumes
+opt_path|s|I|||written by KAIR into its copy of an option file
+is_train|b|I|||written by KAIR into its copy of an option file
+num_gpu|i|I|||written by KAIR into its copy of an option file
+rank|i|I|||the launcher decides, from the environment or its flags
+world_size|i|I|||the launcher decides, from the environment or its flags
 model|s|H||vrt|this recipe is vrt; RVRT and image models are not here
 gpu_ids|l|I|||the launcher chooses devices: lockstep train --gpus, CUDA_VISIBLE_DEVICES
 dist|b|I|||the launcher decides, from the environment or its flags
@@ -24,7 +29,7 @@ n_channels|i|H||3|frames are RGB
 merge_bn|b|I||false|VRT has no batch norm
 merge_bn_startpoint|i|I|||VRT has no batch norm
 path|o|I|||
-path.root|s|M|--log-dir||folder of runs; the run directory is below it
+path.root|s|I|||runs are below runs/, or where lockstep train --log-dir says
 path.pretrained_netG|s|M|checkpoint.weights||weights to start from; "auto" is what lockstep train does anyway: it resumes its own run
 path.pretrained_netE|s|I|||the EMA starts from the weights; a file with params_ema is read as checkpoint.weights
 path.pretrained_optimizerG|s|I|||a run resumes with its own optimizer state: lockstep train --resume
@@ -71,11 +76,11 @@ datasets.*.spike|o|I|||
 datasets.*.spike.representation|s|M|data.spikes.form|tfp,raw_window|form of the spikes
 datasets.*.spike.raw_window_length|i|M|data.spikes.channels||steps of the raw window, an odd number
 datasets.*.spike.reconstruction|o|I|||
-datasets.*.spike.reconstruction.type|s|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|form of the spikes; snn needs a network of its own that is not here
+datasets.*.spike.reconstruction.type|s|M|data.spikes.form|spikecv_tfp,tfp,middle_tfp,middle-tfp|form of the spikes; snn needs a network of its own that is not here
 datasets.*.spike.reconstruction.num_bins|i|M|data.spikes.channels||channels of the spikes
 datasets.*.spike.reconstruction.middle_tfp_center|i|H+|data.spikes.middle||middle step of middle_tfp
-datasets.*.spike_reconstruction|x|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction; snn needs a network of its own that is not here
-datasets.*.spike_reconstruction.type|s|M|data.spikes.form|spikecv_tfp,middle_tfp,middle-tfp|older name of spike.reconstruction.type; snn needs a network of its own that is not here
+datasets.*.spike_reconstruction|x|M|data.spikes.form|spikecv_tfp,tfp,middle_tfp,middle-tfp|older name of spike.reconstruction; snn needs a network of its own that is not here
+datasets.*.spike_reconstruction.type|s|M|data.spikes.form|spikecv_tfp,tfp,middle_tfp,middle-tfp|older name of spike.reconstruction.type; snn needs a network of its own that is not here
 datasets.*.spike_reconstruction.middle_tfp_center|i|M|data.spikes.middle||older name of spike.reconstruction.middle_tfp_center
 datasets.*.spike_reconstruction.checkpoint_path|s|I|||of snn, which is refused where it is asked for
 datasets.*.spike_reconstruction.spike_win|i|I|||of snn
@@ -307,7 +312,7 @@ logging.wandb_project|s|H+|track.wandb_project||
 logging.wandb_entity|s|H+|track.wandb_entity||
 logging.wandb_name|s|I|||the run in W&B has the name of the run: --name
 logging.wandb_mode|s|M|track.wandb|online,offline,disabled|with use_wandb
-logging.use_swanlab|b|M|||SwanLab is not a tracker here: metrics.jsonl and TensorBoard have every number
+logging.use_swanlab|b|M|||SwanLab is not a tracker here: the metric stream and TensorBoard have every number
 logging.swanlab_api_key|s|S|SWANLAB_API_KEY||a key belongs in the environment
 logging.swanlab_project|s|I|||of SwanLab
 logging.swanlab_workspace|s|I|||of SwanLab
@@ -316,7 +321,7 @@ logging.swanlab_description|s|I|||of SwanLab
 logging.swanlab_mode|s|I|||of SwanLab
 logging.swanlab_auto_resume|b|I|||of SwanLab
 logging.swanlab_run_id_file|s|I|||of SwanLab
-logging.use_logfire|b|M|||Logfire is not a tracker here: metrics.jsonl and TensorBoard have every number
+logging.use_logfire|b|M|||Logfire is not a tracker here: the metric stream and TensorBoard have every number
 logging.logfire_token|s|S|LOGFIRE_TOKEN||a key belongs in the environment
 logging.logfire_project_name|s|I|||of Logfire
 logging.logfire_service_name|s|I|||of Logfire
@@ -327,11 +332,16 @@ logging.logfire_log_timings|b|I|||of Logfire
 runtime.cpu|o|I|||
 runtime.cpu.torch_num_threads|i|H+|train.threads||
 runtime.cpu.torch_num_interop_threads|i|I|||train.threads says how many threads a rank has
+runtime.cpu.interop|i|I|||train.threads says how many threads a rank has
 runtime.cpu.inductor_compile_threads|i|I|||nothing is compiled while it trains, kernels aside
 runtime.cpu.omp_num_threads|i|I|||train.threads says how many threads a rank has
+runtime.cpu.omp|i|I|||train.threads says how many threads a rank has
 runtime.cpu.mkl_num_threads|i|I|||train.threads says how many threads a rank has
+runtime.cpu.mkl|i|I|||train.threads says how many threads a rank has
 runtime.cpu.openblas_num_threads|i|I|||train.threads says how many threads a rank has
+runtime.cpu.openblas|i|I|||train.threads says how many threads a rank has
 runtime.cpu.numexpr_num_threads|i|I|||train.threads says how many threads a rank has
+runtime.cpu.numexpr|i|I|||train.threads says how many threads a rank has
 runtime.cpu.tmpdir|s|I|||nothing is compiled while it trains, kernels aside
 runtime.cpu.inductor_cache_dir|s|I|||nothing is compiled while it trains, kernels aside
 )";

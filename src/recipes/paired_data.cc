@@ -42,6 +42,7 @@ std::optional<data::PairedConfig> PairedData::Test() const {
   test.meta_info = test_meta_info;
   test.spikes.path = test_spikes;
   test.spikes.precomputed_path = test_precomputed;
+  if (test.target != train.target) test.partition.clear();  // clips of their own: all of them
   test.validation = true;
   test.crop = 0;
   if (!test.interpolate) test.frames = 1;

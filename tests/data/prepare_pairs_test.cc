@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
+
 #include "base/files.h"
 #include "data/paired_clips.h"
 
@@ -75,6 +78,11 @@ TEST_F(PrepareTest, ArtefactsAreSharedByRanksAndKept) {
   ASSERT_TRUE(WriteArtefacts(set, form, root, {.threads = 2}, count).ok());
   EXPECT_EQ(made, 1U);
   EXPECT_EQ(kept, 5U);
+  // Spikes that were replaced since make their array again.
+  const std::string spikes = Config().spikes.path + "/scene_0002/spike/000001.dat";
+  std::filesystem::last_write_time(spikes, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  ASSERT_TRUE(WriteArtefacts(set, form, root, {.threads = 2}, count).ok());
+  EXPECT_EQ(made, 1U);
   // A source that reads them gives the same samples.
   PairedConfig config = Config();
   config.spikes.form = form;

@@ -133,6 +133,13 @@ class Vrt(harness.Case):
         for score in ("psnr", "ssim", "psnr_y", "ssim_y", "psnr_input"):
             self.assertAlmostEqual(clip[score], rows[0][score], 6)
         self.assertEqual((self.tmp / "worst.png").read_bytes()[:4], b"\x89PNG")
+        # An export says its shape; clips are named.
+        exported = harness.engine("export", "--weights", run, "whole.safetensors")
+        self.assertEqual(exported.returncode, 0, exported.stderr)
+        folders = [flag for name, folder in zip(("--target", "--input", "--spikes"), given) for flag in (name, folder.parent)]
+        again = harness.engine("eval", "vrt", "--weights", "whole.safetensors", *folders, *sensor, "--set", "recipe.test.tile=64", "--json")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertAlmostEqual(json.loads(again.stdout)["clips"][0]["psnr"], clip["psnr"], 4)
         for words, expected in [([], "--spikes"), ([*spikes, *sensor, "--tile", "60"], "multiple"), (spikes, "bytes")]:
             refused = harness.engine("restore", "--weights", run, given[1], "other", *words)
             self.assertIn(refused.returncode, (2, 3), refused.stdout)

@@ -18,23 +18,24 @@ TEST(Restore, WindowsLieAsKairLaysThem) {
 
 // KAIR's way: sums and counts of everything at once. What is restored depends on the place in the tile and the window.
 at::Tensor AllAtOnce(const RestoreForward& forward, const RestoreTiles& t, const at::Tensor& clip) {
-  const int64_t d = clip.size(0), h = clip.size(2), w = clip.size(3), length = std::min(t.frames, d);
-  at::Tensor sum = at::zeros({d, 3, h, w}), count = at::zeros({d, 1, 1, 1});
+  const int64_t d = clip.size(0), h = clip.size(2), w = clip.size(3), length = std::min(t.frames, d), s = t.scale;
+  at::Tensor sum = at::zeros({d, 3, h * s, w * s}), count = at::zeros({d, 1, 1, 1});
   for (const int64_t begin : TileStarts(d, length, t.frame_overlap)) {
-    at::Tensor window = at::zeros({length, 3, h, w}), weight = at::zeros({h, w});
+    at::Tensor window = at::zeros({length, 3, h * s, w * s}), weight = at::zeros({h * s, w * s});
     const auto rows = TileStarts(h, t.tile, t.tile_overlap), columns = TileStarts(w, t.tile, t.tile_overlap);
     for (const int64_t y : rows) {
       for (const int64_t x : columns) {
         at::Tensor part =
             forward(clip.narrow(0, begin, length).narrow(2, y, t.tile).narrow(3, x, t.tile).unsqueeze(0))[0];
-        at::Tensor mask = at::ones({t.tile, t.tile});
-        const int64_t edge = t.tile_overlap / 2;
-        if (y < rows.back()) mask.narrow(0, t.tile - edge, edge).zero_();
-        if (x < columns.back()) mask.narrow(1, t.tile - edge, edge).zero_();
-        if (y > rows.front()) mask.narrow(0, 0, edge).zero_();
-        if (x > columns.front()) mask.narrow(1, 0, edge).zero_();
-        window.narrow(2, y, t.tile).narrow(3, x, t.tile).add_(part * mask);
-        weight.narrow(0, y, t.tile).narrow(1, x, t.tile).add_(mask);
+        at::Tensor mask = at::ones({t.tile * s, t.tile * s});
+        // Python's [:overlap // 2] and [-overlap // 2:], of the result whatever its scale
+        const int64_t near = t.tile_overlap / 2, far = (t.tile_overlap + 1) / 2;
+        if (y < rows.back()) mask.narrow(0, t.tile * s - far, far).zero_();
+        if (x < columns.back()) mask.narrow(1, t.tile * s - far, far).zero_();
+        if (y > rows.front()) mask.narrow(0, 0, near).zero_();
+        if (x > columns.front()) mask.narrow(1, 0, near).zero_();
+        window.narrow(2, y * s, t.tile * s).narrow(3, x * s, t.tile * s).add_(part * mask);
+        weight.narrow(0, y * s, t.tile * s).narrow(1, x * s, t.tile * s).add_(mask);
       }
     }
     sum.narrow(0, begin, length).add_(window / weight);
@@ -46,15 +47,17 @@ at::Tensor AllAtOnce(const RestoreForward& forward, const RestoreTiles& t, const
 TEST(Restore, WindowsAndTilesAreBlendedAsKairBlendsThem) {
   at::manual_seed(1);
   const at::Tensor clip = at::rand({11, 4, 40, 56});
-  const RestoreForward forward = [](const at::Tensor& x) {
-    const at::Tensor places =
-        at::arange(x.size(1) * x.size(3) * x.size(4)).view({1, x.size(1), 1, x.size(3), x.size(4)});
-    return x.narrow(2, 0, 3) * 2 + places.to(at::kFloat) * 1e-3;
-  };
-  for (const int64_t batch : {1, 3}) {
-    const RestoreTiles tiles{.frames = 4, .frame_overlap = 2, .tile = 24, .tile_overlap = 6, .batch = batch};
+  for (const auto& [batch, overlap, scale] : {std::array<int64_t, 3>{1, 6, 1}, {3, 6, 1}, {2, 7, 1}, {2, 6, 2}}) {
+    const RestoreForward forward = [scale](const at::Tensor& given) {
+      const at::Tensor x = given.repeat_interleave(scale, 3).repeat_interleave(scale, 4);
+      const at::Tensor places =
+          at::arange(x.size(1) * x.size(3) * x.size(4)).view({1, x.size(1), 1, x.size(3), x.size(4)});
+      return x.narrow(2, 0, 3) * 2 + places.to(at::kFloat) * 1e-3;
+    };
+    const RestoreTiles tiles{
+        .frames = 4, .frame_overlap = 2, .tile = 24, .tile_overlap = overlap, .batch = batch, .scale = scale};
     const at::Tensor got = RestoreClip(forward, tiles, clip);
-    EXPECT_LT((got - AllAtOnce(forward, tiles, clip)).abs().max().item<double>(), 1e-5) << batch;
+    EXPECT_LT((got - AllAtOnce(forward, tiles, clip)).abs().max().item<double>(), 1e-5) << overlap << " " << scale;
   }
 }
 
@@ -92,6 +95,16 @@ TEST(Restore, AWindowKnowsWhichFramesAreItsOwn) {
         }
       }
     }
+  }
+}
+
+// As KAIR's whole clips: the frames are mirrored up to a window more, none of them twice.
+TEST(Restore, WholeClipsAreMirroredOnce) {
+  for (const auto& [frames, expected] : {std::pair<int64_t, int64_t>{2, 4}, {4, 6}, {6, 12}, {7, 12}}) {
+    int64_t seen = 0;
+    const RestoreForward forward = [&](const at::Tensor& x) { return seen = x.size(1), x; };
+    RestoreClip(forward, {.frames = 0, .tile = 0}, at::rand({frames, 3, 8, 8}));
+    EXPECT_EQ(seen, expected) << frames;
   }
 }
 

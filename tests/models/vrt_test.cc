@@ -68,7 +68,7 @@ TEST(Vrt, BadConfigurationsAreNamedWithTheRemedy) {
       {[](VrtConfig& c) { c.img_size[2] = 56; }, "the width 56 is 7 at the smallest scale, less than the window's 8"},
       {[](VrtConfig& c) { c.in_chans = 1; }, "in_chans is 1"},
       {[](VrtConfig& c) { c.upscale = 5; }, "upscale is 5"},
-      {[](VrtConfig& c) { c.no_checkpoint_ffn_blocks = {11}; }, "no_checkpoint_ffn_blocks names entry 11"},
+      {[](VrtConfig& c) { c.indep_reconsts = {11}; }, "indep_reconsts names entry 11"},
       {[](VrtConfig& c) { c.drop_path_rate = 1; }, "drop_path_rate is 1"},
   };
   for (const Row& row : rows) {

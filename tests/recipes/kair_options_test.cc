@@ -113,6 +113,17 @@ TEST(KairOptions, DeblurringWithSpikes) {
   EXPECT_TRUE(all["refused"].empty());
 }
 
+// What utils_option.parse adds, and names of the run that the launcher gives.
+TEST(KairOptions, TheCopyThatKairSavesIsRead) {
+  const std::string more = R"(, "opt_path": "o.json", "is_train": true, "num_gpu": 8, "rank": 0, "world_size": 8)";
+  const Result<KairTranslation> made =
+      TranslateKair(OptionFile(Data("VideoRecurrentTrainDataset", 6, 192), Net(6, 192, 2), Train(), more), "o.json");
+  ASSERT_TRUE(made.ok() && made->Check().ok()) << made.status().message();
+  for (const char* key : {"opt_path", "world_size", "path.root", "task"}) {
+    EXPECT_TRUE(std::ranges::any_of(made->ignored, [&](const KairNote& note) { return note.key == key; })) << key;
+  }
+}
+
 TEST(KairOptions, TheListsSayWhatBecameOfEveryKey) {
   const std::string text =
       OptionFile(Data("VideoRecurrentTrainDataset", 6, 192), Net(6, 192, 2), Train(),
@@ -136,7 +147,7 @@ TEST(KairOptions, TheListsSayWhatBecameOfEveryKey) {
   EXPECT_THAT(made->Yaml(), HasSubstr("wandb: live"));
   EXPECT_NE(find(made->honoured, "train.G_optimizer_lr"), nullptr);
   EXPECT_NE(find(made->ignored, "gpu_ids"), nullptr);
-  EXPECT_THAT(find(made->mapped, "path.root")->value, "experiments//all");  // no comment: it is inside a string
+  EXPECT_THAT(find(made->ignored, "path.root")->value, "experiments//all");  // no comment: it is inside a string
   EXPECT_THAT(made->Table(""), HasSubstr("global batch = 8"));
   EXPECT_THAT(made->Table(""), HasSubstr("samples of a rank = 2: on 4 GPUs"));
   // Every key of the file is in exactly one list.

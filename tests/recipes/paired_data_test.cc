@@ -85,6 +85,9 @@ TEST(PairedData, TakesWhatOptionFilesBecome) {
   EXPECT_EQ(data.train.intervals, (std::vector<int>{1, 2}));
   EXPECT_EQ(data.Test()->meta_info, "tm");
   EXPECT_EQ(data.Test()->kind, "folders");
+  EXPECT_EQ(data.Test()->partition, "");  // clips of their own are all scored, as in KAIR
+  data.test_target = data.train.target;
+  EXPECT_EQ(data.Test()->partition, "REDS4");
 }
 
 }  // namespace

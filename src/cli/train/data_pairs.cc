@@ -116,6 +116,9 @@ Status ReportAlignment(const data::SpikeAlignment& found, uint64_t frames) {
 }
 
 Status PrepareGoPro(const PrepareFlags& asked, const data::PrepareShare& share) {
+  Result<data::SpikeForm> form = data::SpikeForm{};
+  if (!asked.artefacts.empty()) form = FormOf(asked.artefacts, asked.half_window);  // before anything is written
+  if (!form.ok()) return form.status();
   Result<data::PairedSet> set = data::PairedSet::Open(ConfigOf(asked));
   if (!set.ok()) return set.status();
   if (share.part == 0) {
@@ -138,8 +141,6 @@ Status PrepareGoPro(const PrepareFlags& asked, const data::PrepareShare& share) 
     fmt::print("LMDB       {}\n", path);
   }
   if (asked.artefacts.empty()) return Status::Ok();
-  Result<data::SpikeForm> form = FormOf(asked.artefacts, asked.half_window);
-  if (!form.ok()) return form.status();
   const std::string root = asked.artefact_root.empty() ? set->config().spikes.path : asked.artefact_root;
   LOCKSTEP_RETURN_IF_ERROR(data::WriteArtefacts(*set, *form, root, share, ShowProgress("artefacts " + form->Folder())));
   fmt::print("artefacts  {}/CLIP/{}/FRAME.npy\n", root, form->Folder());

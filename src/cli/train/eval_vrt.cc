@@ -10,10 +10,12 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/weights.h"
 #include "cli/train/commands.h"
 #include "cli/train/settings.h"
 #include "data/image.h"
 #include "engine/trainer.h"
+#include "models/vrt_file.h"
 #include "recipes/vrt_evaluation.h"
 #include "record/checkpoint_folder.h"
 #include "track/progress_line.h"
@@ -46,6 +48,39 @@ constexpr Column kColumns[] = {{"psnr", "PSNR", 2},
 
 bool IsLmdb(const std::string& path) { return path.ends_with(".lmdb") || path.ends_with(".lmdb/"); }
 
+// The shape that a file of Lockstep says in its metadata, as keys of the recipe; none where it says none, or where no
+// model of the recipe has what keys cannot say.
+std::vector<std::string> ShapeOfFile(const std::string& path) {
+  const Result<std::unique_ptr<Weights>> file = OpenWeights(path);
+  if (!file.ok()) return {};
+  const auto said = (*file)->metadata().find(models::kVrtKey);
+  if (said == (*file)->metadata().end()) return {};
+  const Result<models::VrtConfig> config = models::VrtFromJson(nlohmann::json::parse(said->second, nullptr, false));
+  if (!config.ok()) return {};
+  const auto base = std::ranges::find_if(models::VrtVariants(), [&](const models::VrtConfig& row) {
+    return row.out_chans == config->out_chans && row.mul_attn_ratio == config->mul_attn_ratio &&
+           row.mlp_ratio == config->mlp_ratio && row.qkv_bias == config->qkv_bias && row.qk_scale == config->qk_scale &&
+           row.recal_all_flows == config->recal_all_flows;
+  });
+  if (base == models::VrtVariants().end()) return {};
+  constexpr std::pair<const char*, const char*> kKeys[] = {{"in_chans", "in_channels"},
+                                                           {"upscale", "upscale"},
+                                                           {"img_size", "img_size"},
+                                                           {"window_size", "window"},
+                                                           {"depths", "depths"},
+                                                           {"indep_reconsts", "indep_reconsts"},
+                                                           {"embed_dims", "embed_dims"},
+                                                           {"num_heads", "heads"},
+                                                           {"pa_frames", "pa_frames"},
+                                                           {"deformable_groups", "deformable_groups"},
+                                                           {"nonblind_denoising", "nonblind_denoising"}};
+  const nlohmann::json shape = models::ToJson(*config);
+  std::vector<std::string> keys = {"recipe.model=" + base->name, fmt::format("data.scale={}", config->upscale)};
+  for (const auto& [from, to] : kKeys) keys.push_back(fmt::format("recipe.{}={}", to, shape[from].dump()));
+  if (config->in_chans > 3) keys.push_back(fmt::format("data.spikes.channels={}", config->in_chans - 3));
+  return keys;
+}
+
 // Flags as keys; what the user sets comes last and wins.
 std::vector<std::string> Keys(const VrtFlags& asked) {
   std::vector<std::string> keys;
@@ -76,9 +111,13 @@ Result<Settings> ReadAll(const recipes::Registry& recipes, const VrtFlags& asked
   VrtFlags all = asked;
   if (all.files.config.empty() && all.files.options.empty()) {
     all.files.config = ConfigOfRun(asked.weights);
-    if (all.files.config.empty() && (asked.variant.empty() || asked.target.empty())) {
-      return Status(Code::kUsage, fmt::format("'{}' does not say its model and clips", asked.weights),
-                    "--config or --opt FILE of its training, or --variant NAME with --target and --input");
+    std::vector<std::string> shape;
+    if (all.files.config.empty() && asked.variant.empty()) shape = ShapeOfFile(asked.weights);
+    all.overrides.insert(all.overrides.begin(), shape.begin(), shape.end());
+    if (all.files.config.empty() && ((asked.variant.empty() && shape.empty()) || asked.target.empty())) {
+      return Status(
+          Code::kUsage, fmt::format("'{}' does not say its model and clips", asked.weights),
+          "--config or --opt FILE of its training, or --target and --input, and --variant NAME for upstream's files");
     }
   }
   Result<Settings> settings = ReadSettings(recipes, "vrt", all.files, Keys(all), false, 0);
@@ -225,7 +264,7 @@ int EvalVrtMain(const Program& program, int argc, char** argv) {
               "a run (name, 'latest' or directory), a checkpoint folder, an export, or upstream's file")
       .Named("RUN|PATH")
       .Required();
-  args.Option("--variant", &asked.variant, "shape of upstream's file: 001 to 008, 006-spike").Named("NAME");
+  args.Option("--variant", &asked.variant, "shape of upstream's file: 001 to 009, 006-spike").Named("NAME");
   args.Option("--config", &asked.files.config, "a training's configuration (default: that of the run)").Named("FILE");
   args.Option("--opt", &asked.files.options, "an option file of KAIR or S-VRT instead").Named("FILE");
   args.Option("--set", &asked.overrides, "path.of.key=value").Named("KEY=VALUE").Repeated();

@@ -99,7 +99,7 @@ void Declare(Arguments& args, media::MediaOptions* options) {
       .Named("RUN|PATH")
       .Required();
   args.Option("--variant", &options->variant,
-              restore ? "shape of a file that does not say its own: 001 to 008, as upstream names them"
+              restore ? "shape of a file that does not say its own: 001 to 009, as upstream names them"
                       : "take the weights as this variant (taehv, taew2_1, taecvx, ...)")
       .Named("NAME");
   args.Option("--device", &options->device, "auto (a GPU where there is one), cpu or cuda")
