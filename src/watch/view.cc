@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace lockstep::watch {
 namespace {
@@ -41,24 +43,81 @@ std::optional<double> PartOf(const std::optional<double>& part, const std::optio
   return std::min(1.0, *part / *whole);
 }
 
-json GpuJson(const GpuView& gpu) {
-  return {{"index", gpu.index},
-          {"uuid", gpu.uuid},
-          {"name", gpu.name},
-          {"utilisation", OrNull(gpu.utilisation)},
-          {"memory_used", OrNull(gpu.memory_used)},
-          {"memory_total", OrNull(gpu.memory_total)},
-          {"temperature", OrNull(gpu.temperature)},
-          {"power", OrNull(gpu.power)},
-          {"power_limit", OrNull(gpu.power_limit)},
-          {"clock", OrNull(gpu.clock)},
-          {"clock_max", OrNull(gpu.clock_max)},
-          {"memory_clock", OrNull(gpu.memory_clock)},
-          {"throttle", gpu.throttle},
-          {"ecc_corrected", OrNull(gpu.ecc_corrected)},
-          {"ecc_uncorrected", OrNull(gpu.ecc_uncorrected)},
-          {"xid", OrNull(gpu.xid)},
-          {"error", gpu.error}};
+// What is said of a GPU and of a rank, as rows of a table: an object of each, or a list of each field.
+template <typename View>
+struct Field {
+  const char* name;
+  json (*of)(const View& view, double now);
+};
+
+constexpr Field<GpuView> kGpuFields[] = {
+    {"index", [](const GpuView& gpu, double) -> json { return gpu.index; }},
+    {"uuid", [](const GpuView& gpu, double) -> json { return gpu.uuid; }},
+    {"name", [](const GpuView& gpu, double) -> json { return gpu.name; }},
+    {"utilisation", [](const GpuView& gpu, double) { return OrNull(gpu.utilisation); }},
+    {"memory_used", [](const GpuView& gpu, double) { return OrNull(gpu.memory_used); }},
+    {"memory_total", [](const GpuView& gpu, double) { return OrNull(gpu.memory_total); }},
+    {"temperature", [](const GpuView& gpu, double) { return OrNull(gpu.temperature); }},
+    {"power", [](const GpuView& gpu, double) { return OrNull(gpu.power); }},
+    {"power_limit", [](const GpuView& gpu, double) { return OrNull(gpu.power_limit); }},
+    {"clock", [](const GpuView& gpu, double) { return OrNull(gpu.clock); }},
+    {"clock_max", [](const GpuView& gpu, double) { return OrNull(gpu.clock_max); }},
+    {"memory_clock", [](const GpuView& gpu, double) { return OrNull(gpu.memory_clock); }},
+    {"throttle", [](const GpuView& gpu, double) -> json { return gpu.throttle; }},
+    {"ecc_corrected", [](const GpuView& gpu, double) { return OrNull(gpu.ecc_corrected); }},
+    {"ecc_uncorrected", [](const GpuView& gpu, double) { return OrNull(gpu.ecc_uncorrected); }},
+    {"xid", [](const GpuView& gpu, double) { return OrNull(gpu.xid); }},
+    {"error", [](const GpuView& gpu, double) -> json { return gpu.error; }},
+};
+
+constexpr Field<RankView> kRankFields[] = {
+    {"rank", [](const RankView& rank, double) -> json { return rank.rank; }},
+    {"attempt", [](const RankView& rank, double) -> json { return rank.attempt; }},
+    {"node", [](const RankView& rank, double) { return FromZero(rank.node); }},
+    {"gpu", [](const RankView& rank, double) { return FromZero(rank.gpu); }},
+    {"pid", [](const RankView& rank, double) { return rank.pid > 0 ? json(rank.pid) : json(); }},
+    {"step", [](const RankView& rank, double) { return OrNull(rank.step); }},
+    {"epoch", [](const RankView& rank, double) { return EpochJson(rank.epoch); }},
+    {"epochs_done", [](const RankView& rank, double) { return OrNull(rank.epochs_done); }},
+    {"seconds_per_step", [](const RankView& rank, double) { return OrNull(rank.seconds_per_step); }},
+    {"steps_per_second", [](const RankView& rank, double) { return OrNull(PerSecond(rank.seconds_per_step)); }},
+    {"data_seconds", [](const RankView& rank, double) { return OrNull(rank.data_seconds); }},
+    {"collective_seconds", [](const RankView& rank, double) { return OrNull(rank.collective_seconds); }},
+    {"wait_peer", [](const RankView& rank, double) { return FromZero(rank.wait_peer); }},
+    {"loss", [](const RankView& rank, double) { return OrNull(rank.loss); }},
+    {"memory_host", [](const RankView& rank, double) { return OrNull(rank.memory_host); }},
+    {"memory_device", [](const RankView& rank, double) { return OrNull(rank.memory_device); }},
+    {"cpu", [](const RankView& rank, double) { return OrNull(rank.cpu); }},
+    {"rss", [](const RankView& rank, double) { return OrNull(rank.rss); }},
+    {"last_seen", [](const RankView& rank, double) { return OrNullIfZero(rank.last_seen); }},
+    {"age", [](const RankView& rank,
+               double now) { return rank.last_seen > 0 ? json(std::max(0.0, now - rank.last_seen)) : json(); }},
+};
+
+template <typename View, size_t n>
+json Object(const Field<View> (&fields)[n], const View& view, double now) {
+  json out = json::object();
+  for (const Field<View>& field : fields) out[field.name] = field.of(view, now);
+  return out;
+}
+
+// A list of one value where all are the same.
+json Column(json::array_t values) {
+  const bool same = std::all_of(values.begin(), values.end(), [&](const json& value) { return value == values[0]; });
+  if (same && values.size() > 1) values.resize(1);
+  return values;
+}
+
+template <typename View, size_t n>
+json Columns(const Field<View> (&fields)[n], const std::vector<View>& views, double now) {
+  json out = {{"n", views.size()}};
+  for (const Field<View>& field : fields) {
+    json::array_t values;
+    values.reserve(views.size());
+    for (const View& view : views) values.push_back(field.of(view, now));
+    out[field.name] = Column(std::move(values));
+  }
+  return out;
 }
 
 json LinkJson(const LinkView& link) {
@@ -71,9 +130,8 @@ json LinkJson(const LinkView& link) {
           {"off", link.off}};
 }
 
-json NodeJson(const NodeView& node, double now) {
-  json gpus = json::array(), links = json::array();
-  for (const GpuView& gpu : node.gpus) gpus.push_back(GpuJson(gpu));
+json NodeJson(const NodeView& node, double now, json gpus) {
+  json links = json::array();
   for (const LinkView& link : node.links) links.push_back(LinkJson(link));
   return {{"node", node.node},
           {"host", node.host},
@@ -83,34 +141,29 @@ json NodeJson(const NodeView& node, double now) {
           {"load", OrNull(node.load)},
           {"memory_used", OrNull(node.memory_used)},
           {"memory_total", OrNull(node.memory_total)},
-          {"gpus", gpus},
-          {"links", links}};
+          {"gpus", std::move(gpus)},
+          {"links", std::move(links)}};
 }
 
 json RankJson(const RankView& rank, double now) {
-  json stages = json::object();
+  json out = Object(kRankFields, rank, now), stages = json::object();
   for (const auto& [stage, seconds] : rank.stages) stages[stage] = OrNull(std::optional<double>(seconds));
-  return {{"rank", rank.rank},
-          {"attempt", rank.attempt},
-          {"node", FromZero(rank.node)},
-          {"gpu", FromZero(rank.gpu)},
-          {"pid", rank.pid > 0 ? json(rank.pid) : json()},
-          {"step", OrNull(rank.step)},
-          {"epoch", EpochJson(rank.epoch)},
-          {"epochs_done", OrNull(rank.epochs_done)},
-          {"seconds_per_step", OrNull(rank.seconds_per_step)},
-          {"steps_per_second", OrNull(PerSecond(rank.seconds_per_step))},
-          {"data_seconds", OrNull(rank.data_seconds)},
-          {"collective_seconds", OrNull(rank.collective_seconds)},
-          {"stages", stages},
-          {"wait_peer", FromZero(rank.wait_peer)},
-          {"loss", OrNull(rank.loss)},
-          {"memory_host", OrNull(rank.memory_host)},
-          {"memory_device", OrNull(rank.memory_device)},
-          {"cpu", OrNull(rank.cpu)},
-          {"rss", OrNull(rank.rss)},
-          {"last_seen", OrNullIfZero(rank.last_seen)},
-          {"age", rank.last_seen > 0 ? json(std::max(0.0, now - rank.last_seen)) : json()}};
+  out["stages"] = std::move(stages);
+  return out;
+}
+
+json StageColumns(const std::vector<RankView>& ranks) {
+  std::map<std::string, json::array_t> columns;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    for (const auto& [stage, seconds] : ranks[i].stages) {
+      json::array_t& values = columns[stage];
+      if (values.empty()) values.resize(ranks.size());
+      values[i] = OrNull(std::optional<double>(seconds));
+    }
+  }
+  json out = json::object();
+  for (auto& [stage, values] : columns) out[stage] = Column(std::move(values));
+  return out;
 }
 
 }  // namespace
@@ -141,9 +194,33 @@ const GpuView* RunView::GpuOf(const RankView& rank) const {
 }
 
 json RunView::ToJson(double now) const {
-  json rank_list = json::array(), node_list = json::array(), event_list = json::array(), finding_list = json::array();
+  json out = Shared(), rank_list = json::array(), node_list = json::array(), points = json::array();
   for (const RankView& rank : ranks) rank_list.push_back(RankJson(rank, now));
-  for (const NodeView& node : nodes) node_list.push_back(NodeJson(node, now));
+  for (const NodeView& node : nodes) {
+    json gpus = json::array();
+    for (const GpuView& gpu : node.gpus) gpus.push_back(Object(kGpuFields, gpu, now));
+    node_list.push_back(NodeJson(node, now, std::move(gpus)));
+  }
+  for (const SeriesPoint& point : curve.points()) points.push_back({point.step, point.mean(), point.low, point.high});
+  out["ranks"] = std::move(rank_list);
+  out["nodes"] = std::move(node_list);
+  out["loss_curve"] = std::move(points);
+  return out;
+}
+
+json RunView::ToColumns(double now) const {
+  json out = Shared(), node_list = json::array();
+  for (const NodeView& node : nodes) {
+    node_list.push_back(NodeJson(node, now, Columns(kGpuFields, node.gpus, now)));
+  }
+  out["ranks"] = Columns(kRankFields, ranks, now);
+  out["ranks"]["stages"] = StageColumns(ranks);
+  out["nodes"] = std::move(node_list);
+  return out;
+}
+
+json RunView::Shared() const {
+  json event_list = json::array(), finding_list = json::array();
   for (const EventView& event : events) {
     event_list.push_back({{"t", event.t},
                           {"type", event.type},
@@ -161,8 +238,6 @@ json RunView::ToJson(double now) const {
                             {"rank", FromZero(finding.rank)},
                             {"since", OrNullIfZero(finding.since)}});
   }
-  json points = json::array();
-  for (const SeriesPoint& point : curve.points()) points.push_back({point.step, point.mean(), point.low, point.high});
   return {{"name", name},
           {"path", path},
           {"kind", log ? "log" : "run"},
@@ -192,11 +267,8 @@ json RunView::ToJson(double now) const {
           {"memory_host", OrNull(memory_host)},
           {"memory_device", OrNull(memory_device)},
           {"bad_lines", bad_lines},
-          {"ranks", rank_list},
-          {"nodes", node_list},
-          {"events", event_list},
-          {"findings", finding_list},
-          {"loss_curve", points}};
+          {"events", std::move(event_list)},
+          {"findings", std::move(finding_list)}};
 }
 
 }  // namespace lockstep::watch

@@ -138,6 +138,12 @@ struct RunView {
   const NodeView* Node(int node) const;              // null: unknown
   const GpuView* GpuOf(const RankView& rank) const;  // null: none or unknown
   nlohmann::json ToJson(double now) const;           // docs/watch.md says what the fields mean
+  // The same for the page, without the curve: ranks, and the GPUs of a node, as a list of each field and their number
+  // "n"; a list of one value where all have the same. Of a thousand ranks that is a fifth of the text.
+  nlohmann::json ToColumns(double now) const;
+
+ private:
+  nlohmann::json Shared() const;  // without ranks, nodes and curve
 };
 
 }  // namespace lockstep::watch

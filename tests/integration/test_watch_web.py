@@ -94,18 +94,19 @@ class Page(harness.Case):
     TIMEOUT = 60
 
     def test_the_page_shows_runs_in_a_browser_and_takes_no_text_for_markup(self):
-        make_run(self.tmp, "first")
+        (make_run(self.tmp, "first") / "config.yaml").write_text("train:\n  steps: 12345678\n")
         make_run(self.tmp, "x<b>y")
         server = Server(self, "first", "x<b>y", "--http", ":0")
         with browser.Page(self.tmp, server.url, 1280, 900) as page:
             page.call("Runtime.evaluate", expression="window.hit = () => { window.was_hit = true }")
             self.assertGreater(int(page.until("document.documentElement.dataset.ready")), 0)
             self.assertEqual(page.value("document.querySelector('h1').textContent"), "first")
+            self.assertIn("2,999 / 12,345,678", page.value("document.getElementById('tiles').textContent"))
             self.assertEqual(page.value("[...document.querySelectorAll('#runs button')].map(b => b.textContent).join()"), "first,x<b>y")
             page.until("[...document.querySelectorAll('.chart .title')].map(t => t.textContent).includes('loss')")
             drawn = "[...document.querySelector('.chart.main canvas').getContext('2d').getImageData(0,0,900,200).data].some(v => v > 0)"
             self.assertTrue(page.value(drawn))
-            for key, expected in ("2", "step time"), ("3", "NVIDIA H200"), ("4", HOSTILE), ("5", f"rank 0 says {HOSTILE}!"), ("6", "reconstruction-10.png"), ("7", "train:"):
+            for key, expected in ("2", "step time"), ("2", "500 ms"), ("3", "NVIDIA H200"), ("4", HOSTILE), ("5", f"rank 0 says {HOSTILE}!"), ("6", "reconstruction-10.png"), ("7", "train:"):
                 page.press(key)
                 page.until(f"document.getElementById('view').textContent.includes({json.dumps(expected)})")
             page.press("t")

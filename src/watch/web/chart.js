@@ -11,6 +11,11 @@ export function short(value) {
   return Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 });
 }
 
+// Steps are counted, not measured: all their digits, as far as they are exact.
+export function count(value) {
+  return Number.isInteger(value) && Math.abs(value) < 1e15 ? value.toLocaleString("en-US") : short(value);
+}
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -158,7 +163,7 @@ export class Chart {
     const across = Math.max(2, Math.floor(frame.width / 95));
     for (const v of ticks(from, to, across)) {
       if (!this.options.byTime && !Number.isInteger(v)) continue;
-      const text = this.options.byTime ? clock(v, to - from) : short(v), x = px(v), half = g.measureText(text).width / 2;
+      const text = this.options.byTime ? clock(v, to - from) : count(v), x = px(v), half = g.measureText(text).width / 2;
       g.fillText(text, Math.min(Math.max(x, left + half - 4), w - half - 2), h - 6);
     }
     g.save();

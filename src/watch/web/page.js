@@ -1,6 +1,6 @@
 // The page: takes the state from the event stream, draws headline, tiles, findings and the chosen tab, and asks for the
 // curves of the charts that are visible.
-import { Chart, bytes, duration, formatFor, short } from "/chart.js";
+import { Chart, bytes, count, duration, formatFor, short } from "/chart.js";
 import { eventsView, heatMap, logView, make, nodesView, picturesView, rankMetrics, ranksView, setupView } from "/views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -26,7 +26,7 @@ const badges = { running: "good", succeeded: "good", complete: "good", failed: "
 
 function drawHead() {
   const run = chosen(), several = state.runs.length > 1;
-  document.title = `${run.step === null ? "" : `${short(run.step)} · `}${run.name} · Lockstep`;
+  document.title = `${run.step === null ? "" : `${count(run.step)} · `}${run.name} · Lockstep`;
   $("runs").className = several ? "" : "one";
   $("runs").replaceChildren(...(several ? state.runs.map((r, i) => {
     const dot = make("span.dot");
@@ -48,7 +48,7 @@ function drawHead() {
   };
   const wait = (v) => (v === null ? null : `${Math.round(100 * v)} %`), tiles = [];
   const title = part === null ? "step" : `step · ${Math.floor(100 * part)} %`;
-  tiles.push(tile(title, `${short(run.step)}${total ? ` / ${short(total)}` : ""}`, "", part));
+  tiles.push(tile(title, `${count(run.step)}${total ? ` / ${count(total)}` : ""}`, "", part));
   const add = (name, value, more) => { if (value !== null && value !== undefined && value !== "–") tiles.push(tile(name, value, more)); };
   add("loss", run.loss === null ? null : short(run.loss), run.gradient_norm === null ? "" : `gradient ${short(run.gradient_norm)}`);
   add("time per step", run.seconds_per_step === null ? null : run.seconds_per_step < 1 ? `${short(run.seconds_per_step * 1000)} ms` : `${short(run.seconds_per_step)} s`, run.steps_per_second === null ? "" : `${short(run.steps_per_second)} steps/s`);
@@ -113,7 +113,7 @@ function hover(x, source) {
   });
   const at = source.at(x)[0];
   if (!at) { tip.hidden = true; return; }
-  tip.replaceChildren(make("div.dim", state.byTime ? new Date(at.x * 1000).toLocaleString("en-GB") : `step ${short(Math.round(at.x))}`), ...rows);
+  tip.replaceChildren(make("div.dim", state.byTime ? new Date(at.x * 1000).toLocaleString("en-GB") : `step ${count(Math.round(at.x))}`), ...rows);
   const [px, py] = source.pointer, width = tip.offsetWidth;
   tip.style.left = `${px + 16 + width > innerWidth ? px - width - 12 : px + 16}px`;
   tip.style.top = `${py + 14}px`;
@@ -276,10 +276,22 @@ async function openTab(name) {
   } catch (error) { put(make("div.card.empty", `Not available: ${error.message}`)); }
 }
 
+// Ranks and GPUs come as a list of each field, or of one value that all of them have.
+function rows({ n, ...columns }) {
+  const at = (column, i) => (column.length === 1 ? column[0] : column[i]);
+  return Array.from({ length: n }, (_, i) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, at(column, i)])));
+}
+function unpack(run) {
+  const { stages, ...columns } = run.ranks, known = rows({ n: columns.n, ...stages });
+  run.ranks = rows(columns).map((rank, i) => ({ ...rank, stages: Object.fromEntries(Object.entries(known[i]).filter(([, v]) => v !== null)) }));
+  for (const node of run.nodes) node.gpus = rows(node.gpus);
+  return run;
+}
+
 function take(news) {
   const fresh = state.runs.length === 0;
   state.now = news.now;
-  state.runs = news.runs;
+  state.runs = news.runs.map(unpack);
   state.run = Math.min(state.run, state.runs.length - 1);
   drawHead();
   const busy = ["SELECT", "INPUT"].includes(document.activeElement?.tagName) && state.tab !== "charts";

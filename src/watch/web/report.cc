@@ -194,6 +194,10 @@ Result<RunReport> MakeReport(std::unique_ptr<Watch> watch) {
     std::optional<Curve> curve = pyramid->Query(name, {.points = kCurvePoints});
     if (curve && !curve->points.empty()) report.metrics.push_back(Summarised(name, std::move(*curve)));
   }
+  // Of a program that writes no metric lines: what its progress lines say.
+  if (!report.view.curve.points().empty() && report.Find("loss") == nullptr && report.Find("rank/loss") == nullptr) {
+    report.metrics.insert(report.metrics.begin(), Summarised("loss", CurveOf(report.view)));
+  }
   std::vector<std::string> pictures = PictureNames(path);
   std::erase(pictures, "loss.png");
   if (!pictures.empty()) {
@@ -248,6 +252,8 @@ std::vector<std::pair<std::string, std::string>> KeyFigures(const RunReport& rep
   if (goodput.ratio()) {
     rows.emplace_back("goodput", fmt::format("{:.1f} %", 100 * *goodput.ratio()));
     rows.emplace_back("time per step", Seconds(goodput.training / static_cast<double>(goodput.steps)));
+  } else if (view.seconds_per_step) {
+    rows.emplace_back("time per step", Seconds(*view.seconds_per_step));
   }
   for (const char* name : {"samples_per_second", "tokens_per_second"}) {
     if (const MetricSummary* metric = report.Find(name)) {

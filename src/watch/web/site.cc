@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ constexpr size_t kMostLogBytes = 256u << 10, kMostLogLines = 2000, kMostPictures
 constexpr size_t kFirstRuns = 4, kFirstCharts = 8, kFirstPoints = 1000;  // whose curves come with the page itself
 constexpr char kFirstMark[] = "<!-- first -->";
 constexpr char kTokenCookie[] = "lockstep_watch";
+constexpr char kLoss[] = "loss";
 
 struct Embedded {
   const char* path;
@@ -87,23 +89,6 @@ json CurveJson(const Curve& curve) {
   return out;
 }
 
-// The curve of a log: what the watch keeps of it.
-Curve CurveOf(const RunView& view) {
-  Curve curve;
-  for (const SeriesPoint& point : view.curve.points()) {
-    curve.points.push_back({.x = static_cast<double>(point.step),
-                            .low = point.low,
-                            .high = point.high,
-                            .mean = point.mean(),
-                            .step = point.step,
-                            .values = static_cast<uint32_t>(point.count)});
-  }
-  if (curve.points.empty()) return curve;
-  curve.first_x = curve.points.front().x;
-  curve.last_x = curve.points.back().x;
-  return curve;
-}
-
 // The charts that the page shows first.
 constexpr std::string_view kFirst[] = {
     "loss", "lr", "grad_norm", "time/step", "samples_per_second", "tokens_per_second"};
@@ -133,6 +118,22 @@ const char* PictureType(std::string_view name) {
 int LeadingRank(const RunView& view) { return view.ranks.empty() ? 0 : view.ranks.front().rank; }
 
 }  // namespace
+
+Curve CurveOf(const RunView& view) {
+  Curve curve;
+  for (const SeriesPoint& point : view.curve.points()) {
+    curve.points.push_back({.x = static_cast<double>(point.step),
+                            .low = point.low,
+                            .high = point.high,
+                            .mean = point.mean(),
+                            .step = point.step,
+                            .values = static_cast<uint32_t>(point.count)});
+  }
+  if (curve.points.empty()) return curve;
+  curve.first_x = curve.points.front().x;
+  curve.last_x = curve.points.back().x;
+  return curve;
+}
 
 bool IsLoopbackHost(std::string_view host) {
   if (host.starts_with('[')) return host == "[::1]" || host.starts_with("[::1]:");
@@ -225,6 +226,17 @@ Pyramid* Site::PyramidOf(Run* run, int rank) {
   return &run->pyramids.emplace(rank, std::move(*made)).first->second;
 }
 
+bool Site::DrawsProgressLines(const Run& run) {
+  const RunView& view = run.watch->view();
+  if (view.curve.points().empty()) return false;
+  const auto leading = run.pyramids.find(LeadingRank(view));
+  if (view.log || leading == run.pyramids.end()) return true;
+  if (leading->second.progress() < 1) return false;
+  const std::vector<std::string> names = leading->second.names();
+  return std::none_of(names.begin(), names.end(),
+                      [](const std::string& name) { return name == kLoss || name == "rank/loss"; });
+}
+
 bool Site::Build(Millis limit) {
   const TimePoint until = Now() + limit;
   bool more = false;
@@ -258,7 +270,8 @@ double Site::progress() const {
 bool Site::Allowed(const HttpRequest& request) const {
   if (access_.token.empty()) return true;
   const std::string given = request.Header("authorization");
-  return (given.starts_with("Bearer ") && SameSecret(given.substr(7), access_.token)) ||
+  const bool bearer = ::strncasecmp(given.c_str(), "Bearer ", 7) == 0;
+  return (bearer && SameSecret(given.substr(7), access_.token)) ||
          SameSecret(request.Cookie(kTokenCookie), access_.token);
 }
 
@@ -305,25 +318,22 @@ std::string Site::Snapshot() const {
   json runs = json::array();
   for (const Run& run : runs_) {
     const RunView& view = run.watch->view();
-    json one = view.ToJson(now_);
-    one.erase("loss_curve");
+    json one = view.ToColumns(now_);
     const auto leading = run.pyramids.find(LeadingRank(view));
-    json series = json::array();
+    std::vector<std::string> series;
     if (leading != run.pyramids.end()) {
-      std::vector<std::string> names = leading->second.names();
-      std::sort(names.begin(), names.end());
-      series = names;
+      series = leading->second.names();
       one["lines"] = leading->second.lines();
       one["progress"] = leading->second.progress();
-    } else if (!view.curve.points().empty()) {
-      series.push_back("loss");
     }
-    one["series"] = series;
+    if (DrawsProgressLines(run)) series.emplace_back(kLoss);
+    std::sort(series.begin(), series.end());
+    one["series"] = std::move(series);
     one["leading_rank"] = LeadingRank(view);
     one["notice"] = run.notice;
-    runs.push_back(one);
+    runs.push_back(std::move(one));
   }
-  return snapshot_ = ToJsonLine({{"now", now_}, {"runs", runs}});
+  return snapshot_ = ToJsonLine({{"now", now_}, {"runs", std::move(runs)}});
 }
 
 // With the state and the first curves inside: charts stand there when the page is loaded.
@@ -333,10 +343,7 @@ HttpResponse Site::Page(const HttpRequest&) {
   for (size_t i = 0; i < std::min(runs_.size(), kFirstRuns); ++i) {
     json& of_run = curves.emplace_back(json::object());
     const RunView& view = runs_[i].watch->view();
-    if (view.log) {
-      of_run["loss"] = CurveJson(CurveOf(view));
-      continue;
-    }
+    if (DrawsProgressLines(runs_[i])) of_run[kLoss] = CurveJson(CurveOf(view));
     const auto leading = runs_[i].pyramids.find(LeadingRank(view));
     if (leading == runs_[i].pyramids.end() || leading->second.progress() < 1) continue;
     for (const std::string& name : FirstCharts(leading->second.names())) {
@@ -371,7 +378,10 @@ HttpResponse Site::Chart(const HttpRequest& request) {
   if (const std::optional<double> from = NumberOf(request.Query("from"))) question.from = *from;
   if (const std::optional<double> to = NumberOf(request.Query("to"))) question.to = *to;
   question.points = static_cast<size_t>(std::clamp(NumberOf(request.Query("n")).value_or(1000), 16.0, 10'000.0));
-  if (view.log) return JsonAnswer(CurveJson(question.by_time ? Curve() : CurveOf(view)));
+  const bool of_leader = request.Query("rank").empty() || request.Query("rank") == std::to_string(LeadingRank(view));
+  if (view.log || (of_leader && request.Query("name") == kLoss && DrawsProgressLines(*run))) {
+    return JsonAnswer(CurveJson(question.by_time ? Curve() : CurveOf(view)));
+  }
   const int rank = ParseDigits(request.Query("rank")).value_or(LeadingRank(view));
   const bool known =
       std::any_of(view.ranks.begin(), view.ranks.end(), [&](const RankView& r) { return r.rank == rank; });

@@ -54,6 +54,8 @@ class Site {
   bool Allowed(const HttpRequest& request) const;
   Run* Named(const HttpRequest& request);
   Pyramid* PyramidOf(Run* run, int rank);
+  // Whether its loss is known from progress lines alone: of a log, and of a run without a loss in its metric lines.
+  static bool DrawsProgressLines(const Run& run);
 
   HttpResponse Page(const HttpRequest& request);
   HttpResponse State(const HttpRequest& request);
@@ -71,6 +73,9 @@ class Site {
   mutable std::string snapshot_;  // until something is read again; empty: not made yet
   std::string metrics_;           // likewise: of a thousand ranks it takes 25 ms, and many may ask
 };
+
+// The loss as the watch keeps it, of a log or of a run that writes no metric lines.
+Curve CurveOf(const RunView& view);
 
 // Whether a Host header names this machine's loopback: another name may be a foreign page's, bound to 127.0.0.1.
 bool IsLoopbackHost(std::string_view host);

@@ -1,6 +1,6 @@
 // The tabs besides the charts: ranks, nodes, events, logs, pictures, setup. Each draws into an element from the state;
 // all text goes through textContent, never through markup.
-import { bytes, colour, duration, short } from "/chart.js";
+import { bytes, colour, count, duration, short } from "/chart.js";
 
 // make("div.card", {title: "x"}, "text", child...)
 export function make(what, ...rest) {
@@ -40,7 +40,7 @@ export const rankMetrics = [
   ["host memory", (r) => r.rss ?? r.memory_host, bytes],
   ["CPU", (r) => r.cpu, percent],
   ["loss", (r) => number(r.loss), short],
-  ["step", (r) => r.step, short],
+  ["step", (r) => r.step, count],
   ["last line", (r) => r.age, (v) => (v === null ? "–" : `${duration(v)} ago`)],
 ];
 

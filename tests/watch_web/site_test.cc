@@ -1,0 +1,123 @@
+// What the page is told of runs, and their reports, without a socket. The page in a browser: test_watch_web.py.
+#include "watch/web/site.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "watch/web/report.h"
+
+namespace lockstep::watch {
+namespace {
+
+using nlohmann::json;
+
+class SiteTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<TempDir> dir = TempDir::Create();
+    ASSERT_TRUE(dir.ok());
+    dir_.emplace(std::move(*dir));
+    Write("run.json", R"({"format": 1, "name": "flaky", "world_size": 2, "nnodes": 1, "started": 1.79e9})");
+  }
+
+  void Write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = std::filesystem::path(*dir_ / "runs") / "flaky" / name;
+    std::filesystem::create_directories(path.parent_path());
+    ASSERT_TRUE(WriteFileAtomic(path, text).ok());
+  }
+  void WriteLog(int rank) const {
+    std::string text;
+    for (int step = 1; step <= 30; ++step) {
+      text += fmt::format("step {}/30 loss {} 0.250 s/it\n", step, 30.0 / step);
+    }
+    Write(fmt::format("logs/attempt-0/node-0/rank-{}.log", rank), text);
+  }
+  std::unique_ptr<Watch> Open() const {
+    Result<std::unique_ptr<Watch>> opened = Watch::Open(*dir_ / "runs", "flaky");
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    return std::move(*opened);
+  }
+  Site Looked(Access access = {}) const {
+    std::vector<std::unique_ptr<Watch>> runs;
+    runs.push_back(Open());
+    Site site(std::move(runs), std::move(access));
+    site.Poll(1.79e9);
+    while (site.Build(Millis(10))) {
+    }
+    return site;
+  }
+  static json Ask(Site* site, const std::string& path, std::map<std::string, std::string> query = {}) {
+    const HttpResponse answer =
+        site->Answer({.method = "GET", .path = path, .query = std::move(query), .headers = {{"host", "localhost"}}});
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return json::parse(answer.body);
+  }
+
+  std::optional<TempDir> dir_;
+};
+
+TEST_F(SiteTest, AProgramWithoutMetricLinesHasTheCurveOfItsProgressLines) {
+  WriteLog(0);
+  Site site = Looked();
+  EXPECT_EQ(Ask(&site, "/api/state")["runs"][0]["series"], json({"loss"}));
+  for (const char* rank : {"", "0"}) {
+    const json curve = Ask(&site, "/api/chart", {{"run", "0"}, {"name", "loss"}, {"rank", rank}});
+    EXPECT_EQ(curve["x"].size(), 30u);
+    EXPECT_EQ(curve["mean"][29], 1.0);
+  }
+  const HttpResponse page = site.Answer({.path = "/", .headers = {{"host", "localhost"}}});
+  EXPECT_THAT(page.body, testing::ContainsRegex(R"("curves":\[\{"loss":)"));
+
+  const Result<RunReport> report = MakeReport(Open());
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(KeyFigures(*report), testing::Contains(testing::Pair("time per step", "250ms")));
+  EXPECT_THAT(KeyFigures(*report), testing::Contains(testing::Pair("loss", "1 at the end, 1 at least")));
+  EXPECT_THAT(ReportHtml(*report, nullptr), testing::HasSubstr("<svg"));
+}
+
+TEST_F(SiteTest, ALossInMetricLinesIsDrawnFromThem) {
+  WriteLog(0);
+  for (const char* name : {"loss", "rank/loss"}) {
+    std::filesystem::remove_all(*dir_ / "runs/flaky/pyramid");
+    Write("metrics/rank-0.jsonl",
+          fmt::format(R"({{"t": 1.79e9, "attempt": 0, "rank": 0, "step": 7, "scalars": {{"{}": 0.5}}}})", name) + "\n");
+    Site site = Looked();
+    EXPECT_EQ(Ask(&site, "/api/state")["runs"][0]["series"], json({name}));
+  }
+}
+
+TEST_F(SiteTest, RanksComeByColumnsAndWhatAllHaveInCommonOnce) {
+  for (int rank = 0; rank < 2; ++rank) {
+    Write(fmt::format("metrics/rank-{}.jsonl", rank),
+          fmt::format(R"({{"t": 1.79e9, "attempt": 0, "rank": {0}, "step": 7, "scalars": {{"rank/loss": 0.{0}}}}})",
+                      rank) +
+              "\n");
+  }
+  Site site = Looked();
+  const json run = Ask(&site, "/api/state")["runs"][0];
+  EXPECT_EQ(run["ranks"]["n"], 2);
+  EXPECT_EQ(run["ranks"]["rank"], json({0, 1}));
+  EXPECT_EQ(run["ranks"]["step"], json::array({7}));
+  EXPECT_EQ(run["ranks"]["loss"], json({0.0, 0.1}));
+  EXPECT_EQ(run["ranks"]["cpu"], json::array({nullptr}));
+  EXPECT_FALSE(run.contains("loss_curve"));
+}
+
+TEST_F(SiteTest, TheTokenMayComeInAnySpellingOfItsScheme) {
+  Site site = Looked({.token = "0123456789abcdef"});
+  const std::pair<const char*, int> cases[] = {{"Bearer 0123456789abcdef", 200},
+                                               {"bearer 0123456789abcdef", 200},
+                                               {"BEARER 0123456789abcdef", 200},
+                                               {"bearer 0123456789ABCDEF", 401},
+                                               {"Bearer", 401},
+                                               {"Basic 0123456789abcdef", 401}};
+  for (const auto& [given, status] : cases) {
+    EXPECT_EQ(site.Answer({.path = "/api/state", .headers = {{"authorization", given}}}).status, status) << given;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::watch
