@@ -71,6 +71,9 @@ class Report(harness.Case):
         markdown = harness.lockstep("report", "first", cwd=self.tmp).stdout
         self.assertIn(f"{100 * figures['goodput']['ratio']:.1f} %", markdown)
         self.assertNotIn("<img", markdown)
+        self.assertIn("| attempt | steps | time |\n|---|---|---|\n| 0 | 0 to 299 | 5m05s |\n| 1 | 200 to 599 |", markdown)
+        against = harness.lockstep("report", "first", "--against", "first", cwd=self.tmp).stdout
+        self.assertIn("## Settings that differ\n\nNone.\n", against)
         for line in re.findall(r"^\|.*", markdown, re.M):
             self.assertTrue(line.endswith("|"), line)
         log = harness.write("some.log", "step 1/2\n")

@@ -82,6 +82,14 @@ std::string ReportMarkdown(const RunReport& report, const RunReport* against) {
            goodput.wall > 0 ? 100 * part.seconds / goodput.wall : 0, part.meaning);
     }
   }
+  if (!report.restarts.empty() || goodput.attempts.size() > 1) {
+    Line(&out, "\n## Attempts\n\n| attempt | steps | time |\n|---|---|---|");
+    for (const auto& [number, times] : goodput.attempts) {
+      Line(&out, "| {} | {} | {} |", number,
+           times.first_step ? fmt::format("{} to {}", *times.first_step, *times.last_step) : "none",
+           times.ended > times.started && times.started > 0 ? Seconds(times.ended - times.started) : "");
+    }
+  }
   if (!report.restarts.empty()) {
     Line(&out, "\n## Restarts\n\n| attempt | why | cause | remedy |\n|---|---|---|---|");
     for (const RestartReport& one : report.restarts) {
@@ -94,9 +102,14 @@ std::string ReportMarkdown(const RunReport& report, const RunReport* against) {
       Line(&out, "- {} ({})", Cell(finding.text), Cell(finding.evidence));
   }
   if (against != nullptr) {
-    Line(&out, "\n## Settings that differ\n\n| key | {} | {} |\n|---|---|---|", Cell(report.view.name),
-         Cell(against->view.name));
-    for (const Difference& one : SettingsThatDiffer(report, *against)) {
+    const std::vector<Difference> differences = SettingsThatDiffer(report, *against);
+    Line(&out, "\n## Settings that differ\n");
+    if (differences.empty()) {
+      Line(&out, "None.");
+    } else {
+      Line(&out, "| key | {} | {} |\n|---|---|---|", Cell(report.view.name), Cell(against->view.name));
+    }
+    for (const Difference& one : differences) {
       Line(&out, "| {} | {} | {} |", Cell(one.key), Cell(one.here), Cell(one.there));
     }
   }
