@@ -6,7 +6,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 
+#include "base/digits.h"
+#include "base/files.h"
 #include "base/text.h"
 
 namespace lockstep::data {
@@ -57,6 +60,27 @@ void CopyBits(const uint8_t* bytes, uint64_t at, int count, uint64_t* words) {
   }
 }
 
+// What SpikeCV's config.yaml in a folder above a file says of its sensor; "" where there is none, or it does not fit.
+std::string SaidByConfig(const std::string& path, uint64_t file_bytes) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (int up = 0; up < 5 && !folder.empty(); ++up, folder = folder.parent_path()) {
+    const std::string config = folder / "config.yaml";
+    const Result<std::string> text = ReadFile(config, 1 << 16);
+    if (!text.ok()) continue;
+    SpikeSensor said{0, 0};
+    for (const std::string& line : lockstep::Split(*text, '\n')) {
+      if (line.starts_with("spike_h:"))
+        said.height = ParseDigits<int>(Trim(std::string_view(line).substr(8))).value_or(0);
+      if (line.starts_with("spike_w:"))
+        said.width = ParseDigits<int>(Trim(std::string_view(line).substr(8))).value_or(0);
+    }
+    const uint64_t frame = said.height > 0 && said.width > 0 ? FrameBits(said) / 8 : 0;
+    if (frame == 0 || file_bytes % frame != 0) continue;
+    return fmt::format("{} says {} x {}, which fits", config, said.height, said.width);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<SpikeShape> FittingShapes(uint64_t file_bytes) {
@@ -82,8 +106,9 @@ Result<int64_t> SpikeSteps(uint64_t file_bytes, const SpikeSensor& sensor, const
   for (const SpikeShape& shape : FittingShapes(file_bytes)) {
     fits.push_back(fmt::format("{} x {} x {}", shape.steps, shape.height, shape.width));
   }
-  const std::string hint = fits.empty() ? "no known camera fits either: the file may be truncated, or not bit-packed"
-                                        : fmt::format("sizes that fit (steps x height x width): {}", Join(fits, ", "));
+  std::string hint = SaidByConfig(name, file_bytes);
+  if (hint.empty() && fits.empty()) hint = "no known camera fits either: the file may be truncated, or not bit-packed";
+  if (hint.empty()) hint = fmt::format("sizes that fit (steps x height x width): {}", Join(fits, ", "));
   return Status(
       Code::kEnvironment,
       fmt::format("'{}' has {} bytes, no whole number of steps of {} x {} pixels ({} bytes each): {} steps "

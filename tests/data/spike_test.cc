@@ -91,6 +91,11 @@ TEST_F(SpikeTest, TheSizeOfAFileDecidesWhichSensorsItMayHave) {
   EXPECT_THAT(SpikeSteps(1000, {360, 640}, "b.dat").status().hint(), HasSubstr("may be truncated"));
   EXPECT_THAT(SpikeSteps(1000, {3, 5}, "b.dat").status().message(), HasSubstr("a whole number of bytes"));
   EXPECT_STREQ(FaultOf(SpikeFile::Open(dir_ / "none.dat", {}).status()), "vanished");
+  // A data set that says its sensor, unless the file does not fit that either.
+  ASSERT_TRUE(WriteFileAtomic(dir_ / "config.yaml", "spike_h: 32\nspike_w: 40\nis_labeled: false\n").ok());
+  const std::string below = dir_ / "train/clip/spike/1.dat";
+  EXPECT_THAT(SpikeSteps(1600, {360, 640}, below).status().hint(), HasSubstr("config.yaml says 32 x 40, which fits"));
+  EXPECT_THAT(SpikeSteps(1000, {360, 640}, below).status().hint(), HasSubstr("may be truncated"));
 }
 
 TEST_F(SpikeTest, CentresOfEqualParts) {
