@@ -154,7 +154,7 @@ void PrintTable(const recipes::VrtEvaluation& found) {
   for (const auto& [name, why] : found.left_out) fmt::print("left out: {}: {}\n", name, why);
 }
 
-Status WritePicture(const track::Cairo& cairo, const std::string& path, track::Sheet sheet) {
+Status WritePicture(const track::Cairo& cairo, const std::string& path, const track::Sheet& sheet) {
   const Result<track::Picture> picture = track::DrawSheet(cairo, sheet);
   if (!picture.ok()) return picture.status();
   Result<std::string> png = data::EncodePng(picture->rgb, picture->width, picture->height);
