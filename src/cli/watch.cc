@@ -195,6 +195,11 @@ int WatchMain(int argc, char** argv) {
     return Complain("watch", Status(Code::kUsage, fmt::format("--interval: expected at least 100ms, found '{}'",
                                                               Printable(interval_text))));
   }
+  if (page.given() && (once || json)) {
+    return Complain("watch",
+                    Status(Code::kUsage, fmt::format("--http and {} exclude each other", once ? "--once" : "--json"),
+                           "--http serves a page until Ctrl-C; leave out one of them"));
+  }
   AllowManyFiles();
   if (page.given() && !IsHttpAddress(http)) which.insert(which.begin(), std::exchange(http, ""));
   if (which.empty()) which.push_back("latest");
@@ -204,6 +209,7 @@ int WatchMain(int argc, char** argv) {
     if (!opened.ok()) return Complain("watch", opened.status());
     watches.push_back(std::move(*opened));
   }
+  watch::TellNamesApart(watches);
   if (page.given()) return WatchHttp(std::move(watches), http, token_file, *interval);
   if (json) return PrintJson(watches);
   if (!once && !plain) {

@@ -118,6 +118,7 @@ void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* s
 }
 
 bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::time_point now) {
+  redrawn_ = loss_of_step_ = false;
   std::optional<ProgressMark> mark = ParseProgress(line);
   if (!mark || mark->grammar == ProgressGrammar::kEpochs) {
     if (const std::optional<EpochNumber> heading = ParseEpochHeading(line)) heading_ = heading;
@@ -148,8 +149,13 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
 
   const size_t at = Find(*mark);
   Source& source = sources_[at];
+  if (source.marks == 0 && !mark->names_loss) source.bare_step = mark->step;
+  if (mark->names_loss && !source.loss_step) source.loss_step = mark->step;
   if (source.marks > 0 && source.step == mark->step) {
     source.elapsed = mark->elapsed;
+    redrawn_ = followed_ == at;
+    const bool bar = mark->grammar == ProgressGrammar::kBar;
+    loss_of_step_ = redrawn_ && (!bar || (source.bare_step && source.loss_step == *source.bare_step + 1));
     return false;
   }
   const bool again = source.marks == 0 || *mark->step < *source.step;

@@ -55,6 +55,12 @@ class ProgressTracker {
   // True if the line was progress.
   bool Feed(std::string_view line, std::chrono::steady_clock::time_point now);
   const ProgressState& state() const { return state_; }
+  // Of the last line, where Feed said false: the training's bar or form of line again, at the step it had. A loss in it
+  // is the newest, ...
+  bool redrawn() const { return redrawn_; }
+  // ... and the one of that step: "update(1), set_postfix(loss)" draws a step first with the loss of the step before.
+  // Of a bar with "for ... in bar: set_postfix(loss)" it is the one of the next step.
+  bool loss_of_step() const { return loss_of_step_; }
 
  private:
   // From least to most likely the training.
@@ -80,6 +86,8 @@ class ProgressTracker {
     double past = 0;                // seconds of its earlier repetitions
     std::optional<double> elapsed;  // of the present one
     uint64_t first_step = 0;
+    // Of a bar: where it was first drawn, if without a loss, and where the first loss stood.
+    std::optional<uint64_t> bare_step, loss_step;
     std::chrono::steady_clock::time_point first{};
 
     bool Finished() const { return total && step && *step >= *total; }
@@ -98,6 +106,7 @@ class ProgressTracker {
   std::optional<uint64_t> epoch_count_;  // "Num Epochs = 3"
   std::optional<uint64_t> counter_;
   int counter_rises_ = 0;
+  bool redrawn_ = false, loss_of_step_ = false;
 };
 
 }  // namespace lockstep::record

@@ -86,6 +86,12 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   if (row) line = *row;
   const bool indented = line.starts_with(' ') || line.starts_with('\t');
   const bool progress = stream.tracker.Feed(line, Now());
+  if (stream.tracker.redrawn()) {
+    LogSign sign{.rank = rank, .state = stream.tracker.state(), .loss = record::ParseLoss(line)};
+    sign.redrawn = stream.tracker.loss_of_step() ? LogSign::Redrawn::kOfStep : LogSign::Redrawn::kNewest;
+    if (sign.loss) each(sign);
+    return;
+  }
   if (!progress && !indented) stream.expects_loss = false;
   if (!progress && !stream.expects_loss) return;
   LogSign sign{.rank = rank, .state = stream.tracker.state()};

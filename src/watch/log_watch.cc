@@ -9,6 +9,7 @@ namespace lockstep::watch {
 namespace {
 
 constexpr double kSilentAfter = 60;  // seconds without a line until a log counts as silent
+constexpr double kEtaUnit = 1;       // seconds: what a stated ETA is cut to
 
 }  // namespace
 
@@ -24,21 +25,35 @@ LogPlace LogWatch::LogOf(int rank) const {
   return {.path = view_.path, .only = several ? std::optional<int>(rank) : std::nullopt};
 }
 
+// What a line of an epoch says may be the time to the end of the epoch ("Epoch: [1] [110/117] eta: 0:00:01") or of the
+// run: shortly before the end of an epoch they are told apart.
+std::optional<double> LogWatch::EtaOfRun(const LogSign& sign, const RankView& rank) {
+  const std::optional<double> eta = sign.values.eta;
+  if (!eta || !rank.epoch || !rank.seconds_per_step || rank.epoch->total == 0) return eta;
+  const double whole = static_cast<double>(rank.epoch->total) * *rank.seconds_per_step;
+  const double left = whole - static_cast<double>(rank.epoch->step) * *rank.seconds_per_step;
+  if (left < 0.1 * whole && *eta > 0.5 * whole) eta_is_of_run_ = true;
+  const bool near = *eta <= 1.5 * left + kEtaUnit && *eta >= left / 1.5 - kEtaUnit;
+  return near && !eta_is_of_run_ ? std::nullopt : eta;
+}
+
 void LogWatch::Poll(double now) {
   const double modified = log_.Read([&](const LogSign& sign) {
     TakeSign(sign, &ranks_[sign.rank]);
     // Lines that were there at first say nothing of when they were written.
-    if (follows_) window_.AddProgress(sign.rank, now, sign.state.StepOfRun(), sign.state.seconds_per_step, sign.loss);
+    const bool advanced = sign.redrawn == LogSign::Redrawn::kNo;
+    if (follows_ && advanced) {
+      window_.AddProgress(sign.rank, now, sign.state.StepOfRun(), sign.state.seconds_per_step, sign.loss);
+    }
     if (sign.state.total) view_.total = sign.state.TotalOfRun();
     if (ranks_.begin()->first != sign.rank) return;
+    TakeLoss(sign);
+    if (!advanced) return;
     if (sign.values.samples_per_second) view_.samples_per_second = sign.values.samples_per_second;
     if (sign.values.tokens_per_second) view_.tokens_per_second = sign.values.tokens_per_second;
     if (sign.values.learning_rate) view_.learning_rate = sign.values.learning_rate;
     if (sign.values.gradient_norm) view_.gradient_norm = sign.values.gradient_norm;
-    eta_ = sign.values.eta;
-    if (!sign.loss) return;
-    view_.loss = sign.loss;
-    if (sign.state.step) view_.curve.Add(*sign.state.StepOfRun(), *sign.loss);
+    eta_ = EtaOfRun(sign, ranks_.begin()->second.view);
   });
   view_.read = log_.part();
   WrittenAt(modified, now);

@@ -18,10 +18,13 @@ class LogWatch final : public Watch {
   LogPlace LogOf(int rank) const override;
 
  private:
+  std::optional<double> EtaOfRun(const LogSign& sign, const RankView& rank);
+
   LogProgress log_;
   LocalMachine machine_;
-  std::optional<double> eta_;  // as the last line says it
-  bool follows_ = false;       // all that was there at first has been read
+  std::optional<double> eta_;   // as the last line says it
+  bool eta_is_of_run_ = false;  // also where it is about the one of the epoch
+  bool follows_ = false;        // all that was there at first has been read
 };
 
 }  // namespace lockstep::watch

@@ -9,6 +9,9 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -108,6 +111,8 @@ void Watch::Advance(Rank* rank, std::optional<uint64_t> step, std::optional<doub
 
 void Watch::TakeSign(const LogSign& sign, Rank* rank) {
   rank->view.rank = sign.rank;
+  if (sign.loss) rank->view.loss = sign.loss;
+  if (sign.redrawn != LogSign::Redrawn::kNo) return;
   rank->heard = rank->from_log = true;
   rank->stamped = rank->stamped || sign.stamp;
   const record::ProgressState& state = sign.state;
@@ -117,7 +122,15 @@ void Watch::TakeSign(const LogSign& sign, Rank* rank) {
     rank->view.epoch = EpochView{state.epoch->number, state.epoch->of, *state.step, *state.total};
   }
   Advance(rank, state.StepOfRun(), sign.stamp, sign.state.of_training ? sign.state.seconds_per_step : std::nullopt);
-  if (sign.loss) rank->view.loss = sign.loss;
+}
+
+void Watch::TakeLoss(const LogSign& sign) {
+  if (!sign.loss) return;
+  view_.loss = sign.loss;
+  if (!sign.state.step) return;
+  const uint64_t step = *sign.state.StepOfRun();
+  if (sign.redrawn == LogSign::Redrawn::kNo) view_.curve.Add(step, *sign.loss);
+  if (sign.redrawn == LogSign::Redrawn::kOfStep) view_.curve.Replace(step, *sign.loss);
 }
 
 void Watch::WrittenAt(double modified, double now, std::optional<int> only) {
@@ -186,6 +199,37 @@ void Watch::Find(double now) {
   }
   since_ = std::move(since);
   next_find_ = Now() + std::min<Clock::duration>(300 * (Now() - begin), std::chrono::seconds(4));
+}
+
+void TellNamesApart(const std::vector<std::unique_ptr<Watch>>& watches) {
+  std::map<std::string, std::vector<Watch*>> same;
+  for (const auto& watch : watches) same[watch->view().name].push_back(watch.get());
+  // The last `parts` parts of where it is.
+  const auto tail = [](const Watch& watch, size_t parts) {
+    const std::filesystem::path path = std::filesystem::absolute(watch.view().path).lexically_normal();
+    const auto length = static_cast<size_t>(std::distance(path.begin(), path.end()));
+    std::filesystem::path out;
+    for (auto at = std::next(path.begin(), static_cast<long>(length - std::min(parts, length))); at != path.end();
+         ++at) {
+      out /= *at;
+    }
+    return out.string();
+  };
+  for (const auto& [name, group] : same) {
+    const auto names = [&, &of = group](size_t parts) {
+      std::set<std::string> out;
+      for (const Watch* watch : of) out.insert(tail(*watch, parts));
+      return out.size();
+    };
+    size_t parts = 1;
+    while (names(parts) < names(SIZE_MAX)) ++parts;
+    std::map<std::string, int> seen;
+    for (Watch* watch : group) {
+      const std::string longer = parts > 1 ? tail(*watch, parts) : name;
+      const int count = ++seen[longer];
+      watch->SetName(count > 1 ? fmt::format("{} ({})", longer, count) : longer);
+    }
+  }
 }
 
 Result<std::unique_ptr<Watch>> Watch::Open(const std::string& root, const std::string& which) {

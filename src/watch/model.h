@@ -31,6 +31,12 @@ struct LogPlace {
   std::optional<int> only;
 };
 
+class Watch;
+
+// Gives those whose names are the same as many of the folders above them as make the names differ: "a/job.log",
+// "b/job.log". What is there twice is numbered.
+void TellNamesApart(const std::vector<std::unique_ptr<Watch>>& watches);
+
 class Watch {
  public:
   // `which`: a run as FindRun names it, a run directory, or a log file.
@@ -42,6 +48,7 @@ class Watch {
   virtual bool MayHaveEnded() const = 0;
   virtual LogPlace LogOf(int rank) const = 0;
   const RunView& view() const { return view_; }
+  void SetName(std::string name) { view_.name = std::move(name); }
 
  protected:
   // The speed of a rank: what it says of itself, smoothed, else the pace of its steps.
@@ -61,6 +68,8 @@ class Watch {
                       std::optional<double> seconds_per_step);
   // A progress line of a log, and after all of one poll the time the file was written last.
   static void TakeSign(const LogSign& sign, Rank* rank);
+  // Its loss as the one of the run, newest and in the curve.
+  void TakeLoss(const LogSign& sign);
   void WrittenAt(double modified, double now, std::optional<int> only = std::nullopt);
   // Fills what follows from the ranks.
   void Conclude();

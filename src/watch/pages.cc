@@ -26,7 +26,7 @@ constexpr PageRow kPages[] = {{'1', Page::kOverview, "overview"}, {'2', Page::kR
 
 constexpr std::string_view kHelp[] = {
     "1 ... 6       overview, ranks, nodes, events, log, runs; Tab: the next",
-    "up down       choose a rank or a run, scroll; k j, Page Up, Page Down, Home, End",
+    "up down       choose a rank or run, scroll; k j, Page Up, Page Down, Home, End",
     "Enter         the log of the chosen rank; of a run: its overview",
     "left right    the log of the previous, of the next rank",
     "s  S          sort the ranks by the next column; turn the order round",
@@ -135,7 +135,8 @@ StyledLines NodesPage(const ScreenInput& input, const RunView& view, size_t widt
 }
 
 StyledLines EventsPage(const ScreenInput& input, const RunView& view, size_t width) {
-  StyledLines lines = FindingLines(view, input.now, width);
+  StyledLines lines;
+  for (const StyledLine& finding : FindingLines(view, input.now, 0)) Append(Wrapped(finding, width, 3), &lines);
   if (lines.empty()) lines.push_back({{" no findings", Style::kDim}});
   lines.insert(lines.begin(), SectionLine("FINDINGS"));
   lines.emplace_back();

@@ -248,14 +248,11 @@ void RunWatch::ReadLogs(double now) {
       rank.view.attempt = log_attempt_;
       TakeSign(sign, &rank);
       // Samples say the same of a rank, with the time.
-      if (view_.nodes.empty() && log.progress->part() >= 1) {
+      const bool advanced = sign.redrawn == LogSign::Redrawn::kNo;
+      if (advanced && view_.nodes.empty() && log.progress->part() >= 1) {
         window_.AddProgress(sign.rank, now, sign.state.StepOfRun(), sign.state.seconds_per_step, sign.loss);
       }
-      if (sign.rank != 0 || !files_.empty()) return;
-      if (sign.loss && sign.state.step) {
-        view_.curve.Add(*sign.state.StepOfRun(), *sign.loss);
-        view_.loss = sign.loss;
-      }
+      if (sign.rank == 0 && files_.empty() && sign.state.step) TakeLoss(sign);
     });
     view_.read = std::min(view_.read, log.progress->part());
     WrittenAt(modified, now, log.rank);

@@ -160,7 +160,7 @@ StyledLine SectionLine(std::string text) { return {{std::move(text), Style::kHea
 
 void Append(StyledLines more, StyledLines* lines) { std::move(more.begin(), more.end(), std::back_inserter(*lines)); }
 
-std::string Headline(const RunView& view) {
+std::string Headline(const RunView& view, size_t width) {
   std::vector<std::string> parts = {fmt::format("{} {}", view.log ? "log" : "run", Printable(view.name)), view.state};
   if (view.attempt > 0) parts.push_back(fmt::format("attempt {}", view.attempt));
   if (view.epoch) {
@@ -183,7 +183,30 @@ std::string Headline(const RunView& view) {
   if (view.data_wait) parts.push_back("data wait " + PercentText(view.data_wait));
   if (view.collective_wait) parts.push_back("collectives " + PercentText(view.collective_wait));
   if (!view.log && view.duration > 0) parts.push_back("for " + TimeText(view.duration));
+  // Name and state stay.
+  while (width > 0 && parts.size() > 2 && TextWidth(Join(parts, " | ")) > width) parts.pop_back();
   return Join(parts, " | ");
+}
+
+StyledLines Wrapped(const StyledLine& line, size_t width, size_t indent) {
+  StyledLines lines;
+  StyledLine now;
+  for (const Span& span : line.spans()) {
+    std::string_view rest = span.text;
+    while (!rest.empty()) {
+      const size_t word = std::min(rest.find_first_not_of(' '), rest.size());
+      const std::string_view piece = rest.substr(0, std::min(rest.find(' ', word), rest.size()));
+      if (now.Width() > indent && now.Width() + TextWidth(piece) > width) {
+        lines.push_back(std::exchange(now, {{std::string(indent, ' ')}}));
+        now.Add(std::string(piece.substr(word)), span.style);
+      } else {
+        now.Add(std::string(piece), span.style);
+      }
+      rest.remove_prefix(piece.size());
+    }
+  }
+  lines.push_back(std::move(now));
+  return lines;
 }
 
 StyledLines FindingLines(const RunView& view, double now, size_t width) {

@@ -12,7 +12,11 @@
 namespace lockstep::watch {
 
 // Headline of a run as one line of text: "run x | running | step 5/10 (50%) | ...".
-std::string Headline(const RunView& view);
+// With a width, as many of its parts as fit.
+std::string Headline(const RunView& view, size_t width);
+
+// A line broken between words, from the second on indented.
+StyledLines Wrapped(const StyledLine& line, size_t width, size_t indent);
 
 // Empty where there is nothing to say.
 StyledLines FindingLines(const RunView& view, double now, size_t width);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace lockstep::watch {
@@ -23,6 +24,8 @@ class Series {
 
   // Values that are not finite are left out. A step before the last one is a restart: what was from there on is gone.
   void Add(uint64_t step, double value);
+  // A better value of the step that was added last.
+  void Replace(uint64_t step, double value);
   // Forgets this step and everything after it.
   void Rewind(uint64_t step);
 
@@ -33,6 +36,7 @@ class Series {
   uint64_t width_ = 1;  // steps per bucket
   uint64_t last_step_ = 0;
   std::vector<SeriesPoint> points_;
+  std::optional<SeriesPoint> before_;  // the last point without the last value; count 0: it had no other
 };
 
 }  // namespace lockstep::watch

@@ -38,8 +38,12 @@ std::string_view AnsiOf(Style style) {
 }
 
 std::string Drawn(const StyledLine& line, const TableStyle& style) {
+  constexpr std::string_view kCut = "...";
   StyledLine cut = line;
-  if (style.columns > 0) cut.CutTo(style.columns);
+  if (style.columns > kCut.size() && cut.Width() > style.columns) {
+    cut.CutTo(style.columns - kCut.size());
+    cut.Add(std::string(kCut));
+  }
   if (!style.colour) return cut.Text();
   std::string text;
   for (const Span& span : cut.spans()) {
@@ -102,7 +106,7 @@ StyledLines PlainRanks(const RunView& view, const std::vector<size_t>& which, do
 }  // namespace
 
 std::vector<std::string> Render(const RunView& view, double now, const TableStyle& style) {
-  StyledLines lines = {{{Headline(view), Style::kBold}}};
+  StyledLines lines = {{{Headline(view, style.columns), Style::kBold}}};
   StyledLines notes = FindingLines(view, now, 0);
   const auto note = [&](std::string text) { notes.push_back({{std::move(text)}}); };
   if (std::string text = MissingRanks(view); !text.empty()) note(text);

@@ -214,7 +214,8 @@ class Access(harness.Case):
         loose = harness.write("loose", "0123456789abcdef\n", 0o644)
         table = [(("--http", f":{server.port}"), 3, "EADDRINUSE", "--http :0"), (("--http", "192.0.2.7:1"), 3, "EADDRNOTAVAIL", "0.0.0.0"),
                  (("--http", "a:b"), 2, "expected ADDRESS:PORT", "127.0.0.1:7077"), (("--http", "0.0.0.0:0", "--token-file", loose), 2, "others may read", "chmod 600"),
-                 (("--http", "0.0.0.0:0", "--token-file", "nowhere"), 3, "nowhere", "")]
+                 (("--http", "0.0.0.0:0", "--token-file", "nowhere"), 3, "nowhere", ""),
+                 (("--once", "--http", ":0"), 2, "--http and --once exclude each other", "leave out one"), (("--json", "--http"), 2, "--http and --json", "leave out one")]
         for arguments, code, words, remedy in table:
             done = harness.lockstep("watch", "long", *arguments, cwd=self.tmp)
             self.assertEqual(done.returncode, code, (arguments, done.stderr))

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -362,6 +364,96 @@ TEST(Render, ARankThatFellSilentIsMarkedAndColoursOnlyWhereAsked) {
   EXPECT_THAT(text(false), Not(HasSubstr("1.0s ago (silent)")));
   EXPECT_THAT(text(false), Not(HasSubstr("\x1b")));
   EXPECT_THAT(text(true), HasSubstr("\x1b[33m"));
+}
+
+// What tqdm and nanoGPT print, and the loss of each step then.
+TEST_F(WatchTest, TheNewestLossIsShownAndTheCurveHasTheOneOfEachStep) {
+  const auto bar = [](int step, int loss) {
+    return fmt::format("\r {}/40 [00:01<00:09, 1.00it/s{}]", step, loss > 0 ? fmt::format(", loss={}", loss) : "");
+  };
+  const struct {
+    const char* what;
+    std::vector<std::string> lines;
+    double newest;
+    std::vector<double> curve;
+  } cases[] = {
+      {"update(1), set_postfix",
+       {bar(0, 0), bar(1, 0), bar(1, 11), bar(2, 11), bar(2, 12), bar(3, 12), bar(3, 13)},
+       13,
+       {11, 12, 13}},
+      {"for ... in bar: set_postfix",
+       {bar(0, 0), bar(0, 11), bar(1, 11), bar(1, 12), bar(2, 12), bar(2, 13)},
+       13,
+       {11, 12}},
+      {"a bar that was begun earlier", {bar(7, 17), bar(8, 17), bar(8, 18)}, 18, {17, 17}},
+      {"nanoGPT", {"step 500: train loss 2.1, val loss 2.3\n", "iter 500: loss 0.25, time 9.00ms\n"}, 0.25, {0.25}},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.what);
+    const std::string path = *dir_ / "job.log";
+    ::unlink(path.c_str());
+    Append(path, Join(test.lines, ""));
+    Open(path);
+    const RunView& view = Look(100);
+    EXPECT_EQ(view.loss, test.newest);
+    EXPECT_EQ(view.ranks[0].loss, test.newest);
+    std::vector<double> curve;
+    for (const SeriesPoint& point : view.curve.points()) curve.push_back(point.mean());
+    EXPECT_EQ(curve, test.curve);
+  }
+}
+
+TEST_F(WatchTest, AnEtaOfTheEpochIsNoneOfTheRun) {
+  const auto lines = [](int epoch, int step, const char* eta) {
+    return fmt::format("Epoch: [{}]  [{}/117]  eta: {}  loss: 2.1  time: 0.2510  data: 0.0002\n", epoch, step, eta);
+  };
+  const struct {
+    std::string text;
+    double eta;  // -1: none
+  } cases[] = {
+      {lines(0, 110, "0:00:01") + lines(1, 10, "0:00:26"), -1},
+      {lines(0, 110, "0:00:01") + lines(1, 10, "0:00:26") + lines(1, 110, "0:00:01"), -1},
+      {lines(0, 110, "0:10:01") + lines(1, 10, "0:09:26"), 566},
+      {lines(0, 110, "0:00:28") + lines(1, 10, "0:00:26"), 26},  // the last epoch of a program that tells the run's
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.text);
+    const std::string path = *dir_ / "job.log";
+    ::unlink(path.c_str());
+    AppendAt(path, test.text, 100);
+    Open(path);
+    EXPECT_DOUBLE_EQ(Look(100).eta.value_or(-1), test.eta);
+  }
+}
+
+TEST_F(WatchTest, EqualNamesAreToldApartByTheirFolders) {
+  std::vector<std::unique_ptr<Watch>> watches;
+  for (const char* name : {"a/x/job.log", "b/x/job.log", "other.log", "other.log"}) {
+    ASSERT_TRUE(MakeDirs(std::filesystem::path(*dir_ / name).parent_path()).ok());
+    Append(*dir_ / name, "step 1/9 loss 1\n");
+    Result<std::unique_ptr<Watch>> opened = Watch::Open(Root(), *dir_ / name);
+    ASSERT_TRUE(opened.ok());
+    watches.push_back(std::move(*opened));
+  }
+  TellNamesApart(watches);
+  std::vector<std::string> names;
+  for (const auto& watch : watches) names.push_back(watch->view().name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a/x/job.log", "b/x/job.log", "other.log", "other.log (2)"}));
+}
+
+TEST(PlainTable, PartsThatDoNotFitAreLeftOutAndCutLinesSaySo) {
+  RunView view;
+  view.name = "job";
+  view.state = "running";
+  view.step = 123456;
+  view.total = 200000;
+  view.seconds_per_step = 0.5;
+  view.loss = 0.1234;
+  view.eta = 38272;
+  view.findings.push_back({.kind = "straggler", .text = std::string(60, 'x')});
+  const std::vector<std::string> lines = Render(view, 100, {.columns = 40});
+  EXPECT_EQ(lines[0], "run job | running");
+  EXPECT_EQ(lines[1], " ! " + std::string(34, 'x') + "...");
 }
 
 }  // namespace

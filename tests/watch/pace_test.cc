@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace lockstep::watch {
 namespace {
 
@@ -20,6 +23,22 @@ TEST(Pace, StepsOfOneTimeAreOne) {
   Pace pace;
   for (uint64_t step = 0; step <= 40; ++step) pace.Add(step, static_cast<double>(100 + step / 4));
   EXPECT_DOUBLE_EQ(*pace.seconds_per_step(), 0.25);
+}
+
+TEST(Pace, OneGapThatIsNoStepIsLeftOut) {
+  const struct {
+    std::vector<uint64_t> before;  // steps of 1 s before which a further hour passed
+    double seconds;
+  } cases[] = {{{}, 1}, {{20}, 1}, {{12, 20}, (39 + 2 * 3600) / 39.0}};
+  for (const auto& test : cases) {
+    Pace pace;
+    double t = 100;
+    for (uint64_t step = 0; step < 40; ++step, t += 1) {
+      if (std::find(test.before.begin(), test.before.end(), step) != test.before.end()) t += 3600;
+      pace.Add(step, t);
+    }
+    EXPECT_NEAR(*pace.seconds_per_step(), test.seconds, test.seconds > 1 ? 60 : 1e-9);
+  }
 }
 
 TEST(Pace, ARestartAndAClockThatGoesBackBeginAnew) {

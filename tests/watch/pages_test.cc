@@ -170,5 +170,20 @@ TEST(Grid, TheLeastImportantColumnsGoFirstAndEmptyOnesAlways) {
   EXPECT_EQ(text(2), "\n\n33\n");
 }
 
+TEST(Screen, HelpAndFindingsAreNotCutOnASmallTerminal) {
+  RunView view = Job(2, 1);
+  view.findings.push_back({.kind = "straggler",
+                           .text = "rank 1 on node 0 is the straggler: it works 0.412 s in forward",
+                           .evidence = "the others work 0.201 s and wait for it in 19 of the last 20 steps"});
+  const ScreenInput input{.views = {&view}, .now = 100};
+  ScreenState state;
+  state.page = Page::kEvents;
+  EXPECT_THAT(Shown(input, {.columns = 80, .rows = 24}, &state),
+              HasSubstr(" ! rank 1 on node 0 is the straggler: it works 0.412 s in forward (the others\n"
+                        "   work 0.201 s and wait for it in 19 of the last 20 steps)\n"));
+  state.help = true;
+  EXPECT_THAT(Shown(input, {.columns = 80, .rows = 24}, &state), HasSubstr("Page Up, Page Down, Home, End\n"));
+}
+
 }  // namespace
 }  // namespace lockstep::watch

@@ -15,6 +15,18 @@ TEST(Series, KeepsEverythingWhileItFits) {
   EXPECT_EQ(series.points()[7].mean(), 8);
 }
 
+TEST(Series, ABetterValueOfTheLastStepReplacesIt) {
+  Series series(4);
+  for (uint64_t step = 0; step < 7; ++step) {
+    series.Add(step, 1000);
+    series.Replace(step, static_cast<double>(step));
+  }
+  ASSERT_EQ(series.points().size(), 4u);
+  EXPECT_EQ(series.points()[1].mean(), 2.5);
+  EXPECT_EQ(series.points()[1].high, 3);
+  EXPECT_EQ(series.points()[3].mean(), 6);
+}
+
 TEST(Series, AMillionStepsNeedNoMoreMemoryAndLoseNoSpike) {
   Series series(100);
   double sum = 0;
