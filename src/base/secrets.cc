@@ -30,8 +30,9 @@ bool OneOf(const std::array<std::string_view, N>& list, const std::string& word)
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-constexpr std::array<std::string_view, 10> kSecretWords = {"SECRET",     "SECRETS",     "PASSWORD", "PASSWD",  "PASSPHRASE",
-                                                           "CREDENTIAL", "CREDENTIALS", "APIKEY",   "AUTHKEY", "BEARER"};
+constexpr std::array<std::string_view, 10> kSecretWords = {"SECRET",     "SECRETS",    "PASSWORD",    "PASSWD",
+                                                           "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY",
+                                                           "AUTHKEY",    "BEARER"};
 // At the end of a word: PGPASSWORD.
 constexpr std::array<std::string_view, 2> kSecretEnds = {"PASSWORD", "PASSWD"};
 // Before PWD: working directories, not passwords.

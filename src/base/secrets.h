@@ -24,8 +24,8 @@ std::string MaskValues(std::string text, const std::vector<std::string>& values)
 // The password of "scheme://user:password@host" in the text; empty where there is none.
 std::string_view PasswordIn(std::string_view text);
 
-// How an issued token in the text begins ("hf_", "ghp_"), wherever a word begins in it; empty where there is none. Names
-// that begin the same (hf_my_model) are none: what follows must look random.
+// How an issued token in the text begins ("hf_", "ghp_"), wherever a word begins in it; empty where there is none.
+// Names that begin the same (hf_my_model) are none: what follows must look random.
 std::string TokenBeginningIn(std::string_view text);
 
 // A command line without its secrets: "--api-key X", "--api-key=X" and "TOKEN=X" lose X, and so does a URL with a

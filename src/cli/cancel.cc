@@ -16,10 +16,11 @@ int CancelMain(int argc, char** argv) {
   Arguments args("Ends submitted jobs, waiting or running. Ranks get SIGTERM first and can save their state.",
                  "cancel");
   std::vector<std::string> which;
-  std::string platform;
+  std::string platform, name_space;
   bool dry_run = false;
   args.Option("JOB", &which, "name or id of a job").Required();
   args.Option("--platform", &platform, "platform of an id that was submitted elsewhere").Named("NAME");
+  args.Option("--namespace", &name_space, "namespace of Kubernetes").Named("NAME");
   args.Flag("--dry-run", &dry_run, "print which jobs, and end none");
   args.Footer(
       "A run that was started by hand is stopped by `lockstep stop`.\n\n"
@@ -30,7 +31,7 @@ int CancelMain(int argc, char** argv) {
   const Environment env = CurrentEnvironment();
   int worst = 0;
   for (const std::string& one : which) {
-    Result<FoundJob> job = FindJob(one, platform, env);
+    Result<FoundJob> job = FindJob(one, platform, name_space, env);
     if (!job.ok()) {
       worst = std::max(worst, Complain("cancel", job.status()));
       continue;

@@ -19,6 +19,12 @@ namespace lockstep::cli {
 namespace {
 
 constexpr auto kAskAgain = std::chrono::seconds(3);
+constexpr int kPodsAskedMs = 1000;
+
+void SayEnded(const FoundJob& job, const submit::JobState& state) {
+  fmt::print(stderr, "lockstep logs: job '{}' has ended: {}{}{}\n", Printable(job.record.name), state.state,
+             state.detail.empty() ? "" : ", ", Printable(state.detail));
+}
 
 // Everything there is now. False: whoever read us has gone.
 bool PumpFile(record::LogTail* tail) {
@@ -51,9 +57,26 @@ Status FollowFile(const FoundJob& job, const submit::Client& client, bool follow
     if (state.ended()) break;
     ::poll(nullptr, 0, 200);
   }
-  fmt::print(stderr, "lockstep logs: job '{}' has ended: {}{}{}\n", Printable(job.record.name), state.state,
-             state.detail.empty() ? "" : ", ", Printable(state.detail));
+  SayEnded(job, state);
   return Status::Ok();
+}
+
+// kubectl follows the pods that have started, and ends at once where there are none. False: the job has ended without.
+Result<bool> WaitForPods(const FoundJob& job, const submit::Client& client) {
+  for (bool told = false;;) {
+    // The state first: the pods of a job that has ended do not come any more.
+    const submit::JobState state = client.Show(job.record);
+    if (state.state == "unknown") return Status(Code::kEnvironment, state.detail);
+    Result<bool> started = client.PodsStarted(job.record);
+    if (!started.ok() || *started) return started;
+    if (state.ended()) {
+      SayEnded(job, state);
+      return false;
+    }
+    if (!told) fmt::print(stderr, "lockstep logs: waiting for the pods of job '{}'\n", Printable(job.record.name));
+    told = true;
+    ::poll(nullptr, 0, kPodsAskedMs);
+  }
 }
 
 }  // namespace
@@ -64,7 +87,8 @@ Status ShowJobLogs(const FoundJob& job, bool follow, std::optional<size_t> lines
   if (words.empty()) {
     FoundJob found = job;
     const bool here = job.record.submitted > 0;
-    if (!here) found.record.output = client.OutputFile(job.record);
+    // The platform knows best: %A, %u and a job that was changed after its submission.
+    if (const std::string output = client.OutputFile(job.record); !output.empty()) found.record.output = output;
     if (!found.record.output.empty()) return FollowFile(found, client, follow, lines);
     return Status(Code::kUsage, fmt::format("where job '{}' writes its output is not known here", job.record.name),
                   here ? "the elements of an array have a file each, beside where it was submitted"
@@ -72,6 +96,10 @@ Status ShowJobLogs(const FoundJob& job, bool follow, std::optional<size_t> lines
   }
   Result<std::string> program = client.Program();
   if (!program.ok()) return program.status();
+  if (follow) {
+    Result<bool> pods = WaitForPods(job, client);
+    if (!pods.ok() || !*pods) return pods.ok() ? Status::Ok() : pods.status();
+  }
   std::vector<char*> argv;
   words[0] = *program;
   for (std::string& word : words) argv.push_back(word.data());

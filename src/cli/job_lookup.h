@@ -15,7 +15,9 @@ struct FoundJob {
   const submit::Platform* platform = nullptr;
 };
 
-// Jobs submitted from this account; with `platform`, also an id that was submitted elsewhere.
-Result<FoundJob> FindJob(const std::string& which, const std::string& platform, const Environment& env);
+// Jobs submitted from this account; with `platform`, also an id that was submitted elsewhere. `name_space` of
+// Kubernetes, empty: any.
+Result<FoundJob> FindJob(const std::string& which, const std::string& platform, const std::string& name_space,
+                         const Environment& env);
 
 }  // namespace lockstep::cli

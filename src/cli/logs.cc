@@ -223,7 +223,7 @@ int LogsMain(int argc, char** argv) {
   std::string which;
   std::vector<std::string> ranks;
   LogRequest request;
-  std::string platform;
+  std::string platform, name_space;
   args.Option("RUN", &which, "run: name, unique beginning of a name, path, or 'latest'; or job: name or id").Required();
   args.Flag("-f,--follow", &request.follow, "go on until the run or job ends, through rotation and new attempts");
   args.Option("--rank", &ranks, "only these ranks: 0 or 0,3; one rank alone is shown as it is, without prefix")
@@ -234,6 +234,7 @@ int LogsMain(int argc, char** argv) {
   args.Option("-n,--lines", &request.lines, "only the last so many lines of each rank").NonNegative();
   args.Option("--root,--log-dir", &root, "folder that holds the runs").Named("DIR").ShowDefault();
   args.Option("--platform", &platform, "a job of this platform, not a run").Named("NAME");
+  args.Option("--namespace", &name_space, "a job in this namespace of Kubernetes, not a run").Named("NAME");
   args.Footer(
       "Lines of several ranks begin with node:rank|.\n\n"
       "examples:\n"
@@ -245,13 +246,14 @@ int LogsMain(int argc, char** argv) {
   Result<std::set<int>> chosen = ParseRanks(ranks);
   if (!chosen.ok()) return Complain("logs", chosen.status());
   request.ranks = *chosen;
-  Result<std::string> path = platform.empty() ? record::FindRun(root, which) : Status(Code::kUsage, "");
+  const bool perhaps_a_run = platform.empty() && name_space.empty();
+  Result<std::string> path = perhaps_a_run ? record::FindRun(root, which) : Status(Code::kUsage, "");
   if (!path.ok()) {
     // No run here: perhaps a job, whose runs are on its nodes.
     const Environment env = CurrentEnvironment();
-    const Result<FoundJob> job = FindJob(which, platform, env);
+    const Result<FoundJob> job = FindJob(which, platform, name_space, env);
     if (!job.ok()) {
-      return Complain("logs", platform.empty() ? path.status() : job.status());
+      return Complain("logs", perhaps_a_run ? path.status() : job.status());
     }
     if (!ranks.empty() || request.node || request.attempt) {
       return Complain("logs", Status(Code::kUsage, "--rank, --node and --attempt are for runs, and this is a job",

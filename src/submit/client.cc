@@ -150,6 +150,12 @@ Result<std::string> Client::Check(const JobRecord& record, const std::string& te
   return std::string(Trim(answer->output.empty() ? answer->errors : answer->output));
 }
 
+std::string Client::SyntaxErrors(const std::string& text) const {
+  if (!text.starts_with("#!/bin/bash\n") || !Program("bash").ok()) return "";
+  const Result<Answer> answer = Ask({"bash", "-n"}, text);
+  return answer.ok() && answer->code != 0 ? std::string(Trim(answer->errors)) : "";
+}
+
 std::vector<std::string> Client::SubmitLines(const JobRecord& record) const {
   if (platform_.name == "ssh")
     return {fmt::format("bash {} > {} &", ShellQuote(record.file), ShellQuote(record.output))};
@@ -244,7 +250,7 @@ std::optional<JobState> Client::Past(const JobRecord& record) const {
 std::string Client::OutputFile(const JobRecord& record) const {
   if (platform_.name != "slurm") return "";
   const Result<Answer> answer = Ask(Words(platform_.show, Values(record)));
-  return answer.ok() && answer->code == 0 ? Field(answer->output, "StdOut") : "";
+  return answer.ok() && answer->code == 0 ? SlurmOutput(answer->output) : "";
 }
 
 JobState Client::Show(const JobRecord& record) const {
@@ -338,6 +344,15 @@ Status Client::Cancel(const JobRecord& record) const {
     return Status(Code::kUsage, fmt::format("{} has no client that Lockstep knows", platform_.what),
                   "stop the job in the platform's own page");
   }
+  if (platform_.silent_cancel) {
+    const JobState state = Show(record);
+    if (state.ended()) {
+      return Status(Code::kUsage,
+                    fmt::format("job '{}' ({}) does not wait and does not run: {}{}", record.name, record.id,
+                                state.state, state.detail.empty() ? "" : ", " + Printable(state.detail)),
+                    "lockstep jobs lists those that do");
+    }
+  }
   std::vector<std::string> words = Words(platform_.cancel, Values(record));
   if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
   Result<Answer> answer = Ask(words);
@@ -351,6 +366,16 @@ Status Client::Cancel(const JobRecord& record) const {
                   "it is over and deleted, or in another namespace or cluster: kubectl config current-context");
   }
   return Status::Ok();
+}
+
+Result<bool> Client::PodsStarted(const JobRecord& record) const {
+  if (platform_.pods.empty()) return true;
+  std::vector<std::string> words = Words(platform_.pods, Values(record));
+  words.insert(words.begin(), std::string(platform_.client));
+  Result<Answer> answer = Ask(words);
+  if (!answer.ok()) return answer.status();
+  if (answer->code != 0) return Refused(words, *answer);
+  return AllStarted(answer->output, record.nodes);
 }
 
 std::vector<std::string> Client::LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const {

@@ -41,6 +41,8 @@ class Client {
 
   // What the platform itself says of the file; empty: it has no such check.
   Result<std::string> Check(const JobRecord& record, const std::string& text) const;
+  // What bash says against a job file that is a script; empty: nothing, or there is no bash to ask.
+  std::string SyntaxErrors(const std::string& text) const;
   // Submits; fills id and what else is known afterwards.
   Status Submit(const std::string& text, JobRecord* record) const;
   // The command lines that Submit runs, for people.
@@ -52,7 +54,10 @@ class Client {
   JobState Show(const JobRecord& record) const;
   // The file that a job writes its output to, where the platform says it; empty: not known.
   std::string OutputFile(const JobRecord& record) const;
+  // A job that has ended, or that the platform does not know, is an error.
   Status Cancel(const JobRecord& record) const;
+  // Whether all pods of the job have started, so that their output can be followed.
+  Result<bool> PodsStarted(const JobRecord& record) const;
   // The command that shows the job's output, where no file holds it; empty: a file does.
   std::vector<std::string> LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const;
 
@@ -73,6 +78,11 @@ class Client {
 
 // The rows of a platform's list, from what its client printed. For tests without a cluster.
 Result<std::vector<JobState>> ReadList(const Platform& platform, const std::string& text);
+// Whether all pods of `kubectl get pods` have started, and are at least that many.
+Result<bool> AllStarted(const std::string& text, int nodes);
+// The path behind StdOut= of `scontrol --oneliner show job`; empty where there is none, several (an array), or one that
+// is not known before the job starts.
+std::string SlurmOutput(const std::string& text);
 // What a platform's word for a state means.
 std::string StateOf(std::string_view platform, const std::string& word);
 // Of SLURM's "1:0", code and signal. A job that was ended by a signal or a time limit has none, though it says 0.

@@ -79,7 +79,8 @@ JobState ReadObject(const Platform& platform, const Json& item) {
   if (phase == "Completed" || Holds(status, "Complete") || Holds(status, "Succeeded")) {
     job.state = "succeeded";
   } else if (phase == "Aborted" || phase == "Terminated") {
-    job.state = "cancelled";
+    // Volcano aborts a job whose pods failed, too.
+    job.state = GetInt(status, "failed") > 0 ? "failed" : "cancelled";
   } else if (phase == "Failed" || Holds(status, "Failed")) {
     job.state = "failed";
     for (const Json& one : At(status, "conditions")) {
@@ -141,6 +142,34 @@ std::string StateOf(std::string_view platform, const std::string& word) {
   const auto& words = StateWords(platform);
   const auto known = words.find(word);
   return known == words.end() ? (platform == "slurm" ? "failed" : "unknown") : known->second;
+}
+
+Result<bool> AllStarted(const std::string& text, int nodes) {
+  Result<Json> read = ParseJson(text, "kubectl");
+  if (!read.ok()) return read.status().WithCode(Code::kEnvironment);
+  int started = 0;
+  for (const Json& pod : At(*read, "items")) {
+    const std::string phase = pod.is_object() ? GetString(At(pod, "status"), "phase") : "";
+    if (phase.empty() || phase == "Pending") return false;
+    ++started;
+  }
+  return started >= std::max(1, nodes);
+}
+
+std::string SlurmOutput(const std::string& text) {
+  constexpr std::string_view kMark = " StdOut=";
+  const size_t begin = text.find(kMark);
+  if (begin == std::string::npos || text.find(kMark, begin + 1) != std::string::npos) return "";
+  std::string path = text.substr(begin + kMark.size());
+  path.erase(std::min(path.find('\n'), path.size()));
+  // A path may hold blanks: it ends before the next "Name=".
+  for (size_t blank = path.find(' '); blank != std::string::npos; blank = path.find(' ', blank + 1)) {
+    const std::string next = path.substr(blank + 1, path.find('=', blank) - blank - 1);
+    if (!next.empty() && next.find_first_of(" /") != std::string::npos) continue;
+    path.erase(blank);
+    break;
+  }
+  return path.find('%') == std::string::npos ? path : "";
 }
 
 std::optional<int> SlurmExitCode(const std::string& state, const std::string& text) {

@@ -39,6 +39,8 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
   row.submit = {"create", "--filename=-", "--namespace={namespace}"};
   row.list = {"get", kind, "--selector=app.kubernetes.io/managed-by=lockstep", "--output=json",
               "--namespace={namespace}"};
+  row.pods = {"get", "pods", "--selector=app.kubernetes.io/instance={name}", "--output=json",
+              "--namespace={namespace}"};
   row.logs = {"logs",
               "--selector=app.kubernetes.io/instance={name}",
               "--prefix",
@@ -76,6 +78,33 @@ std::vector<Platform> MakeRows() {
     row.past = {"sacct",      "--jobs={id}", "--allocations",
                 "--noheader", "--parsable2", "--format=JobID,JobName,State,Elapsed,NNodes,NodeList,ExitCode"};
     row.cancel = {"scancel", "{id}"};
+    row.silent_cancel = true;
+    row.one_letter_flags = true;
+    // Not --gpus-per-node and --mem, which can say more than gpus and memory (a100:8, 0).
+    row.taken = {{"--job-name", "name"},
+                 {"-J", "name"},
+                 {"--nodes", "nodes"},
+                 {"-N", "nodes"},
+                 {"--ntasks", "ranks"},
+                 {"-n", "ranks"},
+                 {"--ntasks-per-node", "ranks"},
+                 {"--cpus-per-task", "cpus"},
+                 {"-c", "cpus"},
+                 {"--time", "time"},
+                 {"-t", "time"},
+                 {"--signal", "grace"},
+                 {"--output", "output"},
+                 {"-o", "output"},
+                 {"--array", "array"},
+                 {"-a", "array"},
+                 {"--partition", "partition"},
+                 {"-p", "partition"},
+                 {"--account", "account"},
+                 {"-A", "account"},
+                 {"--chdir", "workdir"},
+                 {"-D", "workdir"},
+                 {"--requeue", "restart.resumes"},
+                 {"--no-requeue", "restart.resumes"}};
     rows.push_back(row);
   }
   {
@@ -90,7 +119,18 @@ std::vector<Platform> MakeRows() {
     Platform row = OnKubernetes("trainjob", "Kubeflow TrainJob v2", Text(submit_trainjob, submit_trainjob_size),
                                 "trainjobs.trainer.kubeflow.org");
     row.keys.emplace_back("runtime");
-    row.logs[1] = "--selector=jobset.sigs.k8s.io/jobset-name={name}";
+    row.pod_keys = {"affinity",
+                    "containers",
+                    "imagePullSecrets",
+                    "initContainers",
+                    "nodeSelector",
+                    "schedulingGates",
+                    "securityContext",
+                    "serviceAccountName",
+                    "terminationGracePeriodSeconds",
+                    "tolerations",
+                    "volumes"};
+    row.pods[2] = row.logs[1] = "--selector=jobset.sigs.k8s.io/jobset-name={name}";
     rows.push_back(row);
   }
   {
@@ -126,6 +166,21 @@ std::vector<Platform> MakeRows() {
     row.show = {"bjobs", "-noheader", "-o", "stat exit_code delimiter='|'", "{id}"};
     row.nothing = "No unfinished job found";
     row.cancel = {"bkill", "{id}"};
+    // Not -gpu and -R, which can say more than gpus (a model, a host).
+    row.taken = {{"-J", "name"},
+                 {"-n", "nodes and cpus"},
+                 {"-M", "memory"},
+                 {"-W", "time"},
+                 {"-wa", "grace"},
+                 {"-wt", "grace"},
+                 {"-o", "output"},
+                 {"-oo", "output"},
+                 {"-q", "queue"},
+                 {"-P", "account"},
+                 {"-cwd", "workdir"},
+                 {"-r", "restart.resumes"},
+                 {"-rn", "restart.resumes"},
+                 {"-Q", "restart.resumes"}};
     row.file_as_input = true;
     row.id = "Job <";
     rows.push_back(row);
@@ -143,6 +198,13 @@ std::vector<Platform> MakeRows() {
     row.list = {"qstat", "-f", "-F", "json"};
     row.show = {"qstat", "-x", "-f", "-F", "json", "{id}"};
     row.cancel = {"qdel", "{id}"};
+    row.one_letter_flags = true;
+    row.taken = {{"-N", "name"},          {"-l select", "nodes, gpus, cpus and memory"},
+                 {"-l nodes", "nodes"},   {"-l ncpus", "cpus"},
+                 {"-l ngpus", "gpus"},    {"-l mem", "memory"},
+                 {"-l walltime", "time"}, {"-o", "output"},
+                 {"-q", "queue"},         {"-A", "account"},
+                 {"-J", "array"}};
     rows.push_back(row);
   }
   {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
@@ -22,14 +23,20 @@ struct Platform {
   std::string_view extension;                    // of the job file
   std::vector<std::string_view> keys;            // of the description that not every platform has a use for
   std::vector<std::string_view> placement = {};  // flags of the launcher, themselves templates
-  std::string_view kind = {};                    // of the Kubernetes object; empty: a script
-  bool shared_folder = true;                     // the nodes see this machine's folders
+  std::vector<std::string_view> pod_keys = {};   // of a pod that `native` may have; empty: any
+  // Flags of the directives that are keys of the description, and those keys.
+  std::vector<std::pair<std::string_view, std::string_view>> taken = {};
+  bool one_letter_flags = false;  // "-N4" is "-N 4"
+  std::string_view kind = {};     // of the Kubernetes object; empty: a script
+  bool shared_folder = true;      // the nodes see this machine's folders
   // The client. {file}, {id}, {name}, {namespace}, {user}, {lines} are filled in; words with an empty one are left out.
   std::string_view client = {}, from = {};  // the program, and where it comes from
   std::vector<std::string_view> check = {}, submit = {}, list = {}, show = {}, logs = {}, cancel = {};
+  std::vector<std::string_view> pods = {};  // asked whether there is something to follow
   std::vector<std::string_view> past = {};  // asked for a job that `show` no longer knows; it may not be installed
   std::string_view unknown_id = {};         // what `show` says of such a job; empty: any failure means that
   std::string_view nothing = {};            // what `list` says, and fails, when there is no job
+  bool silent_cancel = false;               // `cancel` says nothing of a job that is over: `show` is asked before
   bool file_as_input = false;               // the job file is the client's standard input
   std::string_view id = {};                 // what stands before the job id in the client's answer
 };

@@ -96,14 +96,31 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
 }
 
 const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
-                            const std::string& platform) {
+                            const std::string& platform, const std::string& name_space) {
   for (const bool by_id : {true, false}) {
     for (const JobRecord& record : records) {
       if (!platform.empty() && record.platform != platform) continue;
+      if (!name_space.empty() && record.name_space != name_space) continue;
       if ((by_id ? record.id : record.name) == which) return &record;
     }
   }
   return nullptr;
+}
+
+std::optional<JobRecord> FindInArray(const std::vector<JobRecord>& records, const std::string& which,
+                                     const std::string& platform) {
+  const std::pair<const char*, char> marks[] = {{"slurm", '_'}, {"lsf", '['}};
+  for (const auto& [name, mark] : marks) {
+    const size_t end = which.find(mark);
+    if (end == std::string::npos || (!platform.empty() && platform != name)) continue;
+    const JobRecord* array = FindRecord(records, which.substr(0, end), name);
+    if (array == nullptr || array->id != which.substr(0, end)) continue;
+    JobRecord one = *array;
+    one.id = which;
+    one.output.clear();  // each has its own
+    return one;
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::submit

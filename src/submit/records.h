@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,11 @@ Status WriteRecord(const std::string& root, const JobRecord& record);
 // Newest first. Files that are no records are passed over.
 std::vector<JobRecord> ReadRecords(const std::string& root);
 
-// By id or name; of several with a name the newest.
+// By id or name; of several with a name the newest. Of any platform and namespace where none is given.
 const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
-                            const std::string& platform);
+                            const std::string& platform, const std::string& name_space = "");
+// The array that holds this job ("6_1" of SLURM, "6[1]" of LSF), as the record of that one job; nothing: none does.
+std::optional<JobRecord> FindInArray(const std::vector<JobRecord>& records, const std::string& which,
+                                     const std::string& platform);
 
 }  // namespace lockstep::submit

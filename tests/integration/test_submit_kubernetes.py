@@ -75,6 +75,32 @@ class Kubernetes(harness.Case):
             self.submit("kubernetes", "--namespace", space)
         found = json.loads(self.lockstep("jobs", "--json").stdout)["jobs"]
         self.assertEqual(sorted((one["name"], one["where"]) for one in found), [("night", "other"), ("night", "team")])
+        self.assertIn("in namespace none", self.lockstep("cancel", "--namespace", "none", "night", code=2).stderr)
+        self.assertIn("has none", self.lockstep("cancel", "--platform", "slurm", "--namespace", "team", "night", code=2).stderr)
+        self.lockstep("cancel", "--namespace", "team", "night")
+        self.assertEqual({key[2] for key in self.api.objects}, {"other"})
+        self.env["XDG_STATE_HOME"] = self.tmp / "elsewhere"  # where nobody submitted it
+        self.lockstep("logs", "--platform", "kubernetes", "--namespace", "other", "night")
+        self.assertIn("/api/v1/namespaces/other/pods", self.api.calls[-1])
+
+    def test_follow_waits_for_the_pods(self):
+        group, plural = PLURALS["kubernetes"]
+        self.submit("kubernetes")
+        job = self.api.objects[group, plural, "team", "night"]
+        follow = harness.spawn_lockstep("logs", "-f", "night", env=self.env)
+        follow.wait_for("waiting for the pods of job 'night'")
+        for i in range(2):
+            name = f"night-{i}-abcde"
+            self.api.logs[name] = f"step {i}\n"
+            self.api.objects["", "pods", "team", name] = {
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "labels": job["spec"]["template"]["metadata"]["labels"]},
+                "spec": job["spec"]["template"]["spec"], "status": {"phase": "Running"}}
+        self.assertEqual(follow.wait(), 0, follow.output)
+        self.assertIn("[pod/night-1-abcde/pytorch] step 1\n", follow.output)
+        for key in [key for key in self.api.objects if key[1] == "pods"]:
+            del self.api.objects[key]
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
+        self.assertIn("job 'night' has ended: failed, DeadlineExceeded", self.lockstep("logs", "-f", "night").stderr)
 
     def test_jobs_of_operators(self):
         for platform in ("pytorchjob", "trainjob", "volcano"):

@@ -100,17 +100,18 @@ TEST(Job, SecretsAreFoundInCommandLines) {
     EXPECT_FALSE(found.empty()) << words.back();
     EXPECT_EQ(found.find("abc"), std::string::npos) << "the value itself: " << found;
   }
-  const std::vector<std::string> harmless[] = {{"export HF_TOKEN=$HF_TOKEN"},
-                                               {"export HF_TOKEN=\"$(cat /home/me/token)\""},
-                                               {"HF_TOKEN=`cat x`"},
-                                               {"export HTTPS_PROXY=http://me:$PW@proxy"},
-                                               {"train.py", "--use-auth-token", "True"},
-                                               {"train.py", "--token", "--lr", "1"},
-                                               {"train.py", "--token-file", "/x", "--eos-token", "</s>", "--max-tokens=5"},
-                                               {"--export=NONE"},
-                                               {"--env", "NCCL_DEBUG=INFO"},
-                                               {"train.py", "--model", "hf_my_model_of_last_week"},
-                                               {"nodeSelector: {secret-pool: a}"}};
+  const std::vector<std::string> harmless[] = {
+      {"export HF_TOKEN=$HF_TOKEN"},
+      {"export HF_TOKEN=\"$(cat /home/me/token)\""},
+      {"HF_TOKEN=`cat x`"},
+      {"export HTTPS_PROXY=http://me:$PW@proxy"},
+      {"train.py", "--use-auth-token", "True"},
+      {"train.py", "--token", "--lr", "1"},
+      {"train.py", "--token-file", "/x", "--eos-token", "</s>", "--max-tokens=5"},
+      {"--export=NONE"},
+      {"--env", "NCCL_DEBUG=INFO"},
+      {"train.py", "--model", "hf_my_model_of_last_week"},
+      {"nodeSelector: {secret-pool: a}"}};
   for (const auto& words : harmless) EXPECT_EQ(SecretIn(words), "") << words.back();
   const Job job{.program = {"train.py", "--token", "abc"},
                 .flags = {"--env=HF_TOKEN=abc"},
@@ -146,6 +147,44 @@ TEST(Records, ComeBackNewestFirstAndDamageIsPassedOver) {
   EXPECT_EQ(*RecordsRoot({{"HOME", "/h"}}), "/h/.local/state/lockstep/jobs");
 }
 
+TEST(Records, JobOfAnArrayIsFoundByItsOwnId) {
+  JobRecord array;
+  array.name = "wide";
+  array.platform = "slurm";
+  array.id = "6";
+  array.output = "x";
+  const std::vector<JobRecord> records = {array};
+  ASSERT_TRUE(FindInArray(records, "6_1", "").has_value());
+  EXPECT_EQ(FindInArray(records, "6_1", "")->id + FindInArray(records, "6_1", "slurm")->output, "6_1");
+  for (const char* which : {"6", "7_1", "wide_1", "6[1]"}) EXPECT_FALSE(FindInArray(records, which, "")) << which;
+  EXPECT_FALSE(FindInArray(records, "6_1", "lsf"));
+}
+
+TEST(Lists, PodsHaveStartedWhenAllHave) {
+  const auto pods = [](const std::vector<std::string>& phases) {
+    std::vector<std::string> items;
+    for (const std::string& phase : phases) items.push_back(fmt::format(R"({{"status":{{"phase":"{}"}}}})", phase));
+    return fmt::format(R"({{"items":[{}]}})", fmt::join(items, ","));
+  };
+  EXPECT_TRUE(*AllStarted(pods({"Running", "Succeeded"}), 2));
+  EXPECT_TRUE(*AllStarted(pods({"Failed"}), 0)) << "how many is not known";
+  EXPECT_FALSE(*AllStarted(pods({"Running", "Pending"}), 2));
+  EXPECT_FALSE(*AllStarted(pods({"Running"}), 2));
+  EXPECT_FALSE(*AllStarted(pods({}), 0));
+  EXPECT_FALSE(AllStarted("no json", 1).ok());
+}
+
+TEST(Lists, OutputOfSlurm) {
+  const std::pair<const char*, const char*> table[] = {
+      {"JobId=1 StdErr=/e StdOut=/home/me/a-1.out Power= X=1\n", "/home/me/a-1.out"},
+      {"JobId=1 StdOut=/my folder/a b.out Power=\n", "/my folder/a b.out"},
+      {"JobId=1 StdOut=/my folder/a.out\n", "/my folder/a.out"},
+      {"JobId=1 StdOut=/x/a-%A_%a.out Power=\n", ""},
+      {"JobId=1 StdOut=/x/1.out Power=\nJobId=2 StdOut=/x/2.out Power=\n", ""},
+      {"JobId=1\n", ""}};
+  for (const auto& [text, path] : table) EXPECT_EQ(SlurmOutput(text), path) << text;
+}
+
 TEST(Lists, WhatClientsPrint) {
   const auto read = [](const char* platform, const std::string& text) {
     Result<std::vector<JobState>> jobs = ReadList(**FindPlatform(platform), text);
@@ -173,6 +212,9 @@ TEST(Lists, WhatClientsPrint) {
       {"volcano",
        {R"({"metadata":{"name":"a"},"spec":{"tasks":[{"replicas":2}]},"status":{"state":{"phase":"Aborted"}}})",
         "cancelled 2"}},
+      {"volcano",
+       {R"({"metadata":{"name":"a"},"spec":{"tasks":[{"replicas":2}]},"status":{"failed":1,"state":{"phase":"Aborted"}}})",
+        "failed 2"}},
       {"volcano", {R"({"metadata":{"name":"a"},"spec":{"tasks":null},"status":null})", "pending 0"}}};
   for (const auto& [platform, object] : objects) {
     const std::vector<JobState> jobs = read(platform, fmt::format("{{\"items\":[{}]}}", object.first));
