@@ -154,7 +154,11 @@ nlohmann::json DescribeJob(const Prepared& prepared) {
 }
 
 int CheckJobFile(const Prepared& prepared, const Client& client, bool json) {
-  const std::vector<std::string> findings = LintFindings(prepared);
+  std::vector<std::string> findings = LintFindings(prepared);
+  if (prepared.platform->kind.empty()) {
+    const std::string errors = client.SyntaxErrors(prepared.text);
+    if (!errors.empty()) findings.push_back(fmt::format("bash cannot read it: {}", Printable(errors, 1000)));
+  }
   nlohmann::json document = DescribeJob(prepared);
   document["findings"] = findings;
   std::string asked = "its client was not asked: it has no such check";

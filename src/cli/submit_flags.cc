@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/arguments.h"
 #include "base/digits.h"
@@ -115,6 +116,14 @@ std::vector<FlagSpec> SubmitSpecs() {
   return specs;
 }
 
+// Flags of run that say where the launcher is.
+bool IsPlaced(const std::string& name) {
+  static const std::set<std::string> flags = {"--node-rank",     "--master-addr", "--master-port", "--rdzv-backend",
+                                              "--rdzv-endpoint", "--rdzv-id",     "--rdzv-conf",   "--standalone",
+                                              "--level",         "--exec",        "--token-file"};
+  return flags.count(name) > 0;
+}
+
 // What the job's size is called on the command line of run; the rest goes to the launcher as it is.
 Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
   const size_t equals = word.find('=');
@@ -125,8 +134,14 @@ Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
   if (name == "--nnodes") {
     LOCKSTEP_RETURN_IF_ERROR(in(PutNumber(value, 1, &number)));
     job.nodes = *number;
+    job.nodes_given = true;
   } else if (name == "--nproc-per-node") {
-    if (value == "gpu" || value == "auto") return Status::Ok();
+    if (value == "gpu" || value == "auto") {
+      job.ranks.reset();
+      ask->ranks_from_cpus = value == "auto";
+      return Status::Ok();
+    }
+    ask->ranks_from_cpus = false;
     return in(PutNumber(value, 1, &job.ranks));
   } else if (name == "--max-restarts") {
     LOCKSTEP_RETURN_IF_ERROR(in(PutNumber(value, 0, &number)));
@@ -142,9 +157,7 @@ Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
     if (!grace.ok()) return in(grace.status());
     job.grace = *grace;
   } else {
-    for (const char* placed : {"--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint",
-                               "--rdzv-id", "--rdzv-conf", "--standalone", "--level", "--exec", "--token-file"}) {
-      if (name != placed) continue;
+    if (IsPlaced(name)) {
       return Status(Code::kUsage, fmt::format("{}: the job file says it, node by node", name), "remove it");
     }
     job.flags.push_back(word);
@@ -158,9 +171,18 @@ Status CheckLauncherFlags(const Job& job) {
   if (command.words.empty()) return Status::Ok();
   std::vector<std::string> words = {"run"};
   words.insert(words.end(), job.flags.begin(), job.flags.end());
+  const Status twice(Code::kUsage,
+                     fmt::format("the command line of lockstep {} says where its nodes are, and the job file does",
+                                 command.subcommand),
+                     "write nodes, ranks and gpus in the description instead of flags in program");
   if (command.subcommand == "run") {
     words.insert(words.end(), command.words.begin(), command.words.end());
   } else {
+    for (const std::string& word : command.words) {
+      std::string name = word.substr(0, word.find('='));
+      std::replace(name.begin(), name.end(), '_', '-');
+      if (IsPlaced(name) || name == "--nnodes" || name == "--nproc-per-node") return twice;
+    }
     words.emplace_back("recipe");
   }
   std::vector<char*> argv;
@@ -172,8 +194,7 @@ Status CheckLauncherFlags(const Job& job) {
   const place::Flags& place = flags->options.place;
   if (place.nnodes || place.node_rank || place.master_addr || place.nproc_per_node || place.master_port ||
       !place.rdzv_endpoint.empty() || place.standalone) {
-    return Status(Code::kUsage, "the command line of lockstep run says where its nodes are, and the job file does",
-                  "write nodes, ranks and gpus in the description instead of flags in program");
+    return twice;
   }
   return Status::Ok();
 }
@@ -237,6 +258,7 @@ Result<SubmitAsk> ParseSubmit(const std::vector<std::string>& args) {
     }
     LOCKSTEP_RETURN_IF_ERROR(TakeRunFlag(word, &ask));
   }
+  if (ask.ranks_from_cpus && !ask.job.gpus) ask.job.ranks = ask.job.cpus;
   LOCKSTEP_RETURN_IF_ERROR(CheckLauncherFlags(ask.job));
   return ask;
 }

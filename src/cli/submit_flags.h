@@ -14,6 +14,7 @@ struct SubmitAsk {
   submit::Job job;
   std::string source = "command line";  // or the path of the description, for messages
   std::string template_file;
+  bool ranks_from_cpus = false;  // --nproc-per-node=auto: without GPUs, a rank per CPU
   bool render = false, check = false, dry_run = false, json = false, help = false;
 };
 

@@ -44,7 +44,7 @@ bool IsResource(std::string_view text) {
 size_t LongestSuffix(const Job& job, const Platform& platform) {
   const size_t digits = std::to_string(std::max(0, job.nodes - 1)).size();
   if (platform.name == "pytorchjob") return std::string("-worker-").size() + digits;
-  if (platform.name == "trainjob") return std::string("-node-0-").size() + digits;
+  if (platform.name == "trainjob") return std::string("-node-0-").size() + digits + std::string("-abcde").size();
   if (platform.name == "volcano") return std::string("-worker-").size() + digits;
   return std::max(1 + digits, std::string("-token").size());
 }
@@ -130,6 +130,12 @@ void CheckPodLines(const Job& job, const Platform& platform, Findings* out) {
     if (*instead == '\0' || tree->root().Find(key) == nullptr) continue;
     out->errors.push_back(fmt::format("native: the job file has a {} of its own; {}", key, instead));
   }
+  for (const ConfigEntry& entry : tree->root().entries) {
+    const std::vector<std::string_view>& keys = platform.pod_keys;
+    if (keys.empty() || std::find(keys.begin(), keys.end(), entry.key) != keys.end()) continue;
+    out->errors.push_back(fmt::format("native: {} takes no {} for its pods; it takes {}", platform.what,
+                                      Printable(entry.key), fmt::join(keys, ", ")));
+  }
   const ConfigNode* host_network = tree->root().Find("hostNetwork");
   if (job.nodes > 1 && host_network != nullptr && host_network->text == "true" &&
       tree->root().Find("dnsPolicy") == nullptr) {
@@ -138,9 +144,32 @@ void CheckPodLines(const Job& job, const Platform& platform, Findings* out) {
   }
 }
 
+// The names of the flags in a line: "--nodes" of "--nodes=4", and with flags of one letter "-N" of "-N4". PBS has its
+// resources behind one flag: "-l walltime".
+std::vector<std::string> FlagNames(const std::string& line, const Platform& platform) {
+  const Result<std::vector<std::string>> split = SplitWords(line);
+  const std::vector<std::string> words = split.ok() ? *split : Split(line, ' ');
+  std::vector<std::string> names;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (!word.starts_with('-')) continue;
+    const bool letter = platform.one_letter_flags && !word.starts_with("--");
+    names.push_back(letter ? word.substr(0, 2) : word.substr(0, word.find('=')));
+    if (!letter || names.back() != "-l") continue;
+    const std::string resources = word.size() > 2 ? word.substr(2) : i + 1 < words.size() ? words[i + 1] : "";
+    for (const std::string& one : Split(resources, ',')) names.push_back("-l " + one.substr(0, one.find('=')));
+  }
+  return names;
+}
+
 // Flags behind #SBATCH and the like. With the mark in front of them the client takes the whole line for a remark.
-void CheckDirectives(const Job& job, Findings* out) {
+void CheckDirectives(const Job& job, const Platform& platform, Findings* out) {
   for (const std::string& line : job.native) {
+    for (const std::string& name : FlagNames(line, platform)) {
+      for (const auto& [flag, key] : platform.taken) {
+        if (flag == name) out->errors.push_back(fmt::format("native: {} is what {} says; write {}", name, key, key));
+      }
+    }
     if (Trim(line).empty() || Trim(line).starts_with('-')) continue;
     out->errors.push_back(
         fmt::format("native: expected flags, for example --qos=high, found '{}'; #SBATCH, #BSUB or #PBS is written by "
@@ -254,7 +283,7 @@ Findings Check(const Job& job, const Platform& platform) {
     out.errors.push_back(
         fmt::format("hosts: ssh needs one host per node: expected {}, found {}", job.nodes, job.hosts.size()));
   }
-  if (platform.name == "slurm" || platform.name == "lsf" || platform.name == "pbs") CheckDirectives(job, &out);
+  if (!platform.taken.empty()) CheckDirectives(job, platform, &out);
   if (!job.array.empty()) CheckArray(job, platform, &out);
   constexpr auto kLongestWarning = std::chrono::seconds(65535 - 15);  // of sbatch --signal
   if (platform.name == "slurm" && job.time && job.grace > kLongestWarning) {
@@ -268,10 +297,14 @@ Findings Check(const Job& job, const Platform& platform) {
     out.warnings.push_back(
         "nothing is mounted: runs/ with logs and checkpoints is lost with the pods; mount a volume "
         "and make it the workdir");
-  } else if (kubernetes && std::none_of(job.mounts.begin(), job.mounts.end(), [&](const Mount& mount) {
-               return !mount.read_only && (job.workdir == mount.to || job.workdir.starts_with(mount.to + "/"));
-             })) {
+  } else if (kubernetes && !IsMounted(job, job.workdir)) {
     out.warnings.push_back("workdir is on no writable mount: runs/ with logs and checkpoints is lost with the pods");
+  } else if (!kubernetes && !job.image.empty() && !IsMounted(job, job.workdir)) {
+    out.warnings.push_back(fmt::format(
+        "{}: runs/ with logs and checkpoints is lost with the container, unless the site mounts its folder; mount a "
+        "folder and make it the workdir",
+        job.workdir.empty() ? "workdir: not given, and this folder is not mounted"
+                            : "workdir is on no writable mount"));
   }
   if (platform.name == "slurm" && job.gpus && !job.cpus) {
     out.warnings.push_back("cpus: not given, and SLURM gives one CPU a node unless the site says otherwise");

@@ -53,7 +53,8 @@ std::string ShellWord(const std::string& word) {
                      word == "cd" ? "workdir" : "setup (lines before the program), or put it into a script");
 }
 
-// A switch, a small number, the path of a file and a token of a vocabulary hide nothing: HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
+// A switch, a small number, the path of a file and a token of a vocabulary hide nothing:
+// HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
 bool IsHarmless(std::string_view value) {
   std::string lower(value);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -66,6 +67,13 @@ bool IsHarmless(std::string_view value) {
 bool IsReference(std::string_view value) { return value.starts_with('$') || value.starts_with('`'); }
 
 constexpr auto kLongestJob = std::chrono::hours(24 * 3650);
+
+// What a number may be, in a description and on the command line.
+struct Range {
+  double least, most;
+};
+constexpr Range kNodes{1, 65536}, kGpus{1, 1024}, kRanks{1, 4096}, kCpus{1, 4096}, kRestarts{0, 1000000};
+constexpr std::chrono::seconds kShortestJob{60}, kShortestGrace{1};
 
 // What the schedulers have in common: "0-9", "0-9%2", "0-8:4", "1,3,5-7". Each range rises.
 bool IsArray(std::string_view text) {
@@ -97,20 +105,27 @@ void Declare(ConfigReader& reader, const ConfigTree& tree, Job* job, std::string
     reader.Field("program", line, {.help = "what to start: train.py --lr 1e-4, or lockstep train taehv"});
   }
   reader.Field("flags", &job->flags, {.help = "further flags of lockstep run"});
-  reader.Field("nodes", &job->nodes, {.min = 1, .max = 65536});
-  reader.Field("gpus", &job->gpus, {.min = 1, .max = 1024, .help = "per node; leave it out to train on CPUs"});
-  reader.Field("ranks", &job->ranks, {.min = 1, .max = 4096, .help = "per node; without it one per GPU"});
-  reader.Field("cpus", &job->cpus, {.min = 1, .max = 4096, .help = "per node"});
+  reader.Field("nodes", &job->nodes, {.min = kNodes.least, .max = kNodes.most});
+  job->nodes_given = tree.root().Find("nodes") != nullptr;
+  reader.Field("gpus", &job->gpus,
+               {.min = kGpus.least, .max = kGpus.most, .help = "per node; leave it out to train on CPUs"});
+  reader.Field("ranks", &job->ranks,
+               {.min = kRanks.least, .max = kRanks.most, .help = "per node; without it one per GPU"});
+  reader.Field("cpus", &job->cpus, {.min = kCpus.least, .max = kCpus.most, .help = "per node"});
   uint64_t memory = 0, shm = 0;
   reader.Size("memory", &memory, {.min = 0, .help = "per node"});
   reader.Size("shm", &shm, {.min = 0, .help = "limit of /dev/shm in a pod"});
   if (tree.root().Find("memory") != nullptr) job->memory = memory;
   if (tree.root().Find("shm") != nullptr) job->shm = shm;
-  reader.Field("time", &job->time, {.min = 60, .help = "limit: 30m, 24h, 2d"});
-  reader.Field("grace", &job->grace, {.min = 1, .help = "time to save the state when the job is stopped"});
+  reader.Field("time", &job->time, {.min = static_cast<double>(kShortestJob.count()), .help = "limit: 30m, 24h, 2d"});
+  reader.Field(
+      "grace", &job->grace,
+      {.min = static_cast<double>(kShortestGrace.count()), .help = "time to save the state when the job is stopped"});
   reader.Section("restart", [&](ConfigReader& r) {
-    r.Field("failures", &job->failures, {.min = 0, .max = 1000000, .help = "restarts of a failed job"});
-    r.Field("resumes", &job->resumes, {.min = 0, .max = 1000000, .help = "times a saved job is queued again"});
+    r.Field("failures", &job->failures,
+            {.min = kRestarts.least, .max = kRestarts.most, .help = "restarts of a failed job"});
+    r.Field("resumes", &job->resumes,
+            {.min = kRestarts.least, .max = kRestarts.most, .help = "times a saved job is queued again"});
   });
   reader.Field("env", &job->env, {.help = "variables of the ranks"});
   reader.Field("secrets", &job->secrets, {.help = "variables whose values stand elsewhere: SECRET/KEY, or a file"});
@@ -288,6 +303,11 @@ std::vector<std::string> Problems(const Job& job) {
   const Command command = CommandOf(job);
   if (command.words.empty()) {
     bad("program: nothing to start; write program: train.py --lr 1e-4");
+  } else if (const std::string& first = job.program[0];
+             command.words.size() == job.program.size() && first.substr(first.rfind('/') + 1) == "lockstep") {
+    bad(fmt::format(
+        "program: a job is lockstep run or lockstep train, found '{}'",
+        Printable(Join({job.program.begin(), job.program.begin() + std::min<ptrdiff_t>(2, ssize(job.program))}, " "))));
   } else if (std::string word = ShellWord(command.words[0]); !word.empty() && command.subcommand == "run") {
     bad(std::move(word));
   }
@@ -300,15 +320,33 @@ std::vector<std::string> Problems(const Job& job) {
                             job.name[0] == '.' || job.name[0] == '-')) {
     bad(fmt::format("name: expected at most 63 letters, digits, '.', '_' or '-', found '{}'", Printable(job.name)));
   }
-  if (job.nodes < 1) bad(fmt::format("nodes: expected at least 1, found {}", job.nodes));
-  if (job.gpus && *job.gpus < 1) {
-    bad(fmt::format("gpus: expected at least 1, found {}; leave it out to train on CPUs", *job.gpus));
+  struct Number {
+    const char* key;
+    std::optional<int> value;
+    Range range;
+  };
+  for (const Number& one :
+       {Number{"nodes", job.nodes, kNodes}, Number{"gpus", job.gpus, kGpus}, Number{"ranks", job.ranks, kRanks},
+        Number{"cpus", job.cpus, kCpus}, Number{"restart.failures", job.failures, kRestarts},
+        Number{"restart.resumes", job.resumes, kRestarts}}) {
+    if (!one.value || (*one.value >= one.range.least && *one.value <= one.range.most)) continue;
+    bad(fmt::format("{}: expected {} to {}, found {}", one.key, one.range.least, one.range.most, *one.value));
+  }
+  if (job.time && *job.time < kShortestJob) {
+    bad(fmt::format("time: expected at least {}, found {}", FormatDuration(kShortestJob), FormatDuration(*job.time)));
+  }
+  if (job.grace < kShortestGrace) {
+    bad(fmt::format("grace: expected at least {}, found {}", FormatDuration(kShortestGrace),
+                    FormatDuration(job.grace)));
   }
   for (const auto& [key, size] : {std::pair{"memory", job.memory}, std::pair{"shm", job.shm}}) {
     if (size && *size < kMiB) {
       bad(fmt::format("{}: expected at least 1MiB, found {} bytes; write a unit, for example 64GiB, or leave it out",
                       key, *size));
     }
+  }
+  if (job.grace > kLongestJob) {
+    bad(fmt::format("grace: expected at most {}, found {}", FormatDuration(kLongestJob), FormatDuration(job.grace)));
   }
   if (job.time && *job.time > kLongestJob) {
     bad(fmt::format("time: expected at most {}, found {}", FormatDuration(kLongestJob), FormatDuration(*job.time)));
@@ -374,13 +412,24 @@ std::vector<std::string> Problems(const Job& job) {
       {"account", &job.account},      {"array", &job.array},     {"output", &job.output},
       {"namespace", &job.name_space}, {"runtime", &job.runtime}, {"service_account", &job.service_account}};
   for (const auto& [key, value] : plain) {
-    if (!IsPlainWord(*value)) {
+    std::string word = *value;
+    // pyxis writes registry#image.
+    if (value == &job.image && job.container == "pyxis") std::erase(word, '#');
+    if (!IsPlainWord(word)) {
       bad(fmt::format("{}: expected letters, digits and . _ - / : @ %, found '{}'", key, Printable(*value)));
     }
   }
+  std::set<std::string> hosts;
   for (const std::string& host : job.hosts) {
     if (host.empty() || !IsPlainWord(host)) {
       bad(fmt::format("hosts: '{}' is no name of a host", Printable(host)));
+    } else if (const size_t colon = host.find(':');
+               colon != std::string::npos && IsDigits(std::string_view(host).substr(colon + 1))) {
+      bad(fmt::format("hosts: '{}' names a port, which ssh reads in ~/.ssh/config (Host, Port); write {}", host,
+                      host.substr(0, colon)));
+    }
+    if (!hosts.insert(host.substr(host.rfind('@') + 1)).second) {
+      bad(fmt::format("hosts: '{}' is named twice, and each node is a host of its own", Printable(host)));
     }
   }
   for (const std::string& line : job.native) {

@@ -28,6 +28,7 @@ struct Job {
   std::vector<std::string> program;  // a command line; "lockstep train ..." and "lockstep run ..." are known
   std::vector<std::string> flags;    // further flags of `lockstep run`
   int nodes = 1;
+  bool nodes_given = false;              // else as many as hosts
   std::optional<int> gpus, ranks, cpus;  // per node
   std::optional<uint64_t> memory, shm;   // per node, bytes
   std::optional<std::chrono::milliseconds> time;
@@ -64,8 +65,8 @@ std::string DefaultName(const Job& job);
 // Why this variable must not stand in a file; empty for one that may.
 std::string SecretReason(std::string_view name, std::string_view value);
 
-// The same for words of a command line or of a line of bash: "HF_TOKEN: its name says ...", without the value. References
-// (TOKEN=$TOKEN, $(cat FILE)) hide nothing.
+// The same for words of a command line or of a line of bash: "HF_TOKEN: its name says ...", without the value.
+// References (TOKEN=$TOKEN, $(cat FILE)) hide nothing.
 std::string SecretIn(const std::vector<std::string>& words);
 
 // What is wrong with the job whatever the platform; empty when nothing is.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "base/digits.h"
 #include "base/text.h"
@@ -88,6 +89,13 @@ Json SecretValues(const Job& job) {
 
 }  // namespace
 
+bool IsMounted(const Job& job, const std::string& folder) {
+  return std::any_of(job.mounts.begin(), job.mounts.end(), [&](const Mount& mount) {
+    const std::string inside = mount.to.ends_with('/') ? mount.to : mount.to + "/";
+    return !mount.read_only && (folder + "/").starts_with(inside);
+  });
+}
+
 Job Complete(Job job, const Platform& platform, const Surroundings& here) {
   if (job.name.empty()) job.name = DefaultName(job);
   job.platform = platform.name;
@@ -96,9 +104,12 @@ Job Complete(Job job, const Platform& platform, const Surroundings& here) {
     const bool inside = !job.image.empty() || !platform.shared_folder || platform.name == "kubebrain";
     if (job.lockstep.empty()) job.lockstep = inside ? "lockstep" : here.lockstep;
   }
-  if (job.workdir.empty() && platform.shared_folder) job.workdir = here.folder;
+  // A container has folders of its own: this one only where it is mounted.
+  if (job.workdir.empty() && platform.shared_folder && (job.image.empty() || IsMounted(job, here.folder))) {
+    job.workdir = here.folder;
+  }
   if (platform.name == "slurm" && job.partition.empty()) job.partition = job.queue;
-  if (platform.name == "ssh" && job.nodes == 1 && job.hosts.size() > 1) job.nodes = static_cast<int>(job.hosts.size());
+  if (platform.name == "ssh" && !job.nodes_given && !job.hosts.empty()) job.nodes = static_cast<int>(job.hosts.size());
   if (!job.image.empty() && job.container.empty() && platform.shared_folder) {
     job.container = platform.name == "slurm" ? "pyxis" : "apptainer";
   }
@@ -134,9 +145,10 @@ Json Values(const Job& job, const Platform& platform, const Surroundings& here) 
       {"grace_seconds", grace + kMargin},
       {"grace_minutes", (grace + kMargin + 59) / 60},
       {"failures", job.failures},
-      {"retries", std::max(1, job.failures + job.resumes)},
+      // Volcano gives up when as many starts have failed.
+      {"retries", std::max(2, job.failures + job.resumes + 1)},
       {"resumes", job.resumes},
-      {"pod_failures", job.failures * job.nodes},
+      {"pod_failures", std::min<int64_t>(INT32_MAX, static_cast<int64_t>(job.failures) * job.nodes)},
       {"restart_policy", job.failures > 0 ? "OnFailure" : "Never"},
       {"limits", job.gpus || job.cpus || job.memory || !job.rdma.empty()},
       {"env", Json::array()},

@@ -20,6 +20,9 @@ struct Surroundings {
   std::string file;      // where the job file will be kept; empty: unknown
 };
 
+// A writable mount holds this folder of the container.
+bool IsMounted(const Job& job, const std::string& folder);
+
 // The job with everything filled in that it leaves to the platform: name, working directory, program of the launcher.
 Job Complete(Job job, const Platform& platform, const Surroundings& here);
 

@@ -118,7 +118,7 @@ class Files(harness.Case):
         """Platform, keys over a good job, lines that must stand in the file."""
         for platform, given, lines in (
                 ("slurm", {"setup": ["module load cuda", "source venv/bin/activate"]}, ["module load cuda", "source venv/bin/activate"]),
-                ("pbs", {"setup": ["module load cuda"]}, ["  module load cuda"]), ("ssh", {"setup": ["ulimit -n 4096"]}, ["  ulimit -n 4096"]),
+                ("pbs", {"setup": ["module load cuda"]}, ["module load cuda"]), ("ssh", {"setup": ["ulimit -n 4096"]}, ["ulimit -n 4096"]),
                 ("lsf", {"array": "1-9%2"}, ['#BSUB -J "taehv-night[1-9]%2"']), ("pbs", {"array": "0-9%2"}, ["#PBS -J 0-9%2"]),
                 ("kubernetes", {"secrets": {"HF_TOKEN": "my.secret/token"}}, ["secretKeyRef: {name: my.secret, key: token}"])):
             with self.subTest(platform=platform, given=given):
@@ -129,8 +129,18 @@ class Files(harness.Case):
             text = render(platform, job(platform, native=["affinity: {nodeAffinity: {}}", "tolerations:", "- operator: Exists"]))
             self.assertNotIn("podAntiAffinity", text)
             self.assertEqual(text.count("affinity:"), 2 if platform == "pytorchjob" else 1)
+        for given, ranks in ((["--cpus", "6"], 6), (["--cpus", "6", "--gpus", "2"], 2), ([], 1)):  # as docs/platforms.md says
+            done = submit("--render", "--platform", "slurm", "--nproc-per-node", "auto", *given, "train.py")
+            self.assertIn(f" --nproc-per-node={ranks} ", done.stdout)
         done = submit("--render", "--platform", "slurm", "--gpus", "8", "--cpus", "8", "torchrun", "train.py")
         self.assertRegex(done.stderr, "each of the 8 ranks of a node starts torchrun")
+
+    def test_a_script_that_bash_cannot_read_is_found_by_a_check(self):
+        for platform in ("lsf", "ssh"):
+            done = submit("--check", "--platform", platform, write(job(platform, setup=["if true; then", "echo x"])))
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertRegex(done.stdout, "bash cannot read it: .*syntax error")
+            self.assertEqual(submit("--check", "--platform", platform, write(job(platform))).returncode, 0)
 
 
 class Seen(harness.Case):
@@ -172,6 +182,15 @@ class Seen(harness.Case):
     def test_in_pods(self):
         self.promised(PODS)
 
+    def test_setup_may_hold_a_here_document(self):
+        for platform in SCRIPTS:
+            with self.subTest(platform=platform):
+                cluster = submitted.Cluster(self.tmp / f"here-{platform}")
+                file = cluster.folder / "config"
+                description = job(platform, 1, lockstep=str(cluster.probe), setup=[f"cat > {file} <<'END'", "a: 1", "  b: $HOME", "END"])
+                getattr(cluster, platform)(render(platform, description), 1)
+                self.assertEqual(file.read_text(), "a: 1\n  b: $HOME\n")
+
 
 class Stopped(harness.Case):
     """Scripts that start a real launcher: a stop, and their own timer before the limit, end in 75 and what follows from it."""
@@ -182,7 +201,7 @@ class Stopped(harness.Case):
         """(script, cluster, marks of its ranks, path of the script)"""
         cluster = submitted.Cluster(self.tmp / f"{platform}-{by_timer}")
         marks = cluster.folder / "marks"
-        submitted.program(cluster.bin / "qsub", f"#!/bin/sh\necho \"$@\" > {cluster.folder}/qsub\n[ $# -gt 2 ] || cat >> {cluster.folder}/qsub\necho 7.server\n")
+        submitted.program(cluster.bin / "qsub", f"#!/bin/sh\npwd > {cluster.folder}/qsub.folder\necho \"$@\" > {cluster.folder}/qsub\n[ $# -gt 2 ] || cat >> {cluster.folder}/qsub\necho 7.server\n")
         (cluster.folder / "hosts").write_text("localhost\n" * 4)
         description = job(platform, 1, gpus=None, ranks=2, grace="5s", lockstep=harness.PROGRAM, workdir=str(cluster.folder),
                           program=jobs.program("signals.py", marks, "75"), env={"LOCKSTEP_TEST_ID": harness.TEST_ID}, **more)
@@ -195,7 +214,7 @@ class Stopped(harness.Case):
         path = cluster.folder / "job.sh"
         path.write_text(text)
         env = {"PATH": f"{cluster.bin}:{os.environ['PATH']}", "HOME": cluster.folder, "PBS_JOBID": f"{os.getpid()}[2].server", "LSB_JOBID": os.getpid(),
-               **({"PBS_ARRAY_INDEX": "4"} if "array" in more else {}),
+               "PBS_O_WORKDIR": cluster.bin, **({"PBS_ARRAY_INDEX": "4"} if "array" in more else {}),
                "PBS_NODEFILE": cluster.folder / "hosts", "LSB_DJOB_HOSTFILE": cluster.folder / "hosts", "LOCKSTEP_JOB_FILE": path}
         return harness.spawn("bash", path, env=env, cwd=cluster.folder), cluster, marks, path
 
@@ -208,6 +227,7 @@ class Stopped(harness.Case):
         if platform == "pbs" and by_timer:
             self.assertEqual((cluster.folder / "qsub").read_text(), f"-v LOCKSTEP_JOB_FILE={path},LOCKSTEP_RESUMED=1 {path}\n")
             self.assertEqual((cluster.folder / "job.sh.id").read_text(), "7.server\n")
+            self.assertEqual((cluster.folder / "qsub.folder").read_text(), f"{cluster.bin}\n", "where it was submitted first")
         else:  # qdel: the job must not come back
             self.assertFalse((cluster.folder / "qsub").exists())
         self.assertEqual(list(cluster.folder.glob(".lockstep-job-*")), [], "the token is gone")
@@ -239,6 +259,18 @@ class Stopped(harness.Case):
         call, text = (cluster.folder / "qsub").read_text().split("\n", 1)
         self.assertEqual(call, f"-v LOCKSTEP_JOB_FILE={path},LOCKSTEP_RESUMED=1,LOCKSTEP_ARRAY_INDEX=4")
         self.assertEqual(text, path.read_text().replace("#PBS -J 3-5\n", ""))
+        self.assertEqual((cluster.folder / "qsub.folder").read_text(), f"{cluster.bin}\n", "where it was submitted first")
+
+    def test_of_slurm_is_queued_again_also_with_strict_setup(self):
+        cluster = submitted.Cluster(self.tmp / "strict")
+        submitted.program(cluster.bin / "srun", f"#!/bin/sh\necho \"$@\" > {cluster.folder}/srun\nexit 75\n")
+        submitted.program(cluster.bin / "scontrol", f"#!/bin/sh\necho \"$*\" >> {cluster.folder}/scontrol\necho JobState=RUNNING\n")
+        path = cluster.folder / "job.sh"
+        path.write_text(render("slurm", job("slurm", workdir=str(cluster.folder), setup=["set -euo pipefail"])))
+        done = subprocess.run(["bash", path], env=cluster.env(SLURM_JOB_ID="4711"), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertEqual((cluster.folder / "scontrol").read_text(), "--oneliner show job 4711\nrequeue 4711\n")
+        self.assertIn("--export=ALL", (cluster.folder / "srun").read_text().split(), "a job with --export=NONE passes nothing on")
 
     def test_killed_by_bkill_is_not_75_which_lsf_queues_again(self):
         running, _, marks, _ = self.start("lsf", by_timer=False)
@@ -364,6 +396,16 @@ REFUSED = [
     ({"program": "LR=1 train.py"}, "slurm", r"program: 'LR=1' sets a variable.*env: \{LR: ...\}"),
     ({"program": ["cd", "/x"]}, "slurm", r"program: 'cd' is a command of the shell.*write workdir"),
     ({"program": "train.py \"$HOME/x\""}, "slurm", r"program: '\$' needs a shell"),
+    ({"name": "a" * 50}, "trainjob", r"name: at most 48 characters"),
+    ({"native": ["priorityClassName: high"]}, "trainjob", r"native: .* takes no priorityClassName for its pods; it takes affinity, .*tolerations"),
+    ({"native": ["--nodes=4"]}, "slurm", r"native: --nodes is what nodes says; write nodes"),
+    ({"program": "lockstep train taehv --nnodes 4 --master-addr x"}, "slurm", r"lockstep train says where its nodes are"),
+    ({"program": "lockstep train taehv --master_port=1"}, "slurm", r"lockstep train says where its nodes are"),
+    ({"program": "lockstep"}, "slurm", r"program: a job is lockstep run or lockstep train, found 'lockstep'"),
+    ({"program": "/opt/lockstep watch x"}, "slurm", r"program: a job is lockstep run or lockstep train, found '/opt/lockstep watch'"),
+    ({"hosts": ["a:2222", "b"]}, "ssh", r"hosts: 'a:2222' names a port.*write a"),
+    ({"hosts": ["me@a", "a"]}, "ssh", r"hosts: 'a' is named twice"),
+    ({"nodes": 1, "hosts": ["a", "b"]}, "ssh", r"hosts: ssh needs one host per node: expected 1, found 2"),
     ({"platform": "slrm"}, "", r"platform 'slrm' is unknown.*did you mean 'slurm'"),
 ]
 
@@ -391,6 +433,11 @@ class Refused(harness.Case):
                 (["--platform", "slurm", "--nnodes", "2:4", "a.py"], r"--nnodes"),
                 (["--platform", "slurm", "--gpus", "0", "a.py"], r"--gpus: expected a number of at least 1"),
                 (["--platform", "slurm", "--time", "soon", "a.py"], r"--time"),
+                (["--platform", "slurm", "--time", "30s", "--grace", "5s", "a.py"], r"time: expected at least 1m"),
+                (["--platform", "slurm", "--grace", "0s", "a.py"], r"grace: expected at least 1.0s, found 0ms"),
+                (["--platform", "slurm", "--gpus", "99999", "a.py"], r"gpus: expected 1 to 1024, found 99999"),
+                (["--platform", "slurm", "--nnodes", "9999999", "a.py"], r"nodes: expected 1 to 65536, found 9999999"),
+                (["--nnodes", "1", "--hosts", "a,b", "a.py"], r"hosts: ssh needs one host per node: expected 1, found 2"),
                 (["--platform", "slurm", "--master-addr", "x", "a.py"], r"--master-addr: the job file says it"),
                 (["--platform", "slurm", "--mount", "x", "a.py"], r"--mount: expected FROM:TO"),
                 (["--platform", "slurm", "--plattform", "x", "a.py"], r"--plattform"),
@@ -606,6 +653,42 @@ case "${{1#--jobs=}}" in
         done = harness.lockstep("jobs", "--json", "--platform", "slurm", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
         found = next(one for one in json.loads(done.stdout)["jobs"] if one["id"] == "31")
         self.assertEqual((found["state"], found["detail"]), ("running", "RUNNING (1 of 2 tasks)"))
+
+    def test_cancel_of_slurm_is_for_jobs_that_wait_or_run(self):
+        """scancel says nothing of any other job, and succeeds."""
+        self.client("sbatch", "41")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="over")), env=self.env).returncode, 0)
+        self.client("scancel", "")
+        for state, code in (("COMPLETED", 2), ("RUNNING", 0), ("PENDING", 0)):
+            self.client("scontrol", f"JobId=41 JobState={state} RunTime=00:01:00 ExitCode=0:0")
+            done = self.cancel("over")
+            self.assertEqual((done.returncode, "scancel 41" in self.called("scancel")), (code, code == 0), done.stderr)
+        submitted.program(self.bin / "scontrol", "#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+        submitted.program(self.bin / "sacct", "#!/bin/sh\nexit 1\n")
+        for given in (["over"], ["--platform", "slurm", "999"]):
+            done = self.cancel(*given)
+            self.assertEqual((done.returncode, done.stdout, self.called("scancel")), (2, "", ""), done.stderr)
+            self.assertRegex(done.stderr, "does not wait and does not run: ended, the platform no longer knows it")
+
+    def test_slurm_says_where_the_output_is(self):
+        self.client("sbatch", "42")
+        done = submit("--platform", "slurm", write(job("slurm", name="told", output="%u-%A.out")), env=self.env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (self.tmp / "me-42.out").write_text("step 1\n")
+        self.client("scontrol", f"JobId=42 JobState=RUNNING StdErr=/x StdIn=/dev/null StdOut={self.tmp}/me-42.out Power=")
+        state = {**self.env, "XDG_STATE_HOME": self.tmp / "state"}
+        self.assertEqual(harness.lockstep("logs", "told", env=state).stdout, "step 1\n")
+        # One job of an array, whose own id is in no record.
+        self.client("sbatch", "43")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="wide", array="0-1")), env=self.env).returncode, 0)
+        (self.tmp / "wide-43_1.out").write_text("step 7\n")
+        self.client("scontrol", f"JobId=44 ArrayJobId=43 ArrayTaskId=1 JobState=RUNNING StdOut={self.tmp}/wide-43_1.out Power=")
+        self.called("scontrol")
+        self.assertEqual(harness.lockstep("logs", "43_1", env=state).stdout, "step 7\n")
+        self.assertIn("show job 43_1\n", self.called("scontrol"))
+        self.client("scancel", "")
+        self.assertEqual(self.cancel("43_1").returncode, 0)
+        self.assertIn("scancel 43_1\n", self.called("scancel"))
 
     def test_client_that_refuses(self):
         self.client("bsub", "Queue <gold> does not exist. Job not submitted.", code=255)

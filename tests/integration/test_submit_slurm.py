@@ -66,9 +66,11 @@ class Submit(_Cluster):
         self.assertEqual((found["state"], found["detail"]), ("ended", "the platform no longer knows it"))
 
     def test_array_runs_under_names_of_its_indices(self):
-        self.description({"name": "sweep", "program": jobs.program("show_env.py", self.tmp / "marks"), "nodes": 1, "array": "3-4"})
+        self.description({"name": "sweep", "program": jobs.program("show_env.py", self.tmp / "marks"), "nodes": 1, "array": "3-4",
+                          "native": ["--export=NONE"], "env": {"KEPT": "1"}})  # which srun takes over, unless it is told otherwise
         job = self.submit()
         harness.wait_until(lambda: all((self.tmp / "runs" / f"sweep-{i}" / "report.json").exists() for i in (3, 4)), 30, "both runs")
+        self.assertEqual(self.ranks(1)[0]["KEPT"], "1")
         self.assertEqual(self.lockstep("logs", "sweep", code=2).stdout, "")
         self.bed.wait(f"{job}_4")
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
+#include <tuple>
 
 #include "base/config_tree.h"
 #include "base/files.h"
@@ -214,6 +216,91 @@ TEST(Platforms, EveryTemplateFillsForEveryKindOfJob) {
       EXPECT_EQ(text->find("{{"), std::string::npos) << platform.name;
       EXPECT_NE(text->find("train.py"), std::string::npos);
     }
+  }
+}
+
+std::string Rendered(const Job& job, const Platform& platform) {
+  const Surroundings here{"/bin/lockstep", "/project", "token", "/project/job"};
+  Result<std::string> text = Render(Complete(job, platform, here), platform, here);
+  EXPECT_TRUE(text.ok()) << platform.name << ": " << text.status().message();
+  return text.ok() ? *text : "";
+}
+
+TEST(Platforms, ContainersHaveFoldersOfTheirOwn) {
+  const Surroundings here{"/bin/lockstep", "/project", "token", "/project/job"};
+  for (const auto& [name, container] : {std::pair{"slurm", "pyxis"}, std::pair{"slurm", "apptainer"},
+                                        std::pair{"lsf", ""}, std::pair{"pbs", ""}, std::pair{"ssh", ""}}) {
+    const Platform& platform = **FindPlatform(name);
+    const bool pyxis = container == std::string("pyxis");
+    Job job{.program = {"train.py"}, .container = container, .hosts = {"h"}};
+    const auto warns = [&] {
+      const std::vector<std::string> said = Check(Complete(job, platform, here), platform).warnings;
+      return std::any_of(said.begin(), said.end(), [](const std::string& one) { return one.starts_with("workdir"); });
+    };
+    const std::string flag = pyxis ? "--container-workdir=" : "--pwd ";
+    EXPECT_NE(Rendered(job, platform).find("cd /project || exit 3\n"), std::string::npos) << name;
+    EXPECT_FALSE(warns());
+    job.image = "i";
+    EXPECT_EQ(Rendered(job, platform).find("cd /project"), std::string::npos) << name << ": a folder of the host";
+    EXPECT_EQ(Rendered(job, platform).find(flag), std::string::npos) << name << ": not mounted";
+    EXPECT_TRUE(warns()) << name;
+    job.mounts = {{"/nfs/project", "/project", false}};
+    EXPECT_NE(Rendered(job, platform).find(flag + "/project "), std::string::npos) << name;
+    EXPECT_EQ(Rendered(job, platform).find("cd /project"), std::string::npos) << name;
+    EXPECT_FALSE(warns()) << name;
+  }
+}
+
+TEST(Platforms, NumbersOfRestarts) {
+  const auto values = [](int failures, int resumes, int nodes) {
+    return Values({.program = {"a"}, .nodes = nodes, .failures = failures, .resumes = resumes},
+                  **FindPlatform("volcano"), {});
+  };
+  EXPECT_EQ(values(0, 100, 1)["retries"], 101) << "Volcano fails a job at RetryCount >= maxRetry";
+  EXPECT_EQ(values(2, 3, 1)["retries"], 6);
+  EXPECT_EQ(values(0, 0, 1)["retries"], 2);
+  EXPECT_EQ(values(3, 0, 4)["pod_failures"], 12);
+  EXPECT_EQ(values(1000000, 0, 65536)["pod_failures"], 2147483647) << "backoffLimit is an int32";
+}
+
+TEST(Platforms, DirectivesAreNotSaidTwice) {
+  const std::tuple<const char*, const char*, const char*> table[] = {{"slurm", "--nodes=4", "write nodes"},
+                                                                     {"slurm", "-N4", "write nodes"},
+                                                                     {"slurm", "-N 4", "write nodes"},
+                                                                     {"slurm", "--qos=x --time=5", "write time"},
+                                                                     {"slurm", "--output=x", "write output"},
+                                                                     {"slurm", "-J x", "write name"},
+                                                                     {"slurm", "--array=0-3", "write array"},
+                                                                     {"slurm", "--signal=USR1@60", "write grace"},
+                                                                     {"slurm", "--mem=0", ""},
+                                                                     {"slurm", "--gpus-per-node=a100:8", ""},
+                                                                     {"slurm", "--comment='see -N 4'", ""},
+                                                                     {"slurm", "--nodelist=a,b", ""},
+                                                                     {"lsf", "-W 10", "write time"},
+                                                                     {"lsf", "-oo x", "write output"},
+                                                                     {"lsf", "-wa TERM", "write grace"},
+                                                                     {"lsf", "-R \"select[mem>1]\"", ""},
+                                                                     {"lsf", "-app x", ""},
+                                                                     {"pbs", "-l walltime=1:0:0", "write time"},
+                                                                     {"pbs", "-l place=excl,select=4", "write nodes"},
+                                                                     {"pbs", "-lselect=4", "write nodes"},
+                                                                     {"pbs", "-N x", "write name"},
+                                                                     {"pbs", "-l place=excl", ""},
+                                                                     {"pbs", "-W umask=022", ""}};
+  for (const auto& [name, line, message] : table) {
+    const Platform& platform = **FindPlatform(name);
+    const std::vector<std::string> errors =
+        Check(Complete({.program = {"a.py"}, .native = {line}}, platform, {"", "/", "", ""}), platform).errors;
+    ASSERT_EQ(errors.size(), *message == '\0' ? 0u : 1u) << name << " " << line << "\n" << Join(errors, "\n");
+    if (!errors.empty()) EXPECT_NE(errors[0].find(message), std::string::npos) << errors[0];
+  }
+}
+
+TEST(Platforms, ImagesOfPyxisNameTheirRegistry) {
+  for (const auto& [container, good] : {std::pair{"pyxis", true}, std::pair{"apptainer", false}}) {
+    const Job job{.program = {"a.py"}, .image = "nvcr.io#nvidia/pytorch:24.01-py3", .container = container};
+    EXPECT_EQ(Check(Complete(job, **FindPlatform("slurm"), {"", "/", "", ""}), **FindPlatform("slurm")).errors.empty(),
+              good);
   }
 }
 

@@ -1,6 +1,8 @@
 # What runs on every node: $1 its rank, $2 the host of node 0, $3 the port, $4 the file of the token.
 node() {
+  {{^image}}
   cd {{workdir}} || exit 3
+  {{/image}}
   {{#env}}
   export {{variable:plain}}={{value}}
   {{/env}}
@@ -9,9 +11,9 @@ node() {
   export {{variable:plain}}
   {{/secrets}}
   {{#setup}}
-  {{.:raw}}
+{{.:raw}}
   {{/setup}}
-  exec {{#apptainer}}apptainer exec --nv --pwd {{workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}}{{#array}}-"$5"{{/array}} \
+  exec {{#apptainer}}apptainer exec --nv{{#workdir}} --pwd {{workdir}}{{/workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}}{{#array}}-"$5"{{/array}} \
     --nnodes={{nodes}} --node-rank="$1"{{#several_nodes}} --master-addr="$2" --master-port="$3"{{/several_nodes}} --token-file="$4"{{#flags}} {{.}}{{/flags}} \
     {{#program}} {{.}}{{/program}}
 }

@@ -7,7 +7,9 @@ hosts=({{#hosts}} {{.}}{{/hosts}} )
 node() {
   read -r LOCKSTEP_TOKEN || exit 3
   export LOCKSTEP_TOKEN
+  {{^image}}
   cd {{workdir}} || exit 3
+  {{/image}}
   {{#env}}
   export {{variable:plain}}={{value}}
   {{/env}}
@@ -16,11 +18,11 @@ node() {
   export {{variable:plain}}
   {{/secrets}}
   {{#setup}}
-  {{.:raw}}
+{{.:raw}}
   {{/setup}}
   # Node 0 hears of a stop from its standard input.
   [ "$1" -ne 0 ] || export LOCKSTEP_CONTROL=stdin
-  exec {{#apptainer}}apptainer exec --nv --pwd {{workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}} \
+  exec {{#apptainer}}apptainer exec --nv{{#workdir}} --pwd {{workdir}}{{/workdir}}{{#mounts}} --bind {{bind}}{{/mounts}} {{image}} {{/apptainer}}{{lockstep}} {{subcommand:plain}} --name={{name}} \
     --nnodes={{nodes}} --node-rank="$1"{{#several_nodes}} --master-addr={{master}} --master-port="$2"{{/several_nodes}}{{#flags}} {{.}}{{/flags}} \
     {{#program}} {{.}}{{/program}}
 }
