@@ -75,7 +75,8 @@ struct Counter {
 
 // Counts of something else: "micro_step=40", "max_steps: 1000".
 bool OtherCount(std::string_view before) {
-  static constexpr std::string_view kWords[] = {"micro", "max", "total", "num", "warmup", "eval", "save", "logging"};
+  static constexpr std::string_view kWords[] = {"micro", "max",  "total",  "total optimization", "num", "warmup",
+                                                "eval",  "save", "logging"};
   if (before.empty() || std::string_view("_- ").find(before.back()) == std::string_view::npos) return false;
   before.remove_suffix(1);
   return std::any_of(std::begin(kWords), std::end(kWords),
@@ -114,8 +115,9 @@ std::optional<Counter> FindCounter(std::string_view text) {
       continue;
     counter.step = *step;
     SkipSpaces(text, i);
-    if (i < text.size() && text[i] == '/') {
-      ++i;
+    const bool of = text.substr(i).starts_with("of ") && i + 3 < text.size() && IsDigit(text[i + 3]);
+    if (of || (i < text.size() && text[i] == '/')) {
+      i += of ? 3 : 1;
       SkipSpaces(text, i);
       counter.total = ReadGrouped(text, i);
       if (counter.total == uint64_t{0}) counter.total.reset();
@@ -168,6 +170,7 @@ struct LineGrammar {
 };
 
 constexpr LineGrammar kLineGrammars[] = {
+    {ProgressGrammar::kMegatron, {"elapsed time per iteration (s):", ""}, "elapsed time per iteration (s):"},
     {ProgressGrammar::kMegatron, {"consumed samples", ""}, "elapsed time per iteration (ms):", 0.001},
     {ProgressGrammar::kMegatron, {"elapsed time per iteration", ""}, "elapsed time per iteration (ms):", 0.001},
     {ProgressGrammar::kDeepSpeed, {"iter time (s):", ""}, "iter time (s):"},
@@ -195,7 +198,8 @@ std::optional<double> AnySeconds(std::string_view text) {
     if (const auto time = StatedTime(text)) return time;
   }
   const std::optional<double> speed =
-      NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "ups", "train_speed(iter/s)"});
+      NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "it/sec", "global_step/sec",
+                         "throughput/batches_per_sec", "ups", "train_speed(iter/s)"});
   return speed && *speed > 0 ? std::optional<double>(1 / *speed) : std::nullopt;
 }
 
@@ -296,12 +300,38 @@ std::optional<ProgressMark> ParseProgress(std::string_view line) {
   return mark;
 }
 
+namespace {
+
+constexpr size_t kHeadingBytes = 200;
+
+std::optional<uint64_t> CountAfter(std::string_view text, std::string_view words) {
+  size_t at = text.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  at += words.size();
+  return ReadGrouped(text, at);
+}
+
+}  // namespace
+
 std::optional<uint64_t> ParseEpochCount(std::string_view line) {
   std::array<char, kLookAt> buffer;
-  const std::string_view text = Normalize(line.substr(0, 200), buffer);
-  const size_t at = text.find("num epochs = ");
-  size_t number = at + 13;
-  return at == std::string_view::npos ? std::nullopt : ReadGrouped(text, number);
+  return CountAfter(Normalize(line.substr(0, kHeadingBytes), buffer), "num epochs = ");
+}
+
+std::optional<uint64_t> ParseStepCount(std::string_view line) {
+  if (!Has(line.substr(0, kHeadingBytes), "ptimization")) return std::nullopt;
+  std::array<char, kLookAt> buffer;
+  const std::optional<uint64_t> count =
+      CountAfter(Normalize(line.substr(0, kHeadingBytes), buffer), "total optimization steps = ");
+  return count && *count < 1'000'000'000'000'000 ? count : std::nullopt;
+}
+
+std::optional<double> ParseSpeed(std::string_view line) {
+  if (!Has(line.substr(0, kHeadingBytes), "sec")) return std::nullopt;
+  std::array<char, kLookAt> buffer;
+  const std::optional<double> speed =
+      NamedNumber(Normalize(line.substr(0, kHeadingBytes), buffer), {"global_step/sec", "throughput/batches_per_sec"});
+  return speed && *speed > 0 && std::isfinite(*speed) ? std::optional<double>(1 / *speed) : std::nullopt;
 }
 
 bool NamesOtherWork(std::string_view before) {

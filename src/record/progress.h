@@ -52,6 +52,13 @@ std::optional<ProgressMark> ParseProgress(std::string_view line);
 // What Trainer says at its start: "Num Epochs = 3".
 std::optional<uint64_t> ParseEpochCount(std::string_view line);
 
+// ... and "Total optimization steps = 500".
+std::optional<uint64_t> ParseStepCount(std::string_view line);
+
+// Seconds of a step, from a line that says the speed and no step: "global_step/sec: 8.1" (TensorFlow),
+// "throughput/batches_per_sec: 0.25" (Composer).
+std::optional<double> ParseSpeed(std::string_view line);
+
 // A line that is the heading of an epoch: "Epoch 3/10", "--- epoch: 3 ---".
 std::optional<EpochNumber> ParseEpochHeading(std::string_view line);
 

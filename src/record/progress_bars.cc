@@ -32,6 +32,9 @@ Rate ReadRate(std::string_view text, size_t at) {
   std::string_view what = bottom == "s" ? top : bottom;
   if (bottom != "s" && top != "s") return rate;
   if (what.ends_with("b") || what == "bytes") return rate;
+  // With unit_scale: "1.60kit/s".
+  if (value && what == "kit") *value *= 1e3;
+  if (value && what == "mit") *value *= 1e6;
   rate.steps = true;
   if (value && *value > 0) rate.seconds = bottom == "s" ? 1.0 / *value : *value;
   return rate;
@@ -60,17 +63,18 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     while (end > 0 && text[end - 1] == ' ') --end;
     ProgressMark mark{.grammar = ProgressGrammar::kBar};
     size_t begin = end;
-    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '/')) --begin;
-    if (begin == end && end >= 3 && text.substr(end - 2, 2) == "it") {
-      begin = end - 2;
-      while (begin > 0 && IsDigit(text[begin - 1])) --begin;
-    }
+    const auto counts = [](char c) {
+      return IsDigit(c) || std::string_view("./kmgt").find(c) != std::string_view::npos;
+    };
+    if (end >= 3 && text.substr(end - 2, 2) == "it") begin = end - 2;
+    while (begin > 0 && counts(text[begin - 1])) --begin;
+    while (begin < end && !IsDigit(text[begin])) ++begin;
     size_t at = begin;
-    mark.step = ReadInteger(text, at);
+    mark.step = ReadScaled(text, at);
     if (!mark.step) continue;
     if (at < end && text[at] == '/') {
       ++at;
-      mark.total = ReadInteger(text, at);
+      mark.total = ReadScaled(text, at);
       if (!mark.total) continue;
     } else if (text.substr(at, end - at) != "it") {
       continue;

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/digits.h"
 #include "record/progress.h"
@@ -78,6 +79,19 @@ inline std::optional<uint64_t> ReadGrouped(std::string_view text, size_t& at) {
     *value = *value * 1000 + *ReadInteger(text, at);
   }
   return value;
+}
+
+// Digits, also scaled as tqdm's unit_scale writes them: "9.90k", "1.25M".
+inline std::optional<uint64_t> ReadScaled(std::string_view text, size_t& at) {
+  static constexpr std::pair<char, double> kScales[] = {{'k', 1e3}, {'m', 1e6}, {'g', 1e9}, {'t', 1e12}};
+  size_t end = at;
+  const std::optional<double> number = ReadDecimal(text, end);
+  for (const auto& [letter, scale] : kScales) {
+    if (!number || *number >= 1e4 || end >= text.size() || text[end] != letter) continue;
+    at = end + 1;
+    return static_cast<uint64_t>(*number * scale + 0.5);
+  }
+  return ReadInteger(text, at);
 }
 
 // "01:02" and "1:02:03" as seconds.

@@ -1,6 +1,7 @@
 #include "record/progress_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::record {
 namespace {
@@ -123,6 +124,8 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   if (!mark || mark->grammar == ProgressGrammar::kEpochs) {
     if (const std::optional<EpochNumber> heading = ParseEpochHeading(line)) heading_ = heading;
     if (const std::optional<uint64_t> count = ParseEpochCount(line)) epoch_count_ = count;
+    if (const std::optional<uint64_t> count = ParseStepCount(line)) step_count_ = count;
+    if (const std::optional<double> seconds = ParseSpeed(line)) said_seconds_ = seconds;
     if (!mark || !epochs_) return false;
   }
   if (mark->grammar == ProgressGrammar::kCounter) {
@@ -140,13 +143,17 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     state_.full = false;
     const double done = mark->epochs_done.value_or(-1);
     if (epochs_ && !followed_ && done >= 0 && done < 1e9) {
-      state_.epochs_done = done;
-      state_.step = static_cast<uint64_t>(done);
-      state_.total = epoch_count_;
+      const bool counted = step_count_ && epoch_count_ && *epoch_count_ > 0;
+      const double steps = counted ? static_cast<double>(*step_count_) / static_cast<double>(*epoch_count_) : 1;
+      state_.epochs_done = counted ? std::nullopt : std::optional<double>(done);
+      state_.step =
+          static_cast<uint64_t>(counted ? std::min(done * steps + 0.5, static_cast<double>(*step_count_)) : done);
+      state_.total = counted ? step_count_ : epoch_count_;
     }
     return true;
   }
 
+  if (!mark->seconds_per_step) mark->seconds_per_step = std::exchange(said_seconds_, std::nullopt);
   const size_t at = Find(*mark);
   Source& source = sources_[at];
   if (source.marks == 0 && !mark->names_loss) source.bare_step = mark->step;

@@ -104,6 +104,8 @@ class ProgressTracker {
   std::optional<size_t> followed_;
   std::optional<EpochNumber> heading_;   // the last line that was one
   std::optional<uint64_t> epoch_count_;  // "Num Epochs = 3"
+  std::optional<uint64_t> step_count_;   // "Total optimization steps = 500"
+  std::optional<double> said_seconds_;   // of a step, on a line of its own, for the next step
   std::optional<uint64_t> counter_;
   int counter_rises_ = 0;
   bool redrawn_ = false, loss_of_step_ = false;

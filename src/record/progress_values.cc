@@ -167,7 +167,7 @@ std::optional<double> ParseLoss(std::string_view line) {
     const std::string_view before = end < begin ? text.substr(start, end - start) : std::string_view();
     if (OfEvaluation(word) || OfEvaluation(before)) continue;
     size_t i = at + 4;
-    for (const std::string_view more : {"_step", " is", "/train/total", " train", " (curr)"}) {
+    for (const std::string_view more : {"_step", " is", "/train/total", "/train", " train", " (curr)"}) {
       if (text.substr(i).starts_with(more)) i += more.size();
     }
     for (const std::string_view count : {" at step ", " at iteration "}) {  // "loss at step 100: 2.5"

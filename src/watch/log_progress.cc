@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 
 #include "base/clock.h"
 #include "base/digits.h"
@@ -42,6 +44,12 @@ constexpr Prefix kPrefixes[] = {
 // A stamp among the first words: "2026-01-01 10:00:00,123 INFO ...", "[2026-01-01 10:00:00] ...", "I0101 10:00:00.1
 // ...".
 std::optional<double> StampOf(std::string_view line) {
+  // Metric lines: {"t": 1700000000.5, ...
+  constexpr std::string_view kMetricTime = "{\"t\":";
+  if (line.starts_with(kMetricTime)) {
+    const double t = std::strtod(std::string(line.substr(kMetricTime.size(), kStampWithin)).c_str(), nullptr);
+    return t > 0 && std::isfinite(t) ? std::optional<double>(t) : std::nullopt;
+  }
   const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   for (size_t at = 0; at < line.size() && at < kStampWithin; ++at) {
     if (!word(line[at]) || (at > 0 && word(line[at - 1]))) continue;
@@ -87,6 +95,8 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   const bool indented = line.starts_with(' ') || line.starts_with('\t');
   const bool progress = stream.tracker.Feed(line, Now());
   if (stream.tracker.redrawn()) {
+    // "Step: 10, Rank: 1, loss = 2.1": of several ranks, each with the same step.
+    if (line.find("Rank") != std::string_view::npos || line.find("rank") != std::string_view::npos) return;
     LogSign sign{.rank = rank, .state = stream.tracker.state(), .loss = record::ParseLoss(line)};
     sign.redrawn = stream.tracker.loss_of_step() ? LogSign::Redrawn::kOfStep : LogSign::Redrawn::kNewest;
     if (sign.loss) each(sign);
@@ -100,6 +110,7 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   // A loss without a step (Trainer's dictionaries) belongs to the step last seen; that of an evaluation's bar is none.
   if (sign.state.of_training) sign.loss = record::ParseLoss(line);
   if (sign.state.of_training) sign.values = record::ParseValues(line);
+  if (!progress) sign.state.seconds_per_step = record::ParseSpeed(line);
   if (sign.state.of_training && progress) sign.stamp = StampOf(line);
   const bool bar = sign.state.grammar == record::ProgressGrammar::kBar;
   if (progress) stream.expects_loss = sign.state.of_training && !bar && !sign.loss;

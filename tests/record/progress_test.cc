@@ -154,6 +154,14 @@ const Sample kSamples[] = {
         G::kBar, 50, 1000, 0.25},
     Sample{"Train: 0 [  50/1251 (  4%)]  Loss: 6.94 (6.95)  Time: 0.250s, 1024.00/s  LR: 1.000e-06", G::kBar, 50, 1251,
            0.25},
+    // tqdm with unit_scale.
+    Sample{" 99%|#########9| 9.90k/10.0k [10:18<00:06, 16.0it/s, loss=1.0]", G::kBar, 9900, 10000, 1 / 16.0},
+    Sample{"1.25Mit [10:18, 1.60kit/s, loss=1.0]", G::kBar, 1250000, -1, 1 / 1600.0},
+    Sample{" iteration 9/ 99 | consumed samples: 18432 | elapsed time per iteration (s): 215.82 | lm loss: 2.9E+00 |",
+           G::kMegatron, 9, 99, 215.82},
+    Sample{"[ 50.0%] Step 500 of 1000 - loss: 0.2727", G::kStepLoss, 500, 1000, -1},
+    Sample{"Iter 10: Train loss 2.500, Learning Rate 1.000e-05, It/sec 2.500, Tokens/sec 512.3", G::kStepLoss, 10, -1,
+           0.4},
     // A time that is too large for a number is none.
     Sample{"step:3/9 - loss:0.5 - timing_s/step:1e999", G::kStepLoss, 3, 9, -1}};
 
@@ -179,6 +187,8 @@ TEST(Progress, OrdinaryLinesAreNotProgress) {
                            "downloading: 45%|####5     | 450M/1.00G [00:10<00:12, 45.0MB/s]",
                            "model.safetensors:  10%|#         | 105/1050 [00:10<01:30, 10.5MB/s]",
                            "step size 0.5",
+                           "INFO:tensorflow:global_step/sec: 8.1",
+                           "model.bin:  45%|####5     | 450M/1.00G [00:10<00:12, 45.0MB/s]",
                            "step=0.5",
                            "loss': 3",
                            "GET /step HTTP/1.1 200",
@@ -186,6 +196,7 @@ TEST(Progress, OrdinaryLinesAreNotProgress) {
                            "NCCL INFO Channel 00/02 : 0 1",
                            "epoch 3 [2/9] done",
                            "max_steps: 1000",
+                           "  Total optimization steps = 500",
                            "warmup steps 500",
                            "num_steps=20",
                            "batch size 32, loss cross entropy",
@@ -241,6 +252,7 @@ TEST(ParseLoss, ReadsTheLossOfEachFramework) {
       {"<epoch:  1, iter:  20,000, lr:2.000e-04> G_loss: 1.234e-02 ", 1.234e-02},
       {"[epoch:  0, iter:   1,000, lr:(2.000e-04,)] [eta: 0:10:00] l_pix: 1.2e-02 ", 1.2e-02},
       {"{'loss': '1.23', 'epoch': '0.12'}", 1.23},
+      {"{'lr': 0.0005, 'steps': 100, 'loss/train': 1.25}", 1.25},
       {R"({"loss": 1.23, "epoch": 0.12})", 1.23},
       {"{'train_runtime': 9.1, 'train_samples_per_second': 8.1, 'train_loss': 1.2, 'epoch': 1.0}", -1},
       {"[10/308], bpp_loss: 0.045, xyz_loss: 0.085, loss: 0.130969, aux_loss: 1361.4", 0.130969},

@@ -249,6 +249,24 @@ TEST(ProgressTracker, ATrainerWithoutABarIsShownByEpochs) {
   EXPECT_EQ(tracker.state().step, 120u);
 }
 
+TEST(ProgressTracker, ATrainerWithoutABarThatSaysHowManyStepsThereAreIsShownBySteps) {
+  ProgressTracker tracker(true);
+  for (const char* line : {"  Num Epochs = 3", "  Total optimization steps = 1,500",
+                           "{'loss': 2.1, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.5}"}) {
+    tracker.Feed(line, {});
+  }
+  EXPECT_EQ(tracker.state().StepOfRun(), 250u);
+  EXPECT_EQ(tracker.state().TotalOfRun(), 1500u);
+  EXPECT_FALSE(tracker.state().epochs_done);
+}
+
+TEST(ProgressTracker, ASpeedOnALineOfItsOwnIsTheOneOfTheNextStep) {
+  ProgressTracker tracker;
+  EXPECT_FALSE(tracker.Feed("INFO:tensorflow:global_step/sec: 8", {}));
+  EXPECT_TRUE(tracker.Feed("INFO:tensorflow:loss = 1.0000, step = 100 (12.345 sec)", {}));
+  EXPECT_EQ(tracker.state().seconds_per_step, 0.125);
+}
+
 TEST(ProgressTracker, OfTwoFormsOfLinesTheOneThatKnowsTheEndIsFollowed) {
   ProgressTracker tracker;
   for (int step = 34; step < 36; ++step) {

@@ -97,6 +97,28 @@ TEST_F(LogProgressTest, ALossOnTheIndentedLinesBelowAStepIsThatOfTheStep) {
   EXPECT_EQ(losses, (std::vector<std::string>{"0:1@12.1", "0:2@11.5"}));
 }
 
+TEST_F(LogProgressTest, TimesOfStepsAreReadWhereProgramsWriteThem) {
+  const struct {
+    const char* text;
+    double seconds, stamp;  // -1: none
+  } cases[] = {
+      {"[batch=3/4800]:\n\t Train throughput/device/batches_per_sec: 0.1\n\t Train throughput/batches_per_sec: 0.25\n",
+       4, -1},
+      {"{\"t\": 1700000000.5, \"attempt\": 0, \"rank\": 0, \"step\": 1, \"scalars\": {\"loss\": 2.9}}\n", -1,
+       1700000000.5},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.text);
+    ::unlink(path_.c_str());
+    Append(test.text);
+    LogProgress log(path_, std::nullopt);
+    LogSign last;
+    log.Read([&](const LogSign& sign) { last = sign; });
+    EXPECT_DOUBLE_EQ(last.state.seconds_per_step.value_or(-1), test.seconds);
+    EXPECT_DOUBLE_EQ(last.stamp.value_or(-1), test.stamp);
+  }
+}
+
 TEST_F(LogProgressTest, FilesOfMetricsAreReadByTheirHeading) {
   struct {
     const char* text;

@@ -386,6 +386,7 @@ TEST_F(WatchTest, TheNewestLossIsShownAndTheCurveHasTheOneOfEachStep) {
        13,
        {11, 12}},
       {"a bar that was begun earlier", {bar(7, 17), bar(8, 17), bar(8, 18)}, 18, {17, 17}},
+      {"ranks without a prefix", {"Step: 1, Rank: 0, loss = 2.5\n", "Step: 1, Rank: 1, loss = 3.5\n"}, 2.5, {2.5}},
       {"nanoGPT", {"step 500: train loss 2.1, val loss 2.3\n", "iter 500: loss 0.25, time 9.00ms\n"}, 0.25, {0.25}},
   };
   for (const auto& test : cases) {
