@@ -64,7 +64,7 @@ struct VrtConfig {
 // Frames lose half of their height and width this often (stages 2, 3 and 4).
 constexpr int64_t kVrtSmallest = 8;
 
-// The models of the shipped option files, "001" to "009"; "006-spike" is guide G4's 006 with a spike channel, "small" a
+// The models of the shipped option files, "001" to "009"; "006-spike" is S-VRT's 006 with a spike channel, "small" a
 // model for CPUs, "tiny" one for tests.
 const std::vector<VrtConfig>& VrtVariants();
 Result<VrtConfig> FindVrt(const std::string& name);

@@ -4,7 +4,7 @@
 //   expanded:  each frame is repeated for each of the S spike bins, VRT restores T * S frames, Reduce takes T of them
 //   collapsed: the bins of a frame are fused into it, VRT restores T frames
 //
-// Guide G4's 006 needs none of this: there spikes are further input channels (VrtConfig::in_chans). A plain module; one
+// S-VRT's plain 006 needs none of this: there spikes are further input channels (VrtConfig::in_chans). A plain module; one
 // thread at a time; no collectives.
 #pragma once
 
