@@ -182,6 +182,9 @@ class RunDirectories(harness.Case):
         append(fake_run(self.tmp, "taehv-1"), 0, 5, loss=1.0)
         for arguments in (["taehv"], ["latest"], [], ["runs/taehv-1"], ["taehv-1", "--log-dir", "runs"]):
             self.assertEqual(watch_json(*arguments)["step"], 5, arguments)
+        for name in "a/job.log", "b/job.log":
+            harness.write(name, "step 9/9 loss 1\n")
+        self.assertEqual([log["name"] for log in watch_json("a/job.log", "b/job.log")], ["a/job.log", "b/job.log"])
         for arguments, words in ((["teahv-1"], "did you mean 'taehv-1'"), (["runs/none"], "no log file 'runs/none'"),
                                  (["taehv", "--interval", "soon"], "--interval"), (["taehv", "none.log"], "none.log")):
             done = harness.lockstep("watch", *arguments)
