@@ -247,7 +247,7 @@ Status SubmitJob(Prepared* prepared, const Client& client, const Environment& en
     return status;
   }
   prepared->record.output = OutputOf(*prepared);
-  const Status kept = submit::WriteRecord(*root, prepared->record);
+  Status kept = submit::WriteRecord(*root, prepared->record);
   if (kept.ok()) return kept;
   return Status(kept.code(),
                 fmt::format("job {} was submitted, and cannot be noted: {}", prepared->record.id, kept.message()),

@@ -171,10 +171,10 @@ Status CheckLauncherFlags(const Job& job) {
   if (command.words.empty()) return Status::Ok();
   std::vector<std::string> words = {"run"};
   words.insert(words.end(), job.flags.begin(), job.flags.end());
-  const Status twice(Code::kUsage,
-                     fmt::format("the command line of lockstep {} says where its nodes are, and the job file does",
-                                 command.subcommand),
-                     "write nodes, ranks and gpus in the description instead of flags in program");
+  Status twice(Code::kUsage,
+               fmt::format("the command line of lockstep {} says where its nodes are, and the job file does",
+                           command.subcommand),
+               "write nodes, ranks and gpus in the description instead of flags in program");
   if (command.subcommand == "run") {
     words.insert(words.end(), command.words.begin(), command.words.end());
   } else {

@@ -180,6 +180,11 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
     const char c = text[i];
     const std::string_view rest = text.substr(i + 1);
     const char next = rest.empty() ? '\0' : rest[0];
+    const bool expands = c == '`' || (c == '$' && (next == '{' || next == '(' || next == '_' ||
+                                                   std::isalpha(static_cast<unsigned char>(next)) != 0));
+    const bool controls =
+        std::string_view("|&;<>()").find(c) != std::string_view::npos ||
+        (c == '~' && !in_word && (rest.empty() || std::string_view("/ \t\n").find(next) != rest.npos));
     if (quote == '\'') {
       c == '\'' ? void(quote = 0) : word.push_back(c);
     } else if (c == '\\' && next == '\n') {
@@ -188,8 +193,7 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
       if (rest.empty()) return Status(Code::kUsage, "ends in a backslash");
       word.push_back(text[++i]);
       in_word = true;
-    } else if (c == '`' || (c == '$' && (next == '{' || next == '(' || next == '_' ||
-                                         std::isalpha(static_cast<unsigned char>(next)) != 0))) {
+    } else if (expands || (quote == 0 && controls)) {
       return NeedsShell(c);
     } else if (quote == '"') {
       c == '"' ? void(quote = 0) : word.push_back(c);
@@ -200,9 +204,6 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
       if (in_word) words.push_back(std::move(word));
       word.clear();
       in_word = false;
-    } else if (std::string_view("|&;<>()").find(c) != std::string_view::npos ||
-               (c == '~' && !in_word && (rest.empty() || std::string_view("/ \t\n").find(next) != rest.npos))) {
-      return NeedsShell(c);
     } else {
       word.push_back(c);
       in_word = true;
@@ -256,24 +257,23 @@ std::string SecretReason(std::string_view name, std::string_view value) {
   return value.find("-----BEGIN ") != std::string_view::npos ? "its value is a key" : "";
 }
 
-std::string SecretIn(const std::vector<std::string>& given) {
+std::string SecretIn(const std::vector<std::string>& words) {
   constexpr char kBetween[] = " \t\n;&|(){},";
-  std::vector<std::string> words;
-  for (const std::string& word : given) {
+  std::vector<std::string> parts;
+  for (const std::string& word : words) {
     for (size_t begin = 0; begin <= word.size();) {
       const size_t end = std::min(word.find_first_of(kBetween, begin), word.size());
       std::string part = word.substr(begin, end - begin);
       std::erase_if(part, [](char c) { return c == '"' || c == '\'' || c == '\\'; });
-      if (!part.empty()) words.push_back(std::move(part));
+      if (!part.empty()) parts.push_back(std::move(part));
       begin = end + 1;
     }
   }
   std::string flag;  // whose value may be the next word
-  for (const std::string& word : words) {
+  for (const std::string& word : parts) {
     const auto reason = [&](const std::string& name, std::string_view value) {
-      const std::string_view password = PasswordIn(value);
-      if (IsReference(value) || (!password.empty() && IsReference(password))) return std::string();
-      const std::string why = SecretReason(name, value);
+      if (const std::string_view password = PasswordIn(value); IsReference(password)) return std::string();
+      const std::string why = SecretReason(IsReference(value) ? "" : name, value);
       return why.empty() ? why : fmt::format("{}: {}", Printable(name), why);
     };
     if (!flag.empty() && !word.starts_with('-')) {
@@ -291,7 +291,7 @@ std::string SecretIn(const std::vector<std::string>& given) {
     if (std::string found = reason("a word", word); !found.empty()) return found;
   }
   // A private key has blanks inside.
-  for (const std::string& word : given) {
+  for (const std::string& word : words) {
     if (word.find("-----BEGIN ") != std::string::npos) return "a word: its value is a key";
   }
   return "";

@@ -91,6 +91,7 @@ TEST(Job, SecretsAreFoundInCommandLines) {
                                               {"export HF_TOKEN='abc'; true"},
                                               {"export A=${B:-" + token + "}"},
                                               {"git clone https://" + token + "@host/x"},
+                                              {"export A=$B:" + token},
                                               {"pip install -i https://me:pw@host/simple x"},
                                               {"--export=ALL,HF_TOKEN=abc"},
                                               {"-v A=1,HF_TOKEN=abc"},

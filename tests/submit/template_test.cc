@@ -180,12 +180,11 @@ TEST(Template, AnyTextIsOneScalarOfYaml) {
 std::string ExpandLikeKubernetes(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '$' || i + 1 == text.size()) {
-      out += text[i];
-    } else if (text[i + 1] == '$') {
+    const std::string_view two = std::string_view(text).substr(i, 2);
+    if (two == "$$") {
       out += '$';
       ++i;
-    } else if (text[i + 1] == '(' && text.find(')', i) != std::string::npos) {
+    } else if (two == "$(" && text.find(')', i) != std::string::npos) {
       out += "EXPANDED";
       i = text.find(')', i);
     } else {
