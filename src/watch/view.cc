@@ -94,8 +94,8 @@ constexpr Field<RankView> kRankFields[] = {
                double now) { return rank.last_seen > 0 ? json(std::max(0.0, now - rank.last_seen)) : json(); }},
 };
 
-template <typename View, size_t n>
-json Object(const Field<View> (&fields)[n], const View& view, double now) {
+template <typename View, size_t N>
+json Object(const Field<View> (&fields)[N], const View& view, double now) {
   json out = json::object();
   for (const Field<View>& field : fields) out[field.name] = field.of(view, now);
   return out;
@@ -108,8 +108,8 @@ json Column(json::array_t values) {
   return values;
 }
 
-template <typename View, size_t n>
-json Columns(const Field<View> (&fields)[n], const std::vector<View>& views, double now) {
+template <typename View, size_t N>
+json Columns(const Field<View> (&fields)[N], const std::vector<View>& views, double now) {
   json out = {{"n", views.size()}};
   for (const Field<View>& field : fields) {
     json::array_t values;

@@ -21,7 +21,10 @@ TEST(Pace, IsTheMeanOverTheLatestSteps) {
 
 TEST(Pace, StepsOfOneTimeAreOne) {
   Pace pace;
-  for (uint64_t step = 0; step <= 40; ++step) pace.Add(step, static_cast<double>(100 + step / 4));
+  for (uint64_t step = 0; step <= 40; ++step) {
+    const uint64_t second = 100 + step / 4;
+    pace.Add(step, static_cast<double>(second));
+  }
   EXPECT_DOUBLE_EQ(*pace.seconds_per_step(), 0.25);
 }
 
