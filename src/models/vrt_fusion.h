@@ -4,8 +4,8 @@
 //   expanded:  each frame is repeated for each of the S spike bins, VRT restores T * S frames, Reduce takes T of them
 //   collapsed: the bins of a frame are fused into it, VRT restores T frames
 //
-// S-VRT's plain 006 needs none of this: there spikes are further input channels (VrtConfig::in_chans). A plain module; one
-// thread at a time; no collectives.
+// S-VRT's plain 006 needs none of this: there spikes are further input channels (VrtConfig::in_chans). A plain module;
+// one thread at a time; no collectives.
 #pragma once
 
 #include <torch/nn/module.h>
