@@ -16,7 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
-using testing::ElementsAre;
 
 TEST(ProgressTracker, ARedrawnBarIsProgressOnlyWhenItAdvances) {
   ProgressTracker tracker;

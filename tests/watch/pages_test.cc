@@ -10,7 +10,6 @@ namespace lockstep::watch {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 RunView Job(int ranks, int nodes) {
   RunView view;
