@@ -215,7 +215,7 @@ StyledLines FindingLines(const RunView& view, double now, size_t width) {
     std::string text = fmt::format(" ! {}", OneLine(finding.text, 300));
     if (!finding.evidence.empty()) text += fmt::format(" ({})", OneLine(finding.evidence, 300));
     if (finding.since > 0 && now - finding.since >= 10) text += fmt::format(", for {}", AgeText(now - finding.since));
-    const bool bad = finding.kind == "nan" || finding.kind == "stall" || finding.kind == "thermal";
+    const bool bad = finding.kind == "nan-loss" || finding.kind == "stalled" || finding.kind == "thermal-throttling";
     lines.push_back({{width > 0 ? CutToWidth(text, width) : text, bad ? Style::kBad : Style::kWarn}});
   }
   return lines;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/columns.h"
+#include "watch/sections.h"
 
 namespace lockstep::watch {
 namespace {
@@ -167,6 +168,16 @@ TEST(Grid, TheLeastImportantColumnsGoFirstAndEmptyOnesAlways) {
   EXPECT_EQ(text(8), "  A C\n  1 x\n333 yy\n");
   EXPECT_EQ(text(5), "  A\n  1\n333\n");
   EXPECT_EQ(text(2), "\n\n33\n");
+}
+
+TEST(Screen, FindingsThatEndATrainingAreBad) {
+  RunView view;
+  for (const char* kind : {"straggler", "nan-loss", "stalled", "thermal-throttling"}) {
+    view.findings.push_back({.kind = kind, .text = kind});
+  }
+  std::vector<Style> styles;
+  for (const StyledLine& line : FindingLines(view, 0, 80)) styles.push_back(line.spans()[0].style);
+  EXPECT_THAT(styles, testing::ElementsAre(Style::kWarn, Style::kBad, Style::kBad, Style::kBad));
 }
 
 TEST(Screen, HelpAndFindingsAreNotCutOnASmallTerminal) {
