@@ -128,6 +128,11 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
   Result<std::string> folder = record::FindCheckpoint(path);
   if (!folder.ok()) return folder.status();
   loaded.path = folder->empty() ? path : *folder;
+  if (!folder->empty() && !variant.empty()) {
+    return Status(Code::kUsage,
+                  fmt::format("--variant {}: '{}' is a checkpoint, which says its own shape", variant, *folder),
+                  "leave it out");
+  }
   models::NamedTensors tensors;
   models::LoraConfig lora;
   std::optional<models::FusionConfig> fusion;

@@ -11,7 +11,11 @@ void Series::Rewind(uint64_t step) {
 
 void Series::Replace(uint64_t step, double value) {
   if (step == last_step_ && before_ && !points_.empty()) {
-    before_->count > 0 ? void(points_.back() = *before_) : points_.pop_back();
+    if (before_->count > 0) {
+      points_.back() = *before_;
+    } else {
+      points_.pop_back();
+    }
   }
   Add(step, value);
 }

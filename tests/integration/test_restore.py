@@ -104,6 +104,7 @@ class Restore(harness.Case):
             ((*weights, clip, "out"), "takes 4 channels: RGB and 1 of spikes"),
             ((*weights, clip, "out", "--noise", "10", "--spikes", spikes), "takes no level of noise"),
             (("restore", "--weights", "opt.json", clip, "out"), "opt.json"),
+            (self.words("out", "--variant", "006", given=clip, spikes=spikes), "a checkpoint, which says its own shape"),
         ]:
             with self.subTest(expected):
                 refused = harness.engine(*words)
