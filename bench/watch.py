@@ -2,7 +2,7 @@
 """What watching costs: CPU and memory of `lockstep watch` on a terminal, at one refresh a second.
 
 - A job of 1,000 ranks on 125 nodes, written live: a metric line of every rank with all names of the engine, and a sample
-  of every node, each second.
+  of every node, each second; on a terminal, and as a page (`--http`) that one client reads.
 - A log of 10 million progress lines (1.1 GB): `watch LOG --json` until its answer.
 - On a machine with NVIDIA GPUs, beside nvitop: `watch LOG`, which shows the GPUs of the machine, and `nvitop` with the same interval,
   in terminals of the same size, in turns.
@@ -21,6 +21,7 @@ import pty
 import resource
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -76,7 +77,21 @@ def watched(command, cwd, seconds, env=None, size=(40, 120)):
     return cpu, memory
 
 
-def many_ranks(lockstep, folder, ranks, seconds):
+def read_page(port, stop):
+    """A client of the page: takes what the server sends of the run, once it is there."""
+    while not stop.is_set():
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as client:
+                client.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                while not stop.is_set() and client.recv(1 << 20):
+                    pass
+        except OSError:
+            stop.wait(0.1)
+
+
+def many_ranks(lockstep, folder, ranks, seconds, page=False):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     run = fake_runs.FakeRun(pathlib.Path(folder) / "runs", "many", world=ranks, nodes=max(1, ranks // 8), steps=100000, owner=os.getpid())
     for step in range(1, 4):
         run.step(step, engine=True)
@@ -91,13 +106,15 @@ def many_ranks(lockstep, folder, ranks, seconds):
             run.sample(step=step)
             step += 1
             stop.wait(max(0.0, 1 - (time.monotonic() - began)))
-    writer = threading.Thread(target=write)
-    writer.start()
+    threads = [threading.Thread(target=write)] + ([threading.Thread(target=read_page, args=(port, stop))] if page else [])
+    for thread in threads:
+        thread.start()
     try:
-        return watched([lockstep, "watch", "many", "--interval", "1s"], folder, seconds)
+        return watched([lockstep, "watch", "many", "--interval", "1s", *(["--http", f"127.0.0.1:{port}"] if page else [])], folder, seconds)
     finally:
         stop.set()
-        writer.join()
+        for thread in threads:
+            thread.join()
 
 
 def long_log_rows(lockstep, folder, lines, repeat):
@@ -141,9 +158,13 @@ def gpu_rows(lockstep, folder, seconds, repeat):
 
 
 def bench(lockstep, folder, ranks=1000, seconds=20, repeat=3, lines=10_000_000):
-    cpu, memory = many_ranks(lockstep, folder, ranks, seconds)
-    return [row(f"CPU of `watch` at {ranks:,} ranks, 1 Hz", 100 * cpu, None, None, "% of a core", "< 3 %", cpu < 0.03, None, None),
-            row("resident memory of it", memory, None, None, "MiB", "", None, None, None),
+    ranked = []
+    for page, name in ((False, "CPU of `watch`"), (True, "CPU of its page with one client")):
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            cpu, memory = many_ranks(lockstep, own, ranks, seconds, page)
+        ranked += [row(f"{name} at {ranks:,} ranks, 1 Hz", 100 * cpu, None, None, "% of a core", "< 3 %", cpu < 0.03, None, None),
+                   row("resident memory of it", memory, None, None, "MiB", "", None, None, None)]
+    return [*ranked,
             *long_log_rows(lockstep, folder, lines, repeat),
             *gpu_rows(lockstep, folder, seconds, repeat)]
 
