@@ -30,16 +30,16 @@ bool OneOf(const std::array<std::string_view, N>& list, const std::string& word)
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-constexpr std::array<std::string_view, 10> kSecretWords = {"SECRET",     "SECRETS",    "PASSWORD",    "PASSWD",
-                                                           "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY",
-                                                           "AUTHKEY",    "BEARER"};
+constexpr std::array<std::string_view, 11> kSecretWords = {"SECRET",     "SECRETS",    "PASSWORD",     "PASSWD",
+                                                           "PASSPHRASE", "CREDENTIAL", "CREDENTIALS",  "APIKEY",
+                                                           "AUTHKEY",    "BEARER",     "AUTHORIZATION"};
 // At the end of a word: PGPASSWORD.
 constexpr std::array<std::string_view, 2> kSecretEnds = {"PASSWORD", "PASSWD"};
 // Before PWD: working directories, not passwords.
 constexpr std::array<std::string_view, 6> kFolders = {"OLD", "ORIGINAL", "ORIG", "INITIAL", "INIT", "START"};
 // Before KEY.
-constexpr std::array<std::string_view, 8> kKeyKinds = {"API",  "ACCESS",  "SECRET",  "PRIVATE",
-                                                       "AUTH", "ACCOUNT", "LICENSE", "ENCRYPTION"};
+constexpr std::array<std::string_view, 11> kKeyKinds = {
+    "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "ACCOUNT", "LICENSE", "ENCRYPTION", "STORAGE", "WANDB", "HF"};
 // Before TOKEN: those of a vocabulary.
 constexpr std::array<std::string_view, 16> kVocabulary = {"EOS",  "BOS",   "PAD",  "UNK",   "SEP",  "CLS",
                                                           "MASK", "STOP",  "END",  "START", "NEXT", "SPECIAL",
@@ -69,7 +69,66 @@ constexpr std::array<TokenForm, 16> kTokens = {{{"ghp_", "", ""},
                                                 {"eyJ", "_-.", "."}}};
 constexpr size_t kShortestToken = 20;
 
+// What signs a link: whoever has it may use it.
+constexpr std::array<std::string_view, 3> kSignatures = {"sig", "Signature", "X-Amz-Signature"};
+constexpr size_t kShortestUserToken = 20;  // https://<token>@host; a plain name of a user is shorter
+
 bool IsWordCharacter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool IsNameCharacter(char c) { return IsWordCharacter(c) || c == '-' || c == '.'; }
+
+struct Place {
+  size_t at = std::string_view::npos, size = 0;
+  bool found() const { return at != std::string_view::npos; }
+};
+
+// The password of the first URL from `from` on that has one.
+Place FindPassword(std::string_view text, size_t from) {
+  for (size_t scheme; (scheme = text.find("://", from)) != std::string_view::npos; from = scheme + 3) {
+    const size_t begin = scheme + 3, end = std::min(text.find_first_of("/?# \t\r\n\"'", begin), text.size());
+    const size_t at = text.substr(0, end).rfind('@'), colon = text.find(':', begin);
+    if (at == std::string_view::npos || at < begin) continue;
+    if (colon < at) return {colon + 1, at - colon - 1};
+    if (at - begin >= kShortestUserToken) return {begin, at - begin};
+  }
+  return {};
+}
+
+// The first token of this form from `from` on.
+Place FindToken(std::string_view text, const TokenForm& form, size_t from) {
+  for (size_t at = from; (at = text.find(form.beginning, at)) != std::string_view::npos; ++at) {
+    if (at > 0 && IsWordCharacter(text[at - 1])) continue;
+    const std::string_view token = text.substr(at);
+    size_t size = form.beginning.size();
+    while (size < token.size() && (std::isalnum(static_cast<unsigned char>(token[size])) != 0 ||
+                                   form.also.find(token[size]) != std::string_view::npos)) {
+      ++size;
+    }
+    const bool whole = form.must.empty() || token.substr(0, size).find(form.must) != std::string_view::npos;
+    if (size >= kShortestToken && whole) return {at, size};
+  }
+  return {};
+}
+
+// The value of a field behind the separator at `at`: of "name=value", "name: value" or "\"name\": \"value\"". Nothing
+// where the name announces no secret.
+Place SecretField(std::string_view text, size_t at) {
+  size_t end = at;
+  if (end > 0 && (text[end - 1] == '"' || text[end - 1] == '\'')) --end;
+  size_t begin = end;
+  while (begin > 0 && IsNameCharacter(text[begin - 1])) --begin;
+  const std::string_view name = text.substr(begin, end - begin);
+  const bool of_link = begin > 0 && (text[begin - 1] == '?' || text[begin - 1] == '&');
+  const bool signs = of_link && std::find(kSignatures.begin(), kSignatures.end(), name) != kSignatures.end();
+  if (!signs && !IsSecretName(name)) return {};
+  size_t first = text.find_first_not_of(' ', at + 1);
+  if (first == std::string_view::npos || text.substr(at).starts_with("://")) return {};
+  std::string_view stop = text[at] == '=' ? "&,;}] \"'" : ",}]\"'";
+  if (text[first] == '"' || text[first] == '\'') stop = text.substr(first++, 1);
+  const size_t size = std::min(text.find_first_of(stop, first), text.size()) - first;
+  return size > 0 ? Place{first, size} : Place{};
+}
+
+void Mask(const Place& place, std::string* text) { text->replace(place.at, place.size, kMasked); }
 
 }  // namespace
 
@@ -89,26 +148,13 @@ bool IsSecretName(std::string_view name) {
 }
 
 std::string_view PasswordIn(std::string_view text) {
-  const size_t scheme = text.find("://");
-  if (scheme == std::string_view::npos) return {};
-  const size_t at = text.find('@', scheme), slash = text.find('/', scheme + 3), colon = text.find(':', scheme + 3);
-  if (at == std::string_view::npos || colon == std::string_view::npos || colon > at || slash < at) return {};
-  return text.substr(colon + 1, at - colon - 1);
+  const Place place = FindPassword(text, 0);
+  return place.found() ? text.substr(place.at, place.size) : std::string_view();
 }
 
 std::string TokenBeginningIn(std::string_view text) {
   for (const TokenForm& form : kTokens) {
-    for (size_t at = 0; (at = text.find(form.beginning, at)) != std::string_view::npos; ++at) {
-      if (at > 0 && IsWordCharacter(text[at - 1])) continue;
-      const std::string_view token = text.substr(at);
-      size_t size = form.beginning.size();
-      while (size < token.size() && (std::isalnum(static_cast<unsigned char>(token[size])) != 0 ||
-                                     form.also.find(token[size]) != std::string_view::npos)) {
-        ++size;
-      }
-      const bool whole = form.must.empty() || token.substr(0, size).find(form.must) != std::string_view::npos;
-      if (size >= kShortestToken && whole) return std::string(form.beginning);
-    }
+    if (FindToken(text, form, 0).found()) return std::string(form.beginning);
   }
   return "";
 }
@@ -116,36 +162,46 @@ std::string TokenBeginningIn(std::string_view text) {
 std::vector<std::string> SecretValues(const Environment& env) {
   std::vector<std::string> values;
   for (const auto& [name, value] : env) {
-    if (value.size() >= kShortestSecret && IsSecretName(name)) values.push_back(value);
+    if (IsSecretName(name)) values.push_back(value);
+    values.emplace_back(PasswordIn(value));
   }
+  std::erase_if(values, [](const std::string& value) { return value.size() < kShortestSecret; });
   std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
   return values;
 }
 
-std::string MaskValues(std::string text, const std::vector<std::string>& values) {
+std::string MaskSecrets(std::string text, const std::vector<std::string>& values) {
   for (const std::string& value : values) {
     for (size_t at = 0; (at = text.find(value, at)) != std::string::npos; at += sizeof kMasked - 1) {
-      text.replace(at, value.size(), kMasked);
+      Mask({at, value.size()}, &text);
     }
+  }
+  for (Place place; (place = FindPassword(text, place.found() ? place.at : 0)).found();) Mask(place, &text);
+  for (const TokenForm& form : kTokens) {
+    for (Place place; (place = FindToken(text, form, place.found() ? place.at : 0)).found();) Mask(place, &text);
   }
   return text;
 }
 
-std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values) {
+std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values,
+                                       std::vector<std::string>* found) {
   bool next = false;
   for (std::string& argument : arguments) {
-    argument = MaskValues(std::move(argument), values);
+    const auto mask = [&](const Place& place) {
+      if (found != nullptr && place.size >= kShortestSecret) found->push_back(argument.substr(place.at, place.size));
+      Mask(place, &argument);
+    };
+    argument = MaskSecrets(std::move(argument), values);
     const bool flag = argument.starts_with("-");
-    if (next && !flag) argument = kMasked;
-    next = false;
-    if (const std::string_view password = PasswordIn(argument); !password.empty()) {
-      argument.replace(static_cast<size_t>(password.data() - argument.data()), password.size(), kMasked);
-    }
+    if (next && !flag) mask({0, argument.size()});
     const size_t equals = argument.find('=');
-    if (equals == std::string::npos) {
-      next = flag && IsSecretName(argument);
-    } else if (IsSecretName(std::string_view(argument).substr(0, equals))) {
-      argument = argument.substr(0, equals + 1) + kMasked;
+    const std::string_view name = std::string_view(argument).substr(0, equals);
+    const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return IsNameCharacter(c) || c == '+'; });
+    next = flag && equals == std::string::npos && IsSecretName(name);
+    if (equals != std::string::npos && plain && IsSecretName(name)) mask({equals + 1, argument.size() - equals - 1});
+    // Links with a key, headers, JSON.
+    for (size_t at = 0; (at = argument.find_first_of("=:", at)) != std::string::npos; ++at) {
+      if (const Place place = SecretField(argument, at); place.found()) mask(place);
     }
   }
   return arguments;

@@ -15,21 +15,24 @@ inline constexpr char kMasked[] = "***";
 // Of a variable, flag or key. Tokens of a vocabulary (eos_token, max_tokens) are none.
 bool IsSecretName(std::string_view name);
 
-// Values of variables with such names, longest first. Shorter ones than 8 bytes would match by chance.
+// Values of variables with such names and passwords in the URLs of all others, longest first. Shorter ones than 8 bytes
+// would match by chance.
 std::vector<std::string> SecretValues(const Environment& env);
 
-// The text with every such value masked.
-std::string MaskValues(std::string text, const std::vector<std::string>& values);
+// The text without these values, issued tokens and passwords in URLs.
+std::string MaskSecrets(std::string text, const std::vector<std::string>& values);
 
-// The password of "scheme://user:password@host" in the text; empty where there is none.
+// The password of "scheme://user:password@host" in the text, or a token in the place of the user; empty where there is
+// none.
 std::string_view PasswordIn(std::string_view text);
 
 // How an issued token in the text begins ("hf_", "ghp_"), wherever a word begins in it; empty where there is none.
 // Names that begin the same (hf_my_model) are none: what follows must look random.
 std::string TokenBeginningIn(std::string_view text);
 
-// A command line without its secrets: "--api-key X", "--api-key=X" and "TOKEN=X" lose X, and so does a URL with a
-// password in it, and what is one of `values` wherever it stands.
-std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values = {});
+// A command line without its secrets: "--api-key X", "--api-key=X" and "TOKEN=X" lose X, so do links with a key or a
+// signature, headers and JSON, and everything that MaskSecrets finds. `found` takes what stood behind such names.
+std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const std::vector<std::string>& values = {},
+                                       std::vector<std::string>* found = nullptr);
 
 }  // namespace lockstep

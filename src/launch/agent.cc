@@ -13,6 +13,7 @@
 #include "base/digits.h"
 #include "base/exit_codes.h"
 #include "base/files.h"
+#include "base/secrets.h"
 #include "base/sockets.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -503,6 +504,16 @@ void Agent::SendStopped(const Supervisor::Gone& gone) {
       if (told == by_itself || bytes < 1024) continue;
       detail.excerpt = logs::ReadExcerpt(dir_->LogPath(attempt_, node_, detail.rank), bytes);
       room -= std::min(room, detail.excerpt.text.size() + detail.excerpt.earlier.size());
+    }
+  }
+  // They go into reports and events.
+  std::vector<std::string> secrets = SecretValues(RankEnvironment(plan_.env, plan_.program.env, plan_.options));
+  MaskArguments(plan_.program.argv, {}, &secrets);
+  for (message::RankDetail& detail : stopped.details) {
+    RankFindings& found = detail.findings;
+    for (std::string* text : {&found.error_message, &found.error_detail, &found.error_hint, &found.tail,
+                              &detail.excerpt.text, &detail.excerpt.earlier}) {
+      *text = MaskSecrets(std::move(*text), secrets);
     }
   }
   for (pid_t pid : gone.stuck) {

@@ -269,7 +269,7 @@ class WandbSink final : public Sink {
     if (options_.console.empty()) return;
     const double t = UnixSeconds();
     const auto take = [&](std::string_view line) {
-      Put(WandbOutputRecord(t, MaskValues(std::string(line) + "\n", options_.secrets)));
+      Put(WandbOutputRecord(t, MaskSecrets(std::string(line) + "\n", options_.secrets)));
       return true;
     };
     console_.Read(take, kConsoleBytes);
