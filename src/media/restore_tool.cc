@@ -147,9 +147,9 @@ RestoreForward ForwardOf(const Restorer& restorer) {
     const engine::AutocastGuard autocast(restorer.device.type(), restorer.precision);
     const LoadedVrt& loaded = restorer.loaded;
     if (!loaded.adapter) return loaded.model->Forward(clips);
-    const at::Tensor fused =
-        loaded.adapter->Forward(clips.narrow(2, 0, 3), clips.narrow(2, 3, restorer.spike_channels));
-    return loaded.adapter->Reduce(loaded.model->Forward(fused));
+    const at::Tensor rgb = clips.narrow(2, 0, 3);
+    const at::Tensor fused = loaded.adapter->Forward(rgb, clips.narrow(2, 3, restorer.spike_channels));
+    return loaded.adapter->Reduce(loaded.model->Forward(fused, {}, loaded.adapter->Base(rgb)));
   };
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "models/flow_warp.h"
 #include "models/resize.h"
 
@@ -97,7 +99,10 @@ std::vector<Tensor> SpyNet::Forward(const Tensor& from, const Tensor& to) const 
 Status SpyNet::Load(const NamedTensors& weights) {
   NamedTensors own;
   for (const auto& [name, tensor] : weights) {
-    const std::string bare = name.starts_with("params.") ? name.substr(7) : name;
+    std::string bare = name;
+    for (const std::string_view prefix : {"params.", "module.", "spynet."}) {
+      if (bare.starts_with(prefix)) bare.erase(0, prefix.size());
+    }
     if (bare != "mean" && bare != "std") own.emplace_back(bare, tensor);
   }
   return LoadWeights(*this, own,

@@ -19,7 +19,8 @@ class SpyNet : public torch::nn::Module {
   // Frames [n, h, w, 3], RGB in [0, 1] -> flows from each of `from` to the frame of `to` at scales 1, 1/2, 1/4 and 1/8:
   // [n, h / 2^i, w / 2^i, 2], x first.
   std::vector<at::Tensor> Forward(const at::Tensor& from, const at::Tensor& to) const;
-  // Its own file ("spynet_sintel_final-3d2a1287.pth"): {"params": ...} or bare; mean and std may be missing.
+  // Its own file ("spynet_sintel_final-3d2a1287.pth"): {"params": ...} or bare, also below "module." or "spynet."; mean
+  // and std may be missing.
   Status Load(const NamedTensors& weights);
 
  private:

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <stdexcept>
@@ -163,7 +164,7 @@ Tensor Vrt::Features(const Tensor& first, const std::vector<vrt::Flows>& flows, 
   return first + conv_after_body_->Forward(norm_->Forward(x));
 }
 
-Tensor Vrt::Restore(const Tensor& clips, const vrt::Pass& pass) const {
+Tensor Vrt::Restore(const Tensor& clips, const Tensor& added, const vrt::Pass& pass) const {
   const Tensor x = clips.narrow(4, 0, config_.in_chans);
   const std::vector<vrt::Flows> flows = OpticalFlows(x);
   const int64_t n = x.size(1), pairs = n - 1;
@@ -177,7 +178,7 @@ Tensor Vrt::Restore(const Tensor& clips, const vrt::Pass& pass) const {
                            at::constant_pad_nd(last, {0, 0, 0, 0, 0, 0, 1, 0})};
   if (config_.nonblind_denoising) seen.push_back(clips.narrow(4, config_.in_chans, 1));
   Tensor y = Features(conv_first_->Forward(at::cat(seen, 4)), flows, pass);
-  Tensor base = x.narrow(4, 0, config_.out_chans);
+  Tensor base = added.defined() ? added : x.narrow(4, 0, config_.out_chans);
   if (config_.upscale > 1) {
     y = at::leaky_relu(conv_before_upsample_->Forward(y));
     for (size_t i = 0; i + 1 < upsample_.size(); ++i) {
@@ -199,14 +200,20 @@ Tensor Vrt::Interpolate(const Tensor& clips, const vrt::Pass& pass) const {
   const Tensor fused = at::leaky_relu(linear_fuse_->Forward(y.movedim(1, 3).flatten(3)), 0.2);  // [b, h, w, 64]
   const Tensor padded = PadByReflection(fused.permute({0, 3, 1, 2}), 3).permute({0, 2, 3, 1});
   const Tensor frames = conv_last_->Forward(padded).unflatten(3, {-1, 3});  // [b, h, w, frames, 3]
-  return frames.permute({0, 3, 4, 1, 2}).contiguous() + FirstChannels(mean);
+  // Further channels of the clip are not added, as in S-VRT.
+  const Tensor added = mean.narrow(4, 0, std::min<int64_t>(mean.size(4), 3));
+  return frames.permute({0, 3, 4, 1, 2}).contiguous() + FirstChannels(added);
 }
 
-Tensor Vrt::Forward(const Tensor& clips, const Tensor& draws) {
+Tensor Vrt::Forward(const Tensor& clips, const Tensor& draws, const Tensor& base) {
   TORCH_CHECK(clips.dim() == 5 && clips.size(2) == config_.InputChannels(), "clips are [batch, frames, ",
               config_.InputChannels(), ", height, width], found ", clips.sizes());
   const Status check = config_.CheckClip(clips.size(1), clips.size(3), clips.size(4));
   TORCH_CHECK(check.ok(), check.ToString());
+  TORCH_CHECK(
+      !base.defined() || (config_.pa_frames > 0 && base.size(2) == config_.out_chans && base.size(1) == clips.size(1)),
+      "the result is added to [batch, ", clips.size(1), ", ", config_.out_chans, ", height, width], found ",
+      base.defined() ? base.sizes() : at::IntArrayRef());
   vrt::Pass pass{runner_, {}, {}};
   if (is_training() && Draws() > 0) {
     const Tensor own =
@@ -220,7 +227,8 @@ Tensor Vrt::Forward(const Tensor& clips, const Tensor& draws) {
     pass.copies = copies_;
   }
   const Tensor x = LastChannels(clips);
-  return config_.pa_frames > 0 ? Restore(x, pass) : Interpolate(x, pass);
+  if (config_.pa_frames == 0) return Interpolate(x, pass);
+  return Restore(x, base.defined() ? LastChannels(base) : base, pass);
 }
 
 Tensor Vrt::Factors(const Tensor& draws, at::ScalarType type) const {

@@ -35,9 +35,9 @@ class Vrt : public torch::nn::Module {
 
   // Clips [b, d, InputChannels(), h, w] -> [b, d, out_chans, upscale * h, upscale * w]; interpolation: [b, out_chans /
   // 3, 3, h, w]. In training mode DropPath takes `draws` [b, Draws()], uniform in [0, 1), or numbers of the default
-  // generator where that is undefined: all drawn here, before the first unit. Throws where config.CheckClip is an
-  // error.
-  at::Tensor Forward(const at::Tensor& clips, const at::Tensor& draws = {});
+  // generator where that is undefined: all drawn here, before the first unit. The result is added to `base` [b, d,
+  // out_chans, h, w], by default the first channels of the clips. Throws where config.CheckClip is an error.
+  at::Tensor Forward(const at::Tensor& clips, const at::Tensor& draws = {}, const at::Tensor& base = {});
   // Random numbers that one sample takes.
   int64_t Draws() const { return static_cast<int64_t>(rates_.size()); }
   // DropPath's factors [Draws(), b] of draws [b, Draws()]: 0, or what the others are scaled by.
@@ -68,7 +68,7 @@ class Vrt : public torch::nn::Module {
 
  private:
   at::Tensor Features(const at::Tensor& first, const std::vector<vrt::Flows>& flows, const vrt::Pass& pass) const;
-  at::Tensor Restore(const at::Tensor& clips, const vrt::Pass& pass) const;
+  at::Tensor Restore(const at::Tensor& clips, const at::Tensor& base, const vrt::Pass& pass) const;
   at::Tensor Interpolate(const at::Tensor& clips, const vrt::Pass& pass) const;
   std::vector<std::pair<std::string, std::shared_ptr<vrt::Linear>>> LoraLinears() const;
   void DrawWeights();

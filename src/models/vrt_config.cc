@@ -90,6 +90,12 @@ Status CheckDims(const VrtConfig& c) {
                       "position codes and upsampling of stages 1 to 7 need multiples of 4");
     }
   }
+  for (size_t i = kStages + 1; i < c.embed_dims.size(); ++i) {
+    if (c.embed_dims[i] == c.embed_dims[kStages]) continue;
+    return VrtField(fmt::format("embed_dims[{}] = {} and embed_dims[{}] = {} differ", kStages, c.embed_dims[kStages], i,
+                                c.embed_dims[i]),
+                    "groups of stage 8 follow one another without a change of width: give them the same");
+  }
   for (size_t i = 0; i < 3; ++i) {
     if (c.embed_dims[i] == c.embed_dims[6 - i]) continue;
     return VrtField(fmt::format("embed_dims[{}] = {} and embed_dims[{}] = {} differ", i, c.embed_dims[i], 6 - i,

@@ -10,6 +10,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -44,6 +45,36 @@ std::optional<at::ScalarType> TypeOf(Dtype dtype) {
     default:
       return std::nullopt;
   }
+}
+
+// What files call otherwise: those of DataParallel, and those of S-VRT, which wraps SpyNet and matrices with LoRA.
+struct OtherName {
+  const char *theirs, *ours;
+  bool at_end;  // else at the beginning
+};
+constexpr OtherName kOtherNames[] = {{"module.", "", false},
+                                     {"spynet.model.", "spynet.", false},
+                                     {"fusion_operator.", "fusion_adapter.operator.", false},
+                                     {".base.weight", ".weight", true},
+                                     {".base.bias", ".bias", true},
+                                     {".lora_A.weight", ".lora_A", true},
+                                     {".lora_B.weight", ".lora_B", true}};
+
+NamedTensors WithOurNames(const NamedTensors& tensors) {
+  NamedTensors ours;
+  std::set<std::string> seen;
+  for (const auto& [theirs, tensor] : tensors) {
+    std::string name = theirs;
+    for (const OtherName& other : kOtherNames) {
+      const std::string part = other.theirs;
+      if (other.at_end ? !name.ends_with(part) : !name.starts_with(part)) continue;
+      name.replace(other.at_end ? name.size() - part.size() : 0, part.size(), other.ours);
+    }
+    // S-VRT saves the adapter's operator under both names.
+    if (name.starts_with("fusion_adapter.operator.") && !seen.insert(name).second) continue;
+    ours.emplace_back(std::move(name), tensor);
+  }
+  return ours;
 }
 
 // "RGB", "RGB and 1 spike channel".
@@ -174,7 +205,7 @@ Result<NamedTensors> UnwrapVrt(const NamedTensors& tensors, const std::string& k
         found.empty() ? "the file is a bare state dict: ask for no name" : fmt::format("ask for '{}'", found.front()));
   }
   if (note != nullptr) note->clear();
-  if (found.empty()) return tensors;
+  if (found.empty()) return WithOurNames(tensors);
   const std::string chosen = key.empty() ? found.front() : key, prefix = chosen + ".";
   if (note != nullptr && found.size() > 1) {
     *note = fmt::format("the file has '{}' and '{}'; '{}' is taken", found[0], found[1], chosen);
@@ -183,14 +214,13 @@ Result<NamedTensors> UnwrapVrt(const NamedTensors& tensors, const std::string& k
   for (const auto& [name, tensor] : tensors) {
     if (name.starts_with(prefix)) inner.emplace_back(name.substr(prefix.size()), tensor);
   }
-  return inner;
+  return WithOurNames(inner);
 }
 
 Status LoadVrt(Vrt& model, const NamedTensors& weights, const VrtLoad& options) {
   NamedTensors own;
   for (const auto& [name, tensor] : weights) {
-    const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
-    if (!IsConstant(bare)) own.emplace_back(bare, tensor);
+    if (!IsConstant(name)) own.emplace_back(name, tensor);
   }
   LoadRules rules;
   if (options.widen_first) {

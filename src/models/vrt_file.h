@@ -18,7 +18,8 @@ namespace lockstep::models {
 constexpr const char* kVrtKey = "lockstep.vrt";
 
 // The tensors of one model in a file that may wrap them: of "params_ema", "params" or "state_dict", in this order, or
-// of `key` where that is given. `note` (may be null) says which, where there were several.
+// of `key` where that is given; names of DataParallel ("module.") and of S-VRT ("spynet.model.", "fusion_operator.",
+// "base", "lora_A.weight") as a Vrt has them. `note` (may be null) says which, where there were several.
 Result<NamedTensors> UnwrapVrt(const NamedTensors& tensors, const std::string& key = "", std::string* note = nullptr);
 
 struct VrtLoad {

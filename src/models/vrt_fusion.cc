@@ -123,6 +123,8 @@ FusionAdapter::FusionAdapter(const FusionConfig& config, uint64_t seed)
       flat.fill_(config.gate_bias_init);
     } else if (name == "operator.gate.2.bias") {
       flat.fill_(-5);
+    } else if (name.ends_with("in_proj_weight")) {  // PyTorch's MultiheadAttention: Xavier's
+      DrawUniform(seed, full, 0, std::sqrt(6.0 / static_cast<double>(weight.size(0) + weight.size(1))), flat);
     } else if (is_bias && (head || name.ends_with("in_proj_bias") || name.ends_with("out_proj.bias"))) {
       continue;  // 0
     } else {
@@ -146,16 +148,25 @@ Tensor FusionAdapter::Forward(const Tensor& rgb, const Tensor& spikes) {
               " and ", spikes.sizes());
   const Tensor own = Enlarged(spikes, rgb.size(3), rgb.size(4));
   if (config_.Contract() == FrameContract::kCollapsed) return operator_->Fuse(rgb, own);
-  const Tensor repeated = rgb.repeat_interleave(config_.spike_bins, /*dim=*/1);
-  return operator_->Fuse(repeated, own.flatten(1, 2).unsqueeze(2));
+  return operator_->Fuse(Base(rgb), own.flatten(1, 2).unsqueeze(2));
 }
 
+Tensor FusionAdapter::Base(const Tensor& rgb) const {
+  if (config_.Contract() == FrameContract::kCollapsed) return rgb;
+  return rgb.repeat_interleave(config_.spike_bins, /*dim=*/1);
+}
+
+Tensor FusionAdapter::FrameOfBin(const Tensor& frames, int64_t bin) const {
+  if (config_.Contract() == FrameContract::kCollapsed) return frames;
+  TORCH_CHECK(frames.size(1) % config_.spike_bins == 0, "expected a multiple of ", config_.spike_bins,
+              " frames, found ", frames.sizes());
+  return frames.unflatten(1, {-1, config_.spike_bins}).select(2, bin);
+}
+
+Tensor FusionAdapter::Middle(const Tensor& fused) const { return FrameOfBin(fused, config_.spike_bins / 2); }
+
 Tensor FusionAdapter::Reduce(const Tensor& restored) const {
-  if (config_.Contract() == FrameContract::kCollapsed) return restored;
-  TORCH_CHECK(restored.size(1) % config_.spike_bins == 0, "expected a multiple of ", config_.spike_bins,
-              " frames, found ", restored.sizes());
-  const int64_t index = std::clamp<int64_t>(config_.reduce_index, 0, config_.spike_bins - 1);
-  return restored.unflatten(1, {-1, config_.spike_bins}).select(2, index);
+  return FrameOfBin(restored, std::clamp<int64_t>(config_.reduce_index, 0, config_.spike_bins - 1));
 }
 
 FusionWarmup FusionWarmupAt(const FusionWarmupPlan& plan, int64_t step) {

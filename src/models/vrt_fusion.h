@@ -64,10 +64,16 @@ class FusionAdapter : public torch::nn::Module {
 
   // RGB [b, t, 3, h, w] and spikes [b, t, S, h', w'] (enlarged where they are smaller) -> [b, BackboneFrames, 3, h, w].
   at::Tensor Forward(const at::Tensor& rgb, const at::Tensor& spikes);
+  // RGB as often as VRT sees it, [b, BackboneFrames, 3, h, w]: VRT's result is added to that, not to what Forward
+  // gives.
+  at::Tensor Base(const at::Tensor& rgb) const;
+  // What Forward gave -> [b, t, 3, h, w], of expanded frames that of the middle bin: for losses of the adapter.
+  at::Tensor Middle(const at::Tensor& fused) const;
   // VRT's output for those frames -> [b, t, 3, h, w].
   at::Tensor Reduce(const at::Tensor& restored) const;
 
  private:
+  at::Tensor FrameOfBin(const at::Tensor& frames, int64_t bin) const;
   FusionConfig config_;
   std::shared_ptr<fusion::Operator> operator_;
   std::shared_ptr<torch::nn::Module> refine_;

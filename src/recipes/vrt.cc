@@ -224,8 +224,8 @@ at::Tensor VrtRecipe::Forward(const Clips& clips, const at::Tensor& draws, at::T
     const at::Tensor level = clips.level.view({-1, 1, 1, 1, 1});
     x = at::cat({x, level.expand({x.size(0), x.size(1), 1, x.size(3), x.size(4)})}, 2);
   }
-  const at::Tensor y = model_->Forward(x, draws);
-  return (adapter_ ? adapter_->Reduce(y) : y).to(at::kFloat);
+  if (!adapter_) return model_->Forward(x, draws).to(at::kFloat);
+  return adapter_->Reduce(model_->Forward(x, draws, adapter_->Base(clips.rgb))).to(at::kFloat);
 }
 
 at::Tensor VrtRecipe::Distance(const at::Tensor& a, const at::Tensor& b) const {
@@ -237,7 +237,7 @@ at::Tensor VrtRecipe::Distance(const at::Tensor& a, const at::Tensor& b) const {
 
 // S-VRT's losses of the adapter: near the target, near the input while that has a weight, and little change.
 at::Tensor VrtRecipe::AdapterLoss(const engine::TensorBatch& batch, const Clips& clips, const at::Tensor& fused) const {
-  const at::Tensor mine = adapter_->Reduce(fused);
+  const at::Tensor mine = adapter_->Middle(fused);
   at::Tensor loss = at::zeros({}, mine.options().dtype(at::kFloat));
   if (settings_.fused_loss > 0) loss = loss + settings_.fused_loss * Distance(mine, clips.target);
   if (batch.fields.contains(kPassthrough)) loss = loss + batch[kPassthrough].mean() * Distance(mine, clips.rgb);

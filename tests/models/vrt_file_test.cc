@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/files.h"
 #include "models/state_copy.h"
+#include "models/vrt_fusion.h"
 
 namespace lockstep::models {
 namespace {
@@ -81,6 +84,42 @@ TEST(VrtFile, TheAveragedWeightsAreTakenWhereThereAreBoth) {
   EXPECT_THAT(UnwrapVrt(both, "ema").status().message(), HasSubstr("no weights under 'ema'"));
 }
 
+// DataParallel writes "module." before every name; S-VRT wraps SpyNet and matrices with LoRA, and saves an adapter's
+// operator under two names.
+TEST(VrtFile, NamesOfDataParallelAndOfSvrtAreUnderstood) {
+  LoraConfig lora{.rank = 2, .alpha = 4, .targets = {"*.qkv_*.weight", "*.proj.weight"}};
+  const auto make = [&](uint64_t seed) {
+    auto model = std::make_shared<Vrt>(FileConfig(), seed);
+    EXPECT_TRUE(model->AddLora(lora).ok());
+    const auto adapter = std::make_shared<FusionAdapter>(FusionConfig{.op = "gated", .hidden_chans = 4}, seed);
+    model->register_module("fusion_adapter", adapter);
+    return model;
+  };
+  const auto model = make(1);
+  std::set<std::string> with_lora;  // modules
+  for (const auto& item : model->named_parameters()) {
+    if (const size_t at = item.key().find(".lora_A"); at != std::string::npos)
+      with_lora.insert(item.key().substr(0, at));
+  }
+  ASSERT_FALSE(with_lora.empty());
+  NamedTensors svrt;
+  for (const auto& item : model->named_parameters()) {
+    std::string name = item.key();
+    const std::string module = name.substr(0, name.rfind('.')), last = name.substr(name.rfind('.') + 1);
+    if (name.starts_with("spynet.")) name = "spynet.model." + name.substr(7);
+    if (with_lora.contains(module))
+      name = module + (last.starts_with("lora_") ? "." + last + ".weight" : ".base." + last);
+    svrt.emplace_back("params.module." + name, item.value());
+    if (!name.starts_with("fusion_adapter.operator.")) continue;
+    svrt.emplace_back("params.module.fusion_operator." + name.substr(24), item.value());
+  }
+  svrt.emplace_back("params.module.spynet.model.mean", SpyNetMean());
+  const auto loaded = make(2);
+  const Status status = LoadVrt(*loaded, *UnwrapVrt(svrt));
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_TRUE(SameParameters(*model, *loaded));
+}
+
 TEST(VrtFile, AFileForRgbIsRefusedByAModelForSpikesWithWhatToDoAndCanBeWidened) {
   VrtConfig spike = FileConfig();
   spike.in_chans = 4;
@@ -116,11 +155,15 @@ TEST(SpyNetFile, LoadsWrappedAndBare) {
     const torch::NoGradGuard no_grad;
     for (at::Tensor parameter : drawn.parameters()) parameter.uniform_(-0.1, 0.1);
   }
-  NamedTensors wrapped, bare = CopyOf(drawn);
-  for (const auto& [name, tensor] : bare) wrapped.emplace_back("params." + name, tensor);
+  NamedTensors wrapped, parallel, part, bare = CopyOf(drawn);
+  for (const auto& [name, tensor] : bare) {
+    wrapped.emplace_back("params." + name, tensor);
+    parallel.emplace_back("params.module." + name, tensor);
+    part.emplace_back("spynet." + name, tensor);
+  }
   bare.emplace_back("mean", SpyNetMean());
   bare.emplace_back("std", SpyNetDeviation());
-  for (const NamedTensors& file : {wrapped, bare}) {
+  for (const NamedTensors& file : {wrapped, parallel, part, bare}) {
     SpyNet loaded;
     const Status status = loaded.Load(file);
     ASSERT_TRUE(status.ok()) << status.ToString();

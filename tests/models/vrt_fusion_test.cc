@@ -73,17 +73,33 @@ TEST(Fusion, FrameContractsSayHowManyFramesVrtSees) {
   // Gated begins as the identity: frame t is repeated for its bins.
   EXPECT_TRUE(at::equal(wide, rgb.repeat_interleave(3, 1)));
   EXPECT_TRUE(at::equal(expanded.Reduce(wide), rgb));
+  EXPECT_TRUE(at::equal(expanded.Base(rgb), wide));
+  const at::Tensor numbered = at::arange(12).view({1, 12, 1, 1, 1}).to(at::kFloat);
+  EXPECT_TRUE(at::equal(expanded.Middle(numbered), at::tensor({1.0F, 4.0F, 7.0F, 10.0F}).view({1, 4, 1, 1, 1})));
   config.reduce_index = 7;  // the last one
-  EXPECT_TRUE(at::equal(FusionAdapter(config, 1).Reduce(at::arange(12).view({1, 12, 1, 1, 1}).to(at::kFloat)),
+  EXPECT_TRUE(at::equal(FusionAdapter(config, 1).Reduce(numbered),
                         at::tensor({2.0F, 5.0F, 8.0F, 11.0F}).view({1, 4, 1, 1, 1})));
   FusionAdapter collapsed(SmallFusion("pase_residual"), 1);
   const at::Tensor same = collapsed.Forward(rgb, spikes);
   EXPECT_EQ(same.sizes(), rgb.sizes());
   EXPECT_LT((same - rgb).abs().max().item<double>(), 0.01);  // begins near the identity
   EXPECT_TRUE(at::equal(collapsed.Reduce(same), same));
+  EXPECT_TRUE(at::equal(collapsed.Middle(same), same));
+  EXPECT_TRUE(at::equal(collapsed.Base(rgb), rgb));
   // Spikes of a smaller sensor are enlarged.
   EXPECT_EQ(collapsed.Forward(rgb, Drawn("spikes", {2, 4, 3, 4, 4})).sizes(), rgb.sizes());
   EXPECT_THROW(collapsed.Forward(rgb, spikes.narrow(2, 0, 2)), c10::Error);
+}
+
+// Of PyTorch's MultiheadAttention: uniform up to sqrt(6 / (fan_in + fan_out)), no bias.
+TEST(Fusion, AttentionBeginsAsMultiheadAttention) {
+  const FusionAdapter adapter(SmallFusion("attention"), 1);
+  const auto parameters = adapter.named_parameters();
+  const double most = std::sqrt(6.0 / (8 + 24));
+  const double largest = parameters["operator.attention_token_mixer.0.attn.in_proj_weight"].abs().max().item<double>();
+  EXPECT_GT(largest, 0.95 * most);
+  EXPECT_LE(largest, most);
+  EXPECT_EQ(parameters["operator.attention_token_mixer.0.attn.in_proj_bias"].abs().max().item<double>(), 0);
 }
 
 TEST(Fusion, WarmUpTrainsTheHeadThenTheOperatorThenEverything) {

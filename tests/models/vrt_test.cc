@@ -63,6 +63,7 @@ TEST(Vrt, BadConfigurationsAreNamedWithTheRemedy) {
       {[](VrtConfig& c) { c.pa_frames = 4, c.deformable_groups = 3; }, "deformable_groups = 3 is odd"},
       {[](VrtConfig& c) { c.depths.pop_back(); }, "have 10, 11 and 11 entries"},
       {[](VrtConfig& c) { c.embed_dims[1] = 48; }, "embed_dims[1] = 48 and embed_dims[5] = 96 differ"},
+      {[](VrtConfig& c) { c.embed_dims[9] = 96; }, "embed_dims[7] = 120 and embed_dims[9] = 96 differ"},
       {[](VrtConfig& c) { c.embed_dims[3] = 90; }, "embed_dims[3] = 90 is not a multiple of 4"},
       {[](VrtConfig& c) { c.img_size[1] = 188; }, "the height 188 is not a multiple of 8"},
       {[](VrtConfig& c) { c.img_size[2] = 56; }, "the width 56 is 7 at the smallest scale, less than the window's 8"},
@@ -160,6 +161,34 @@ TEST(Vrt, DropPathComesFromGivenNumbersOrTheDefaultGeneratorAndOnlyInTraining) {
   EXPECT_TRUE(at::allclose(alone[0], first[1], 1e-4, 1e-5));
   model.eval();
   EXPECT_TRUE(at::equal(model.Forward(clips), model.Forward(clips, draws)));
+}
+
+TEST(Vrt, TheResultIsAddedToTheClipOrToOtherFrames) {
+  for (const int64_t upscale : {1, 2}) {
+    VrtConfig config = Tiny();
+    config.upscale = upscale;
+    Vrt model(config, 4);
+    model.eval();
+    const torch::NoGradGuard no_grad;
+    const at::Tensor clips = at::rand({1, 3, 3, 32, 32}), base = at::rand({1, 3, 3, 32, 32});
+    const auto enlarged = [&](const at::Tensor& x) {
+      return at::upsample_bilinear2d(x.flatten(0, 1), {32 * upscale, 32 * upscale}, false).unsqueeze(0);
+    };
+    const at::Tensor other = model.Forward(clips, {}, base) - enlarged(base);
+    EXPECT_TRUE(at::allclose(other, model.Forward(clips) - enlarged(clips), 1e-4, 1e-5)) << upscale;
+    EXPECT_THROW(model.Forward(clips, {}, base.narrow(1, 0, 2)), c10::Error);
+  }
+}
+
+// As S-VRT: the mean of RGB is added to what is made of all channels.
+TEST(Vrt, InterpolationFromFurtherChannelsGivesRgb) {
+  VrtConfig config = Tiny();
+  config.pa_frames = 0;
+  config.in_chans = 5;
+  Vrt model(config, 4);
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  EXPECT_EQ(model.Forward(at::rand({1, 3, 5, 32, 32})).sizes(), (at::IntArrayRef{1, 1, 3, 32, 32}));
 }
 
 TEST(Vrt, RunsUnderAutocastCloseToFloat32) {

@@ -99,6 +99,26 @@ TEST(VrtRecipe, EveryTaskAndFusionTrainsAllParametersAndIsScored) {
   }
 }
 
+// As S-VRT: a VRT that gives nothing leaves the blurred frames as they are, whatever the adapter made of them.
+TEST(VrtRecipe, WhatVrtGivesIsAddedToRgbAndNotToWhatTheAdapterGives) {
+  for (const char* fusion : {"gated", "pase_residual"}) {
+    VrtRecipe recipe;
+    engine::Config config;
+    ASSERT_TRUE(Configure(recipe, &config, [&](VrtRecipe& r) { UseSpikes(r, fusion); }).ok());
+    ASSERT_TRUE(recipe.Build(config, 3).ok());
+    const at::NoGradGuard no_grad;
+    for (auto& item : recipe.model().named_parameters()) {
+      if (item.key().starts_with("conv_last.")) item.value().zero_();
+      if (item.key().starts_with("fusion_adapter.")) item.value().normal_(0, 0.3);
+    }
+    recipe.model().eval();
+    const std::vector<engine::Score> scores = recipe.Validate(BatchFor(recipe, 1));
+    ASSERT_EQ(scores.front().name, "psnr");
+    ASSERT_EQ(scores.back().name, "psnr_input");
+    EXPECT_NEAR(scores.front().sum, scores.back().sum, 1e-6) << fusion;
+  }
+}
+
 TEST(VrtRecipe, WhatIsDrawnFollowsThePlaceInTheBatchAlone) {
   VrtRecipe recipe;
   engine::Config config;
