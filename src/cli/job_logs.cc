@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -67,14 +68,42 @@ Result<bool> WaitForPods(const FoundJob& job, const submit::Client& client) {
     // The state first: the pods of a job that has ended do not come any more.
     const submit::JobState state = client.Show(job.record);
     if (state.state == "unknown") return Status(Code::kEnvironment, state.detail);
-    Result<bool> started = client.PodsStarted(job.record);
-    if (!started.ok() || *started) return started;
+    Result<submit::PodsState> pods = client.Pods(job.record);
+    if (!pods.ok()) return pods.status();
+    if (pods->started) return true;
     if (state.ended()) {
       SayEnded(job, state);
       return false;
     }
     if (!told) fmt::print(stderr, "lockstep logs: waiting for the pods of job '{}'\n", Printable(job.record.name));
     told = true;
+    ::poll(nullptr, 0, kPodsAskedMs);
+  }
+}
+
+// kubectl ends with the pods; a job whose pods are started again goes on.
+Status FollowPods(const FoundJob& job, const submit::Client& client, std::optional<size_t> lines) {
+  std::string since;
+  for (;;) {
+    Result<bool> pods = WaitForPods(job, client);
+    if (!pods.ok() || !*pods) return pods.status();
+    std::fflush(stdout);
+    Result<int> code = client.RunLogs(client.LogWords(job.record, true, lines, since));
+    if (!code.ok()) return code.status();
+    if (*code == 128 + SIGPIPE) return Status::Ok();  // whoever read us has gone
+    if (*code != 0)
+      return Status(Code::kEnvironment, fmt::format("{} ended with exit code {}", job.platform->client, *code));
+    const submit::JobState state = client.Show(job.record);
+    if (state.state == "unknown") return Status(Code::kEnvironment, state.detail);
+    if (state.ended()) {
+      SayEnded(job, state);
+      return Status::Ok();
+    }
+    // What was printed is not printed again: pods that have ended are there still. Where none has, kubectl lost them.
+    Result<submit::PodsState> now = client.Pods(job.record);
+    if (!now.ok()) return now.status();
+    since = now->last_end;
+    lines = since.empty() ? std::optional<size_t>(0) : std::nullopt;
     ::poll(nullptr, 0, kPodsAskedMs);
   }
 }
@@ -96,10 +125,7 @@ Status ShowJobLogs(const FoundJob& job, bool follow, std::optional<size_t> lines
   }
   Result<std::string> program = client.Program();
   if (!program.ok()) return program.status();
-  if (follow) {
-    Result<bool> pods = WaitForPods(job, client);
-    if (!pods.ok() || !*pods) return pods.ok() ? Status::Ok() : pods.status();
-  }
+  if (follow) return FollowPods(job, client, lines);
   std::vector<char*> argv;
   words[0] = *program;
   for (std::string& word : words) argv.push_back(word.data());

@@ -23,6 +23,8 @@ using submit::JobState;
 
 constexpr size_t kMostEnded = 20;  // ended jobs that are asked for one by one
 
+using JobKey = std::array<std::string, 3>;  // cluster, namespace, id
+
 void PrintJobs(const std::vector<JobState>& jobs) {
   using JobRow = std::array<std::string, 7>;
   std::vector<JobRow> rows = {{"NAME", "PLATFORM", "ID", "STATE", "NODES", "TIME", "DETAIL"}};
@@ -76,27 +78,30 @@ int JobsMain(int argc, char** argv) {
     if (!only.empty() && platform.name != only) continue;
     const submit::Client client(platform, env);
     std::vector<const JobRecord*> recorded;
-    std::set<std::string> spaces = {name_space};
     for (const JobRecord& record : records) {
-      if (record.platform != platform.name) continue;
-      recorded.push_back(&record);
-      if (!platform.kind.empty() && name_space.empty()) spaces.insert(record.name_space);
+      if (record.platform == platform.name) recorded.push_back(&record);
     }
     // Kinds of Kubernetes beside the plain Job need an operator: they are asked for when they were used.
     const bool ask = !platform.list.empty() && (platform.kind.empty() || !recorded.empty() || platform.name == only);
-    std::map<std::string, JobState> known;  // by namespace as asked for, and id
-    std::set<std::string> shown;            // the default namespace may be asked for by its name, too
+    std::map<JobKey, JobState> known;  // by where it was asked for, and id
+    std::set<JobKey> shown;            // the default namespace may be asked for by its name, too
     bool answered = false;
+    std::string here;
     if (ask && client.Program().ok()) {
-      for (const std::string& space : spaces) {
-        Result<std::vector<JobState>> listed = client.List(space);
+      here = client.Cluster();
+      std::set<std::pair<std::string, std::string>> places = {{here, name_space}};  // clusters and their namespaces
+      for (const JobRecord* record : recorded) {
+        if (name_space.empty()) places.insert({record->cluster.empty() ? here : record->cluster, record->name_space});
+      }
+      for (const auto& [cluster, space] : places) {
+        Result<std::vector<JobState>> listed = client.List(cluster, space);
         if (!listed.ok()) {
           warnings.push_back(fmt::format("{}: {}", platform.name, listed.status().message()));
           continue;
         }
         answered = true;
         for (JobState& job : *listed) {
-          const std::string key = space + "/" + job.id;
+          const JobKey key = {cluster, space, job.id};
           known.emplace(key, std::move(job));
         }
       }
@@ -108,11 +113,12 @@ int JobsMain(int argc, char** argv) {
     size_t asked = 0;
     for (const JobRecord* record : recorded) {
       JobState state;
-      if (const auto live = known.find(record->name_space + "/" + record->id); live != known.end()) {
+      const std::string cluster = record->cluster.empty() ? here : record->cluster;
+      if (const auto live = known.find({cluster, record->name_space, record->id}); live != known.end()) {
         state = live->second;
         state.name = record->name;
         known.erase(live);
-        shown.insert(state.where + "/" + state.id);
+        shown.insert({cluster, state.where, state.id});
       } else if (platform.name == "ssh" || (answered && asked++ < kMostEnded)) {
         state = client.Show(*record);
       } else {
@@ -124,7 +130,8 @@ int JobsMain(int argc, char** argv) {
       jobs.push_back(std::move(state));
     }
     for (auto& [key, job] : known) {
-      if (platform.kind.empty() || shown.insert(job.where + "/" + job.id).second) jobs.push_back(std::move(job));
+      const bool is_new = shown.insert({key[0], job.where, job.id}).second;
+      if (platform.kind.empty() || is_new) jobs.push_back(std::move(job));
     }
   }
   for (const std::string& warning : warnings) fmt::print(stderr, "lockstep jobs: warning: {}\n", warning);

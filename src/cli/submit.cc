@@ -237,6 +237,7 @@ Status SubmitJob(Prepared* prepared, const Client& client, const Environment& en
     LOCKSTEP_RETURN_IF_ERROR(MakeDirs(*root, 0700));
     LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(prepared->record.file, prepared->text, 0700));
   }
+  prepared->record.cluster = client.Cluster();
   // Everything or nothing: an object that cannot be made is found before the others are.
   if (!prepared->platform->kind.empty()) {
     Result<std::string> checked = client.Check(prepared->record, prepared->text);

@@ -37,17 +37,18 @@ constexpr char kSshWrapper[] =
     "while [ $stopped -eq 1 ]; do stopped=0; wait \"$child\"; code=$?; done\n"
     "echo \"$code\" > \"$0.code\"\n";
 
+// The exit code of a child, 128 and more for a signal.
+int WaitFor(const Process& process) {
+  int status = 0;
+  while (waitpid(process.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 // The process that waits for a job over ssh still does. A dead one whose parent does not look is a zombie.
 bool Waits(const JobRecord& record) {
   return record.boot == BootId() && record.start_time != 0 && ProcessStartTime(record.pid) == record.start_time &&
          ProcessState(record.pid) != 'Z';
-}
-
-std::string Field(const std::string& line, const std::string& key) {
-  const size_t begin = line.find(key + "=");
-  if (begin == std::string::npos) return "";
-  const size_t from = begin + key.size() + 1;
-  return line.substr(from, line.find_first_of(" \n", from) - from);
 }
 
 }  // namespace
@@ -84,13 +85,12 @@ std::vector<std::string> Client::Words(const std::vector<std::string_view>& row,
 }
 
 std::map<std::string, std::string> Client::Values(const JobRecord& record) const {
-  std::string kind(platform_.kind);
-  return {{"file", record.file},
-          {"id", record.id},
-          {"name", record.name},
-          {"namespace", record.name_space},
-          {"kind", kind},
-          {"user", ValueOf(env_, "USER").empty() ? std::to_string(getuid()) : ValueOf(env_, "USER")}};
+  std::string kind(platform_.kind), user = ValueOf(env_, "USER");
+  if (user.empty()) user = ValueOf(env_, "LOGNAME");
+  return {{"file", record.file}, {"id", record.id},
+          {"name", record.name}, {"cluster", record.cluster},
+          {"since", ""},         {"namespace", record.name_space},
+          {"kind", kind},        {"user", user.empty() ? std::to_string(getuid()) : user}};
 }
 
 Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const std::string& input) const {
@@ -117,11 +117,8 @@ Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const 
   if (process->pidfd && poll(&ended, 1, kPatienceMs) == 0) {
     fmt::print(stderr, "lockstep: waiting for {} (Ctrl-C ends it)\n", Printable(ShellQuote(words), 400));
   }
-  int status = 0;
-  while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
-  }
   Answer answer;
-  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  answer.code = WaitFor(*process);
   Result<std::string> output = ReadFile(*folder / "output", kLongestAnswer);
   Result<std::string> errors = ReadFile(*folder / "errors", kLongestAnswer);
   if (!output.ok()) return output.status();
@@ -204,6 +201,8 @@ Status Client::Submit(const std::string& text, JobRecord* record) const {
     said = at == std::string::npos ? "" : said.substr(at + platform_.id.size());
   }
   record->id = said.substr(0, said.find_first_of(";> \n"));
+  const std::string behind = said.substr(record->id.size());
+  if (behind.starts_with(';')) record->cluster = behind.substr(1, behind.find_first_of(" \n") - 1);
   if (record->id.empty()) {
     return Status(Code::kEnvironment,
                   fmt::format("{} took the job and named no id; it said '{}'", words[0], OneLine(answer->output, 200)),
@@ -212,9 +211,18 @@ Status Client::Submit(const std::string& text, JobRecord* record) const {
   return Status::Ok();
 }
 
-Result<std::vector<JobState>> Client::List(const std::string& name_space) const {
+std::string Client::Cluster() const {
+  if (platform_.here.empty()) return "";
+  std::vector<std::string> words = Words(platform_.here, {});
+  words.insert(words.begin(), std::string(platform_.client));
+  const Result<Answer> answer = Ask(words);
+  return answer.ok() && answer->code == 0 ? std::string(Trim(answer->output)) : "";
+}
+
+Result<std::vector<JobState>> Client::List(const std::string& cluster, const std::string& name_space) const {
   if (platform_.list.empty()) return std::vector<JobState>{};
   JobRecord nobody;
+  nobody.cluster = cluster;
   nobody.name_space = name_space;
   std::vector<std::string> words = Words(platform_.list, Values(nobody));
   if (!platform_.kind.empty()) words.insert(words.begin(), std::string(platform_.client));
@@ -240,11 +248,7 @@ std::optional<JobState> Client::Past(const JobRecord& record) const {
   if (platform_.past.empty()) return std::nullopt;
   const Result<Answer> answer = Ask(Words(platform_.past, Values(record)));
   if (!answer.ok() || answer->code != 0) return std::nullopt;
-  std::optional<JobState> found = ReadAccounting(platform_, answer->output);
-  if (!found || found->id != record.id) return std::nullopt;
-  found->name = record.name;
-  if (found->nodes == 0) found->nodes = record.nodes;
-  return found;
+  return ReadPast(platform_, record.id, answer->output);
 }
 
 std::string Client::OutputFile(const JobRecord& record) const {
@@ -275,7 +279,7 @@ JobState Client::Show(const JobRecord& record) const {
     return state;
   }
   if (platform_.show.empty()) {
-    Result<std::vector<JobState>> all = List(record.name_space);
+    Result<std::vector<JobState>> all = List(record.cluster, record.name_space);
     if (!all.ok()) {
       state.detail = OneLine(all.status().message(), 200);
       return state;
@@ -292,40 +296,19 @@ JobState Client::Show(const JobRecord& record) const {
     state.detail = OneLine(answer.status().message(), 200);
     return state;
   }
-  if (answer->code != 0) {
-    if (std::optional<JobState> past = Past(record)) return *past;
-    const bool forgotten = answer->errors.find(platform_.unknown_id) != std::string::npos;
-    state.state = forgotten ? "ended" : "unknown";
-    state.detail = forgotten ? "the platform no longer knows it" : OneLine(answer->errors, 200);
-    return state;
+  std::optional<JobState> found;
+  if (answer->code == 0) found = ReadOne(platform_, record.id, answer->output);
+  if (!found) found = Past(record);
+  if (found) {
+    found->name = record.name;
+    if (found->nodes == 0) found->nodes = record.nodes;
+    return *found;
   }
-  if (platform_.name == "slurm") {
-    // One line for each job of an array; the ones that wait share a line.
-    std::string rows;
-    for (const std::string& line : Split(answer->output, '\n')) {
-      if (Field(line, "JobState").empty()) continue;
-      rows += fmt::format("{}||{}|{}|{}||{}\n", record.id, Field(line, "JobState"), Field(line, "RunTime"),
-                          record.nodes, Field(line, "ExitCode"));
-    }
-    if (std::optional<JobState> found = ReadAccounting(platform_, rows)) {
-      found->name = record.name;
-      return *found;
-    }
-  } else {
-    Result<std::vector<JobState>> one = ReadList(platform_, answer->output);
-    if (platform_.name == "lsf") {
-      const std::vector<std::string> parts = Split(Trim(answer->output), '|');
-      one = ReadList(platform_, fmt::format("{}|{}|{}|||", record.id, record.name, parts[0]));
-      if (one.ok() && !one->empty() && parts.size() > 1) one->front().exit_code = ParseDigits(Trim(parts[1]));
-    }
-    if (one.ok() && !one->empty()) {
-      JobState found = one->front();
-      found.name = record.name;
-      found.nodes = record.nodes;
-      return found;
-    }
-    state.state = "ended";
-  }
+  // A client that fails for another reason has said nothing of the job.
+  const std::string said(Trim(answer->errors));
+  const bool forgotten = said.empty() ? answer->code == 0 : said.find(platform_.unknown_id) != std::string::npos;
+  state.state = forgotten ? "ended" : "unknown";
+  state.detail = forgotten ? "the platform no longer knows it" : OneLine(said, 200);
   return state;
 }
 
@@ -368,24 +351,38 @@ Status Client::Cancel(const JobRecord& record) const {
   return Status::Ok();
 }
 
-Result<bool> Client::PodsStarted(const JobRecord& record) const {
-  if (platform_.pods.empty()) return true;
+Result<PodsState> Client::Pods(const JobRecord& record) const {
   std::vector<std::string> words = Words(platform_.pods, Values(record));
   words.insert(words.begin(), std::string(platform_.client));
   Result<Answer> answer = Ask(words);
   if (!answer.ok()) return answer.status();
   if (answer->code != 0) return Refused(words, *answer);
-  return AllStarted(answer->output, record.nodes);
+  return ReadPods(answer->output, record.nodes);
 }
 
-std::vector<std::string> Client::LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const {
+std::vector<std::string> Client::LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines,
+                                          const std::string& since) const {
   if (platform_.logs.empty()) return {};
   std::map<std::string, std::string> values = Values(record);
   values["follow"] = follow ? "--follow" : "";
   values["lines"] = lines ? std::to_string(*lines) : "-1";
+  values["since"] = since;
   std::vector<std::string> words = Words(platform_.logs, values);
   words.insert(words.begin(), std::string(platform_.client));
   return words;
+}
+
+Result<int> Client::RunLogs(const std::vector<std::string>& words) const {
+  Result<std::string> program = Program();
+  if (!program.ok()) return program.status();
+  SpawnOptions options;
+  options.argv = words;
+  options.argv[0] = *program;
+  options.env = ToStrings(env_);
+  options.new_session = false;
+  Result<Process> process = Spawn(options);
+  if (!process.ok()) return process.status();
+  return WaitFor(*process);
 }
 
 }  // namespace lockstep::submit

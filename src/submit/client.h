@@ -27,6 +27,12 @@ struct JobState {
   bool ended() const { return state != "pending" && state != "running" && state != "unknown"; }
 };
 
+// The pods of a job, from `kubectl get pods`.
+struct PodsState {
+  bool started = false;  // all of them, and as many as the job has nodes
+  std::string last_end;  // when a container of them ended last, as Kubernetes writes it; empty: none has
+};
+
 class Client {
  public:
   Client(const Platform& platform, Environment env) : platform_(platform), env_(std::move(env)) {}
@@ -39,6 +45,8 @@ class Client {
   std::vector<std::string> Words(const std::vector<std::string_view>& row,
                                  const std::map<std::string, std::string>& values) const;
 
+  // Which of several clusters the client speaks to now; empty: it knows one, or does not say.
+  std::string Cluster() const;
   // What the platform itself says of the file; empty: it has no such check.
   Result<std::string> Check(const JobRecord& record, const std::string& text) const;
   // What bash says against a job file that is a script; empty: nothing, or there is no bash to ask.
@@ -49,17 +57,21 @@ class Client {
   std::vector<std::string> SubmitLines(const JobRecord& record) const;
 
   // The jobs of this user that the platform knows.
-  Result<std::vector<JobState>> List(const std::string& name_space) const;
+  Result<std::vector<JobState>> List(const std::string& cluster, const std::string& name_space) const;
   // One job, also an ended one where the platform remembers it.
   JobState Show(const JobRecord& record) const;
   // The file that a job writes its output to, where the platform says it; empty: not known.
   std::string OutputFile(const JobRecord& record) const;
   // A job that has ended, or that the platform does not know, is an error.
   Status Cancel(const JobRecord& record) const;
-  // Whether all pods of the job have started, so that their output can be followed.
-  Result<bool> PodsStarted(const JobRecord& record) const;
-  // The command that shows the job's output, where no file holds it; empty: a file does.
-  std::vector<std::string> LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines) const;
+  // The pods of the job, so that their output can be followed.
+  Result<PodsState> Pods(const JobRecord& record) const;
+  // The command that shows the job's output, where no file holds it; empty: a file does. `since`: written from then on,
+  // as Kubernetes writes a time; empty: all of it.
+  std::vector<std::string> LogWords(const JobRecord& record, bool follow, std::optional<size_t> lines,
+                                    const std::string& since = "") const;
+  // Runs such a command in the place of this program's output; its exit code, 128 and more for a signal.
+  Result<int> RunLogs(const std::vector<std::string>& words) const;
 
  private:
   struct Answer {
@@ -78,17 +90,16 @@ class Client {
 
 // The rows of a platform's list, from what its client printed. For tests without a cluster.
 Result<std::vector<JobState>> ReadList(const Platform& platform, const std::string& text);
-// Whether all pods of `kubectl get pods` have started, and are at least that many.
-Result<bool> AllStarted(const std::string& text, int nodes);
+// The job `id` from what the client printed when it was asked for it; of an array, all its jobs as one. Nothing: the
+// client did not name it.
+std::optional<JobState> ReadOne(const Platform& platform, const std::string& id, const std::string& text);
+// The same of what the platform's accounting printed (`past`).
+std::optional<JobState> ReadPast(const Platform& platform, const std::string& id, const std::string& text);
+Result<PodsState> ReadPods(const std::string& text, int nodes);
 // The path behind StdOut= of `scontrol --oneliner show job`; empty where there is none, several (an array), or one that
 // is not known before the job starts.
 std::string SlurmOutput(const std::string& text);
 // What a platform's word for a state means.
 std::string StateOf(std::string_view platform, const std::string& word);
-// Of SLURM's "1:0", code and signal. A job that was ended by a signal or a time limit has none, though it says 0.
-std::optional<int> SlurmExitCode(const std::string& state, const std::string& text);
-// One job from the lines of `sacct` (id|name|state|time|nodes|where|exit code), one for each task of an array;
-// nothing where it knows none.
-std::optional<JobState> ReadAccounting(const Platform& platform, const std::string& text);
 
 }  // namespace lockstep::submit

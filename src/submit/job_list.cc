@@ -14,47 +14,92 @@ namespace {
 
 using Json = nlohmann::json;
 
+const Json kNoObject = Json::object();
+
 const std::map<std::string, std::string>& StateWords(std::string_view platform) {
-  // Any other word of SLURM is a failure: FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, DEADLINE and so on.
   static const std::map<std::string, std::string> slurm = {
-      {"PENDING", "pending"},      {"CONFIGURING", "pending"}, {"REQUEUED", "pending"},   {"REQUEUE_FED", "pending"},
-      {"REQUEUE_HOLD", "pending"}, {"SUSPENDED", "pending"},   {"STOPPED", "pending"},    {"RESV_DEL_HOLD", "pending"},
-      {"RUNNING", "running"},      {"COMPLETING", "running"},  {"SIGNALING", "running"},  {"RESIZING", "running"},
-      {"STAGE_OUT", "running"},    {"COMPLETED", "succeeded"}, {"CANCELLED", "cancelled"}};
+      {"PENDING", "pending"},      {"CONFIGURING", "pending"},   {"REQUEUED", "pending"},
+      {"REQUEUE_FED", "pending"},  {"REQUEUE_HOLD", "pending"},  {"SUSPENDED", "pending"},
+      {"STOPPED", "pending"},      {"RESV_DEL_HOLD", "pending"}, {"SPECIAL_EXIT", "pending"},
+      {"EXPEDITING", "pending"},   {"POWER_UP_NODE", "pending"}, {"RUNNING", "running"},
+      {"COMPLETING", "running"},   {"SIGNALING", "running"},     {"RESIZING", "running"},
+      {"STAGE_OUT", "running"},    {"UPDATE_DB", "running"},     {"COMPLETED", "succeeded"},
+      {"CANCELLED", "cancelled"},  {"REVOKED", "cancelled"},     {"FAILED", "failed"},
+      {"TIMEOUT", "failed"},       {"NODE_FAIL", "failed"},      {"PREEMPTED", "failed"},
+      {"OUT_OF_MEMORY", "failed"}, {"BOOT_FAIL", "failed"},      {"DEADLINE", "failed"},
+      {"LAUNCH_FAILED", "failed"}, {"RECONFIG_FAIL", "failed"}};
   static const std::map<std::string, std::string> lsf = {
-      {"PEND", "pending"},  {"PSUSP", "pending"},  {"WAIT", "pending"}, {"RUN", "running"},  {"USUSP", "running"},
-      {"SSUSP", "running"}, {"DONE", "succeeded"}, {"EXIT", "failed"},  {"UNKWN", "unknown"}};
+      {"PEND", "pending"}, {"PSUSP", "pending"}, {"WAIT", "pending"},  {"PROV", "pending"},
+      {"RUN", "running"},  {"USUSP", "running"}, {"SSUSP", "running"}, {"DONE", "succeeded"},
+      {"EXIT", "failed"},  {"UNKWN", "unknown"}, {"ZOMBI", "failed"}};
   static const std::map<std::string, std::string> pbs = {
-      {"Q", "pending"}, {"H", "pending"}, {"W", "pending"}, {"T", "pending"}, {"S", "pending"}, {"R", "running"},
-      {"E", "running"}, {"B", "running"}, {"F", "ended"},   {"X", "ended"},   {"C", "ended"}};
+      {"Q", "pending"}, {"H", "pending"}, {"W", "pending"}, {"T", "pending"}, {"S", "pending"},
+      {"U", "pending"}, {"M", "pending"}, {"R", "running"}, {"E", "running"}, {"B", "running"},
+      {"F", "ended"},   {"X", "ended"},   {"C", "ended"}};
   return platform == "slurm" ? slurm : platform == "lsf" ? lsf : pbs;
 }
 
-// id|name|state|time|nodes|where
+// Of SLURM's "1:0", code and signal. A job that was ended by a signal or a time limit has none, though it says 0.
+std::optional<int> ExitCodeOf(const JobState& job, const std::string& text) {
+  const std::optional<int> code = LeadingDigits(text);
+  return job.state == "succeeded" || (job.state == "failed" && code != 0) ? code : std::nullopt;
+}
+
+// id|name|state|time|nodes|where, and where the client tells them, exit code and why it was ended.
 std::vector<JobState> ReadColumns(const Platform& platform, const std::string& text) {
   std::vector<JobState> jobs;
   for (const std::string& line : Split(text, '\n')) {
     std::vector<std::string> parts;
     for (const std::string& part : Split(line, '|')) parts.emplace_back(Trim(part));
-    if (parts.size() < 6 || parts[0].empty()) continue;
+    if (parts.size() < 6 || parts[0].empty() || parts[2].empty()) continue;
+    parts.resize(std::max<size_t>(parts.size(), 8));
+    for (std::string& part : parts) {
+      if (part == "-" || part == "None assigned") part.clear();
+    }
     JobState job;
     job.platform = platform.name;
     job.id = parts[0];
     job.name = parts[1];
-    job.detail = parts[2];
-    job.state = StateOf(platform.name, parts[2]);
+    job.detail = parts[7].empty() ? parts[2] : parts[7];
+    job.state = StateOf(platform.name, parts[2].substr(0, parts[2].find(' ')));  // "CANCELLED by 1000"
+    // LSF has one word for a failure and for bkill.
+    for (const char* killed : {"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN"}) {
+      if (job.state == "failed" && parts[7].starts_with(killed)) job.state = "cancelled";
+    }
     job.time = parts[3];
     job.nodes = ParseDigits(parts[4]).value_or(0);
     job.where = parts[5];
+    job.exit_code = ExitCodeOf(job, parts[6]);
     jobs.push_back(std::move(job));
   }
   return jobs;
 }
 
+// One state for the jobs of an array: what is not over yet comes first, then what went wrong.
+JobState OfArray(const std::vector<JobState>& jobs) {
+  static const std::vector<std::string> order = {"running", "pending", "failed", "cancelled", "succeeded"};
+  const auto rank = [](const JobState& job) {
+    return std::find(order.begin(), order.end(), job.state) - order.begin();
+  };
+  JobState found = *std::min_element(jobs.begin(), jobs.end(),
+                                     [&](const JobState& a, const JobState& b) { return rank(a) < rank(b); });
+  const auto alike =
+      std::count_if(jobs.begin(), jobs.end(), [&](const JobState& job) { return job.state == found.state; });
+  if (jobs.size() > 1) found.detail = fmt::format("{} ({} of {} tasks)", found.detail, alike, jobs.size());
+  return found;
+}
+
+// What stands behind "key=" in a line of scontrol.
+std::string Field(const std::string& line, const std::string& key) {
+  const size_t begin = line.find(key + "=");
+  if (begin == std::string::npos) return "";
+  const size_t from = begin + key.size() + 1;
+  return line.substr(from, line.find_first_of(" \n", from) - from);
+}
+
 const Json& At(const Json& object, const char* key) {
-  static const Json nothing = Json::object();
   const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nothing : *found;
+  return found == object.end() || found->is_null() ? kNoObject : *found;
 }
 
 bool Holds(const Json& status, const std::string& type) {
@@ -90,6 +135,9 @@ JobState ReadObject(const Platform& platform, const Json& item) {
     job.state = "running";
   } else {
     job.state = "pending";
+    for (const Json& one : At(status, "conditions")) {  // Suspended, Restarting
+      if (one.is_object() && GetString(one, "status") == "True") job.detail = GetString(one, "type");
+    }
     for (const Json& child : At(status, "jobsStatus")) {
       if (child.is_object() && GetInt(child, "active") > 0) job.state = "running";
     }
@@ -126,10 +174,11 @@ Result<std::vector<JobState>> ReadPbs(const Platform& platform, const std::strin
       const auto code = one.find("Exit_status");
       if (code != one.end() && code->is_number_integer()) {
         job.exit_code = code->get<int>();
-        job.state = *job.exit_code == 0                           ? "succeeded"
-                    : *job.exit_code < 0 || *job.exit_code >= 256 ? "cancelled"
-                                                                  : "failed";
+        job.state = *job.exit_code == 0 ? "succeeded" : "failed";
       }
+      // qdel: also a job that then ends by itself with a code of its own, or that never ran.
+      constexpr int64_t kTerminated = 91;
+      if (GetInt(one, "substate") == kTerminated) job.state = "cancelled";
     }
     jobs.push_back(std::move(job));
   }
@@ -141,19 +190,29 @@ Result<std::vector<JobState>> ReadPbs(const Platform& platform, const std::strin
 std::string StateOf(std::string_view platform, const std::string& word) {
   const auto& words = StateWords(platform);
   const auto known = words.find(word);
-  return known == words.end() ? (platform == "slurm" ? "failed" : "unknown") : known->second;
+  return known == words.end() ? "unknown" : known->second;
 }
 
-Result<bool> AllStarted(const std::string& text, int nodes) {
+Result<PodsState> ReadPods(const std::string& text, int nodes) {
   Result<Json> read = ParseJson(text, "kubectl");
   if (!read.ok()) return read.status().WithCode(Code::kEnvironment);
+  PodsState pods;
   int started = 0;
+  bool waiting = false;
   for (const Json& pod : At(*read, "items")) {
-    const std::string phase = pod.is_object() ? GetString(At(pod, "status"), "phase") : "";
-    if (phase.empty() || phase == "Pending") return false;
+    const Json& status = pod.is_object() ? At(pod, "status") : kNoObject;
+    const std::string phase = GetString(status, "phase");
+    waiting = waiting || phase.empty() || phase == "Pending";
     ++started;
+    for (const Json& container : At(status, "containerStatuses")) {
+      if (!container.is_object()) continue;
+      for (const char* state : {"state", "lastState"}) {
+        pods.last_end = std::max(pods.last_end, GetString(At(At(container, state), "terminated"), "finishedAt"));
+      }
+    }
   }
-  return started >= std::max(1, nodes);
+  pods.started = !waiting && started >= std::max(1, nodes);
+  return pods;
 }
 
 std::string SlurmOutput(const std::string& text) {
@@ -172,46 +231,21 @@ std::string SlurmOutput(const std::string& text) {
   return path.find('%') == std::string::npos ? path : "";
 }
 
-std::optional<int> SlurmExitCode(const std::string& state, const std::string& text) {
-  const std::optional<int> code = LeadingDigits(text);
-  return state == "succeeded" || (state == "failed" && code != 0) ? code : std::nullopt;
-}
-
-std::optional<JobState> ReadAccounting(const Platform& platform, const std::string& text) {
-  // Of an array: what is not over yet comes first, then what went wrong.
-  static const std::vector<std::string> order = {"running", "pending", "failed", "cancelled", "succeeded"};
-  const auto rank = [](const JobState& job) {
-    return std::find(order.begin(), order.end(), job.state) - order.begin();
-  };
-  std::optional<JobState> found;
-  size_t rows = 0, alike = 0;
-  for (const std::string& line : Split(text, '\n')) {
-    const std::vector<std::string> parts = Split(line, '|');
-    JobState job;
-    job.platform = platform.name;
-    job.id = parts[0].substr(0, parts[0].find('_'));
-    if (parts.size() != 7 || job.id.empty() || parts[2].empty()) continue;
-    job.name = parts[1];
-    job.detail = parts[2];  // "CANCELLED by 1000"
-    job.state = StateOf(platform.name, parts[2].substr(0, parts[2].find(' ')));
-    job.time = parts[3];
-    job.nodes = ParseDigits(parts[4]).value_or(0);
-    if (parts[5] != "None assigned") job.where = parts[5];
-    job.exit_code = SlurmExitCode(job.state, parts[6]);
-    ++rows;
-    if (!found || rank(job) < rank(*found)) {
-      found = std::move(job);
-      alike = 0;
-    }
-    alike += StateOf(platform.name, parts[2].substr(0, parts[2].find(' '))) == found->state;
-  }
-  if (rows > 1) found->detail = fmt::format("{} ({} of {} tasks)", found->detail, alike, rows);
-  return found;
-}
-
 Result<std::vector<JobState>> ReadList(const Platform& platform, const std::string& text) {
   if (platform.name == "pbs") return ReadPbs(platform, text);
-  if (platform.kind.empty()) return ReadColumns(platform, text);
+  if (platform.kind.empty()) {
+    // The jobs of an array of LSF share an id; those of SLURM have one each.
+    std::map<std::string, std::vector<JobState>> by_id;
+    std::vector<std::string> order;
+    for (JobState& job : ReadColumns(platform, text)) {
+      std::vector<JobState>& same = by_id[job.id];
+      if (same.empty()) order.push_back(job.id);
+      same.push_back(std::move(job));
+    }
+    std::vector<JobState> jobs;
+    for (const std::string& id : order) jobs.push_back(OfArray(by_id[id]));
+    return jobs;
+  }
   Result<Json> read = ParseJson(text, "kubectl");
   if (!read.ok()) return read.status().WithCode(Code::kEnvironment);
   std::vector<JobState> jobs;
@@ -219,6 +253,34 @@ Result<std::vector<JobState>> ReadList(const Platform& platform, const std::stri
     if (item.is_object()) jobs.push_back(ReadObject(platform, item));
   }
   return jobs;
+}
+
+std::optional<JobState> ReadPast(const Platform& platform, const std::string& id, const std::string& text) {
+  std::vector<JobState> jobs;
+  if (platform.name == "pbs") {
+    if (Result<std::vector<JobState>> read = ReadPbs(platform, text); read.ok()) jobs = std::move(*read);
+  } else {
+    jobs = ReadColumns(platform, text);
+  }
+  // "26_1" and "26[1]" are jobs of the array 26.
+  const auto number = [](const std::string& one) { return one.substr(0, one.find_first_of("_[.")); };
+  std::erase_if(jobs, [&](const JobState& job) { return number(job.id) != number(id); });
+  if (jobs.empty()) return std::nullopt;
+  JobState found = OfArray(jobs);
+  found.id = id;
+  return found;
+}
+
+std::optional<JobState> ReadOne(const Platform& platform, const std::string& id, const std::string& text) {
+  if (platform.name != "slurm") return ReadPast(platform, id, text);
+  // One line for each job of an array; the ones that wait share a line.
+  std::string rows;
+  for (const std::string& line : Split(text, '\n')) {
+    if (Field(line, "JobState").empty()) continue;
+    rows +=
+        fmt::format("{}||{}|{}|||{}\n", id, Field(line, "JobState"), Field(line, "RunTime"), Field(line, "ExitCode"));
+  }
+  return ReadPast(platform, id, rows);
 }
 
 }  // namespace lockstep::submit

@@ -9,11 +9,29 @@
 namespace lockstep {
 // The files of templates/, embedded (CMakeLists.txt).
 // NOLINTBEGIN(readability-identifier-naming)
-extern const unsigned char submit_slurm[], submit_kubernetes[], submit_pytorchjob[], submit_trainjob[],
-    submit_volcano[], submit_kubebrain[], submit_lsf[], submit_pbs[], submit_ssh[], submit_pod[], submit_nodes[];
-extern const size_t submit_slurm_size, submit_kubernetes_size, submit_pytorchjob_size, submit_trainjob_size,
-    submit_volcano_size, submit_kubebrain_size, submit_lsf_size, submit_pbs_size, submit_ssh_size, submit_pod_size,
-    submit_nodes_size;
+#define LOCKSTEP_TEMPLATE(name)               \
+  extern const unsigned char submit_##name[]; \
+  extern const size_t submit_##name##_size;
+LOCKSTEP_TEMPLATE(slurm)
+LOCKSTEP_TEMPLATE(kubernetes)
+LOCKSTEP_TEMPLATE(pytorchjob)
+LOCKSTEP_TEMPLATE(trainjob)
+LOCKSTEP_TEMPLATE(volcano)
+LOCKSTEP_TEMPLATE(kubebrain)
+LOCKSTEP_TEMPLATE(lsf)
+LOCKSTEP_TEMPLATE(pbs)
+LOCKSTEP_TEMPLATE(ssh)
+LOCKSTEP_TEMPLATE(environment)
+LOCKSTEP_TEMPLATE(limits)
+LOCKSTEP_TEMPLATE(mounts)
+LOCKSTEP_TEMPLATE(nodes)
+LOCKSTEP_TEMPLATE(pod)
+LOCKSTEP_TEMPLATE(spread)
+LOCKSTEP_TEMPLATE(token)
+LOCKSTEP_TEMPLATE(variables)
+LOCKSTEP_TEMPLATE(volumes)
+LOCKSTEP_TEMPLATE(wait)
+#undef LOCKSTEP_TEMPLATE
 // NOLINTEND(readability-identifier-naming)
 }  // namespace lockstep
 
@@ -35,11 +53,20 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
   row.shared_folder = false;
   row.client = "kubectl";
   row.from = "kubernetes.io/docs/tasks/tools";
-  row.check = {"create", "--dry-run=server", "--filename=-", "--namespace={namespace}"};
-  row.submit = {"create", "--filename=-", "--namespace={namespace}"};
-  row.list = {"get", kind, "--selector=app.kubernetes.io/managed-by=lockstep", "--output=json",
+  row.here = {"config", "current-context"};
+  row.check = {"create", "--dry-run=server", "--filename=-", "--context={cluster}", "--namespace={namespace}"};
+  row.submit = {"create", "--filename=-", "--context={cluster}", "--namespace={namespace}"};
+  row.list = {"get",
+              kind,
+              "--selector=app.kubernetes.io/managed-by=lockstep",
+              "--output=json",
+              "--context={cluster}",
               "--namespace={namespace}"};
-  row.pods = {"get", "pods", "--selector=app.kubernetes.io/instance={name}", "--output=json",
+  row.pods = {"get",
+              "pods",
+              "--selector=app.kubernetes.io/instance={name}",
+              "--output=json",
+              "--context={cluster}",
               "--namespace={namespace}"};
   row.logs = {"logs",
               "--selector=app.kubernetes.io/instance={name}",
@@ -47,10 +74,15 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
               "--max-log-requests=512",
               "{follow}",
               "--tail={lines}",
+              "--since-time={since}",
+              "--context={cluster}",
               "--namespace={namespace}"};
   // By its labels: a Service or Secret of that name may be somebody else's.
-  row.cancel = {"delete", "{kind},services,secrets",
-                "--selector=app.kubernetes.io/managed-by=lockstep,app.kubernetes.io/instance={name}", "--wait=false",
+  row.cancel = {"delete",
+                "{kind},services,secrets",
+                "--selector=app.kubernetes.io/managed-by=lockstep,app.kubernetes.io/instance={name}",
+                "--wait=false",
+                "--context={cluster}",
                 "--namespace={namespace}"};
   row.file_as_input = true;
   return row;
@@ -72,12 +104,17 @@ std::vector<Platform> MakeRows() {
     row.from = "Debian: slurm-client";
     row.check = {"--test-only", "{file}"};
     row.submit = {"--parsable", "{file}"};
-    row.list = {"squeue", "--noheader", "--user={user}", "--format=%i|%j|%T|%M|%D|%R"};
-    row.show = {"scontrol", "--oneliner", "show", "job", "{id}"};
+    row.list = {"squeue", "--noheader", "--user={user}", "--clusters={cluster}", "--format=%i|%j|%T|%M|%D|%R"};
+    row.show = {"scontrol", "--clusters={cluster}", "--oneliner", "show", "job", "{id}"};
     row.unknown_id = "Invalid job id";
-    row.past = {"sacct",      "--jobs={id}", "--allocations",
-                "--noheader", "--parsable2", "--format=JobID,JobName,State,Elapsed,NNodes,NodeList,ExitCode"};
-    row.cancel = {"scancel", "{id}"};
+    row.past = {"sacct",
+                "--clusters={cluster}",
+                "--jobs={id}",
+                "--allocations",
+                "--noheader",
+                "--parsable2",
+                "--format=JobID,JobName,State,Elapsed,NNodes,NodeList,ExitCode"};
+    row.cancel = {"scancel", "--clusters={cluster}", "{id}"};
     row.silent_cancel = true;
     row.one_letter_flags = true;
     // Not --gpus-per-node and --mem, which can say more than gpus and memory (a100:8, 0).
@@ -163,7 +200,13 @@ std::vector<Platform> MakeRows() {
     row.submit = {};
     row.list = {"bjobs",     "-u", "{user}",
                 "-noheader", "-o", "jobid job_name stat run_time nexec_host exec_host delimiter='|'"};
-    row.show = {"bjobs", "-noheader", "-o", "stat exit_code delimiter='|'", "{id}"};
+    row.show = {"bjobs",
+                "-a",
+                "-noheader",
+                "-o",
+                "jobid job_name stat run_time nexec_host exec_host exit_code exit_reason delimiter='|'",
+                "{id}"};
+    row.unknown_id = "is not found";
     row.nothing = "No unfinished job found";
     row.cancel = {"bkill", "{id}"};
     // Not -gpu and -R, which can say more than gpus (a model, a host).
@@ -196,7 +239,10 @@ std::vector<Platform> MakeRows() {
     row.from = "it comes with OpenPBS or PBS Professional";
     row.submit = {"{file}"};
     row.list = {"qstat", "-f", "-F", "json"};
-    row.show = {"qstat", "-x", "-f", "-F", "json", "{id}"};
+    // Without -x, which many sites refuse, also for a job that runs: they keep no history.
+    row.show = {"qstat", "-f", "-F", "json", "{id}"};
+    row.past = {"qstat", "-x", "-f", "-F", "json", "{id}"};
+    row.unknown_id = "Unknown Job Id";
     row.cancel = {"qdel", "{id}"};
     row.one_letter_flags = true;
     row.taken = {{"-N", "name"},          {"-l select", "nodes, gpus, cpus and memory"},
@@ -244,8 +290,12 @@ Result<const Platform*> FindPlatform(const std::string& name) {
 }
 
 const std::map<std::string, std::string_view>& TemplateParts() {
-  static const std::map<std::string, std::string_view> parts = {{"pod", Text(submit_pod, submit_pod_size)},
-                                                                {"nodes", Text(submit_nodes, submit_nodes_size)}};
+#define LOCKSTEP_PART(name) {#name, Text(submit_##name, submit_##name##_size)}
+  static const std::map<std::string, std::string_view> parts = {
+      LOCKSTEP_PART(environment), LOCKSTEP_PART(limits), LOCKSTEP_PART(mounts), LOCKSTEP_PART(nodes),
+      LOCKSTEP_PART(pod),         LOCKSTEP_PART(spread), LOCKSTEP_PART(token),  LOCKSTEP_PART(variables),
+      LOCKSTEP_PART(volumes),     LOCKSTEP_PART(wait)};
+#undef LOCKSTEP_PART
   return parts;
 }
 

@@ -29,12 +29,14 @@ struct Platform {
   bool one_letter_flags = false;  // "-N4" is "-N 4"
   std::string_view kind = {};     // of the Kubernetes object; empty: a script
   bool shared_folder = true;      // the nodes see this machine's folders
-  // The client. {file}, {id}, {name}, {namespace}, {user}, {lines} are filled in; words with an empty one are left out.
+  // The client. {file}, {id}, {name}, {cluster}, {namespace}, {user}, {lines} and {since} are filled in; words with an
+  // empty one are left out.
   std::string_view client = {}, from = {};  // the program, and where it comes from
   std::vector<std::string_view> check = {}, submit = {}, list = {}, show = {}, logs = {}, cancel = {};
   std::vector<std::string_view> pods = {};  // asked whether there is something to follow
   std::vector<std::string_view> past = {};  // asked for a job that `show` no longer knows; it may not be installed
-  std::string_view unknown_id = {};         // what `show` says of such a job; empty: any failure means that
+  std::string_view unknown_id = {};         // what `show` says of such a job; any other failure says nothing of it
+  std::vector<std::string_view> here = {};  // asked for the cluster that the client speaks to, where it knows several
   std::string_view nothing = {};            // what `list` says, and fails, when there is no job
   bool silent_cancel = false;               // `cancel` says nothing of a job that is over: `show` is asked before
   bool file_as_input = false;               // the job file is the client's standard input

@@ -47,21 +47,17 @@ Result<std::string> RecordsRoot(const Environment& env) {
 
 Status WriteRecord(const std::string& root, const JobRecord& record) {
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(root, 0700));
-  const nlohmann::json document = {{"format", kRecordFormat},
-                                   {"name", record.name},
-                                   {"platform", record.platform},
-                                   {"id", record.id},
-                                   {"namespace", record.name_space},
-                                   {"folder", record.folder},
-                                   {"file", record.file},
-                                   {"output", record.output},
-                                   {"submitted", record.submitted},
-                                   {"nodes", record.nodes},
-                                   {"pid", record.pid},
-                                   {"start_time", record.start_time},
-                                   {"boot", record.boot}};
-  // Of Kubernetes the id is the name, which another namespace may have, too.
-  const std::string id = record.name_space.empty() ? record.id : record.name_space + "." + record.id;
+  const nlohmann::json document = {{"format", kRecordFormat},         {"name", record.name},
+                                   {"platform", record.platform},     {"id", record.id},
+                                   {"cluster", record.cluster},       {"namespace", record.name_space},
+                                   {"folder", record.folder},         {"file", record.file},
+                                   {"output", record.output},         {"submitted", record.submitted},
+                                   {"nodes", record.nodes},           {"pid", record.pid},
+                                   {"start_time", record.start_time}, {"boot", record.boot}};
+  // Another cluster and another namespace may have the same id; of Kubernetes it is the name.
+  std::string id;
+  for (const std::string& part : {record.cluster, record.name_space}) id += part.empty() ? "" : part + ".";
+  id += record.id;
   const std::string path = fmt::format("{}/{}-{}-{}.json", root, record.name, record.platform, FilePart(id));
   return WriteFileAtomic(path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", 0600);
 }
@@ -78,6 +74,7 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
     record.name = GetString(*read, "name");
     record.platform = GetString(*read, "platform");
     record.id = GetString(*read, "id");
+    record.cluster = GetString(*read, "cluster");
     record.name_space = GetString(*read, "namespace");
     record.folder = GetString(*read, "folder");
     record.file = GetString(*read, "file");
@@ -109,16 +106,25 @@ const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::st
 
 std::optional<JobRecord> FindInArray(const std::vector<JobRecord>& records, const std::string& which,
                                      const std::string& platform) {
-  const std::pair<const char*, char> marks[] = {{"slurm", '_'}, {"lsf", '['}};
-  for (const auto& [name, mark] : marks) {
-    const size_t end = which.find(mark);
-    if (end == std::string::npos || (!platform.empty() && platform != name)) continue;
-    const JobRecord* array = FindRecord(records, which.substr(0, end), name);
-    if (array == nullptr || array->id != which.substr(0, end)) continue;
-    JobRecord one = *array;
-    one.id = which;
-    one.output.clear();  // each has its own
-    return one;
+  struct Form {
+    std::string_view platform;
+    char mark;             // before the index
+    std::string_view all;  // behind the number of the whole array
+  };
+  for (const Form& form : {Form{"slurm", '_', ""}, Form{"lsf", '[', ""}, Form{"pbs", '[', "[]"}}) {
+    const size_t mark = which.find(form.mark);
+    if (mark == std::string::npos || (!platform.empty() && platform != form.platform)) continue;
+    const std::string array = which.substr(0, mark) + std::string(form.all);
+    for (const JobRecord& record : records) {
+      // Of PBS: "6[]" is "6[].server", and "6[1]" one job of it.
+      const bool same = record.id == array || (!form.all.empty() && record.id.starts_with(array + "."));
+      if (record.platform != form.platform || !same) continue;
+      JobRecord one = record;
+      const std::string server = record.id.substr(array.size());
+      one.id = which.ends_with(server) ? which : which + server;
+      one.output.clear();  // each has its own
+      return one;
+    }
   }
   return std::nullopt;
 }

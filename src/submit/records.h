@@ -17,6 +17,7 @@ namespace lockstep::submit {
 
 struct JobRecord {
   std::string name, platform, id;
+  std::string cluster;     // where the client knows several: of SLURM, the context of kubectl
   std::string name_space;  // of Kubernetes
   std::string folder;      // where it was submitted
   std::string file;        // the job file; empty where it held a token and was not kept
@@ -38,7 +39,8 @@ std::vector<JobRecord> ReadRecords(const std::string& root);
 // By id or name; of several with a name the newest. Of any platform and namespace where none is given.
 const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
                             const std::string& platform, const std::string& name_space = "");
-// The array that holds this job ("6_1" of SLURM, "6[1]" of LSF), as the record of that one job; nothing: none does.
+// The array that holds this job ("6_1" of SLURM, "6[1]" of LSF and PBS), as the record of that one job; nothing: none
+// does.
 std::optional<JobRecord> FindInArray(const std::vector<JobRecord>& records, const std::string& which,
                                      const std::string& platform);
 

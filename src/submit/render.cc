@@ -41,6 +41,10 @@ std::vector<std::string> LauncherFlags(const Job& job) {
   std::vector<std::string> flags = {fmt::format("--nproc-per-node={}", RanksOf(job)),
                                     fmt::format("--grace={}", ExactDuration(job.grace))};
   if (job.failures > 0) flags.push_back(fmt::format("--max-restarts={}", job.failures));
+  // Of a name that both have, pyxis gives a container the value of its image.
+  if (job.container == "pyxis" && !job.image.empty()) {
+    for (const auto& [name, value] : job.env) flags.push_back(fmt::format("--env={}={}", name, value));
+  }
   flags.insert(flags.end(), job.flags.begin(), job.flags.end());
   return flags;
 }
@@ -151,6 +155,7 @@ Json Values(const Job& job, const Platform& platform, const Surroundings& here) 
       {"pod_failures", std::min<int64_t>(INT32_MAX, static_cast<int64_t>(job.failures) * job.nodes)},
       {"restart_policy", job.failures > 0 ? "OnFailure" : "Never"},
       {"limits", job.gpus || job.cpus || job.memory || !job.rdma.empty()},
+      {"ipc_lock", !job.rdma.empty()},
       {"env", Json::array()},
       {"secrets", SecretValues(job)},
       {"mounts", MountValues(job)},
@@ -224,6 +229,7 @@ const Schema& TemplateSchema() {
                              "pod_failures",
                              "restart_policy",
                              "limits",
+                             "ipc_lock",
                              "image",
                              "pyxis",
                              "apptainer",

@@ -38,6 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   (void)ReadList(platform, text);
-  if (const std::optional<JobState> job = ReadAccounting(platform, text); job && job->id.empty()) std::abort();
+  if (const std::optional<JobState> job = ReadOne(platform, "1", text); job && job->id != "1") std::abort();
+  (void)ReadPast(platform, "1", text);
+  (void)ReadPods(text, 1);
   return 0;
 }

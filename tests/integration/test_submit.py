@@ -132,6 +132,10 @@ class Files(harness.Case):
         for given, ranks in ((["--cpus", "6"], 6), (["--cpus", "6", "--gpus", "2"], 2), ([], 1)):  # as docs/platforms.md says
             done = submit("--render", "--platform", "slurm", "--nproc-per-node", "auto", *given, "train.py")
             self.assertIn(f" --nproc-per-node={ranks} ", done.stdout)
+        for rdma, locked in ((None, 0), ({"rdma/hca": 8}, 1)):  # which a namespace of level baseline refuses
+            for platform in PODS:
+                text = render(platform, job(platform, 1, rdma=rdma))
+                self.assertEqual(text.count("add: [IPC_LOCK]"), locked, platform)
         done = submit("--render", "--platform", "slurm", "--gpus", "8", "--cpus", "8", "torchrun", "train.py")
         self.assertRegex(done.stderr, "each of the 8 ranks of a node starts torchrun")
 
@@ -181,6 +185,21 @@ class Seen(harness.Case):
 
     def test_in_pods(self):
         self.promised(PODS)
+
+    def test_env_wins_over_the_variables_of_an_image(self):
+        """pyxis keeps the image's value; apptainer too, unless the name has its prefix, and it evaluates values unless told."""
+        env = {f"ODD_{i}": value for i, value in enumerate(ODD)}
+        for platform, container in (("slurm", "pyxis"), ("slurm", "apptainer"), ("lsf", "apptainer"), ("pbs", "apptainer"), ("ssh", "apptainer")):
+            with self.subTest(platform=platform, container=container):
+                cluster = submitted.Cluster(self.tmp / f"image-{platform}-{container}")
+                submitted.program(cluster.bin / "apptainer", '#!/bin/bash\nuntil [ "$1" = /image.sif ]; do shift; done\nshift\nexec "$@"\n')
+                text = render(platform, job(platform, 2, env=env, lockstep=str(cluster.probe), image="/image.sif", container=container), name="job.json")
+                one = getattr(cluster, platform)(text, 2)[1]
+                if container == "pyxis":
+                    self.assertEqual([word for word in one["argv"] if word.startswith("--env=ODD_")], [f"--env={name}={env[name]}" for name in sorted(env)])
+                else:
+                    self.assertEqual({name: one["env"].get("APPTAINERENV_" + name) for name in env}, env)
+                    self.assertEqual(one["env"]["APPTAINER_NO_EVAL"], "1")
 
     def test_setup_may_hold_a_here_document(self):
         for platform in SCRIPTS:
@@ -640,9 +659,64 @@ case "${{1#--jobs=}}" in
     def test_lsf_without_jobs_is_no_error(self):
         self.client("bsub", "Job <4714> is submitted to queue <gold>.")
         self.assertEqual(submit("--platform", "lsf", write(job("lsf", name="over")), env=self.env).returncode, 0)
-        submitted.program(self.bin / "bjobs", "#!/bin/sh\n[ \"$1\" != -u ] || { echo 'No unfinished job found' >&2; exit 255; }\necho 'EXIT|5'\n")
+        submitted.program(self.bin / "bjobs", "#!/bin/sh\n[ \"$1\" != -u ] || { echo 'No unfinished job found' >&2; exit 255; }\n"
+                           "echo '4714|over|EXIT|61 second(s)|2|h0:h1|5|-'\n")
         found = self.jobs("--platform", "lsf")["over"]
         self.assertEqual((found["state"], found["exit_code"]), ("failed", 5))
+
+    def test_pbs_without_a_history_is_followed_to_the_end_of_the_job(self):
+        """Many sites keep none: `qstat -x` then says nothing of any job, and succeeds."""
+        self.client("qsub", "4715.server")
+        done = json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="live")), env=self.env).stdout)
+        submitted.program(self.bin / "qstat", f"""#!/bin/sh
+case " $* " in
+  *" -x "*) echo 'qstat: PBS is not configured to maintain job history' >&2; echo '{{"pbs_version": "22.05"}}' ;;
+  *) [ ! -e {self.tmp}/over ] || {{ echo 'qstat: Unknown Job Id 4715.server' >&2; exit 153; }}
+     echo '{{"Jobs": {{"4715.server": {{"Job_Name": "live", "job_state": "R", "Job_Owner": "me@login"}}}}}}' ;;
+esac
+""")
+        output = pathlib.Path(done["output"])
+        output.write_text("step 1\n")
+        follow = harness.spawn_lockstep("logs", "-f", "live", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        follow.wait_for("step 1")
+        with output.open("a") as out:
+            out.write("step 2\n")
+        follow.wait_for("step 2")
+        (self.tmp / "over").touch()
+        self.assertEqual(follow.wait(), 0, follow.output)
+        self.assertIn("has ended: ended, the platform no longer knows it", follow.output)
+
+    def test_lsf_says_of_an_array_what_all_its_jobs_are_and_who_killed_them(self):
+        self.client("bsub", "Job <81> is submitted to queue <gold>.")
+        self.assertEqual(submit("--platform", "lsf", write(job("lsf", name="wide", array="1-3")), env=self.env).returncode, 0)
+        for row, state, code, detail in (
+                ("81|wide[1]|DONE|61 second(s)|1|h0|0|-\n81|wide[2]|RUN|61 second(s)|1|h1|-|-", "running", None, "RUN (1 of 2 tasks)"),
+                ("81[1]|wide[1]|DONE|61 second(s)|1|h0|0|-\n81[2]|wide[2]|EXIT|9 second(s)|1|h1|5|-", "failed", 5, "EXIT (1 of 2 tasks)"),
+                ("81|wide[1]|EXIT|61 second(s)|1|h0|130|TERM_OWNER: job killed by owner", "cancelled", None, "TERM_OWNER: job killed by owner"),
+                ("81|wide[1]|PEND|0 second(s)|-|-|-|-", "pending", None, "PEND")):
+            with self.subTest(row=row):
+                submitted.program(self.bin / "bjobs", f"#!/bin/sh\n[ \"$1\" = -a ] || exit 0\ncat <<'END'\n{row}\nEND\n")
+                found = self.jobs("--platform", "lsf")["wide"]
+                self.assertEqual((found["id"], found["state"], found["exit_code"], found["detail"]), ("81", state, code, detail))
+        for said, code, state in (("Job <81> is not found", 0, "ended"), ("Job <81> is not found", 255, "ended"),
+                                  ("batch daemon not responding ... still trying", 255, "unknown")):
+            submitted.program(self.bin / "bjobs", f"#!/bin/sh\n[ \"$1\" = -a ] || exit 0\necho '{said}' >&2\nexit {code}\n")
+            self.assertEqual(self.jobs("--platform", "lsf")["wide"]["state"], state, said)
+
+    def test_slurm_of_several_clusters_is_asked_about_the_right_one(self):
+        """The ids of two clusters may be the same: a job of that id on this one is another job."""
+        self.client("sbatch", "51;east")
+        done = json.loads(submit("--platform", "slurm", "--json", write(job("slurm", name="far", native=["--clusters=east"])), env=self.env).stdout)
+        self.assertEqual(done["id"], "51")
+        submitted.program(self.bin / "squeue", "#!/bin/sh\ncase \"$*\" in\n*--clusters=east*) echo 'CLUSTER: east'; echo '51|far|PENDING|0:00|2|(Priority)' ;;\n"
+                                               "*) echo '51|near|RUNNING|9:00|1|gpu1' ;;\nesac\n")
+        found = self.jobs("--platform", "slurm")
+        self.assertEqual((found["far"]["state"], found["near"]["state"]), ("pending", "running"))
+        self.client("scontrol", "JobId=51 JobState=PENDING RunTime=00:00:00 ExitCode=0:0")
+        self.client("scancel", "")
+        self.assertEqual(self.cancel("far").returncode, 0)
+        self.assertIn("scancel --clusters=east 51\n", self.called("scancel"))
+        self.assertIn("scontrol --clusters=east --oneliner show job 51\n", self.called("scontrol"))
 
     def test_slurm_array_is_what_all_its_jobs_are(self):
         self.client("squeue", "31_1|wide|RUNNING|1:00|1|gpu1")

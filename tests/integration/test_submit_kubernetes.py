@@ -1,6 +1,7 @@
 """`lockstep submit`, `jobs`, `logs` and `cancel` through the real kubectl, which speaks to an API server of the tests."""
 
 import json
+import pathlib
 import sys
 
 import harness
@@ -52,9 +53,9 @@ class Kubernetes(harness.Case):
         text = self.lockstep("logs", "night").stdout
         self.assertRegex(text, r"\[pod/night-0-abcde/pytorch\] step 0\n")
         self.assertRegex(text, r"\[pod/night-1-abcde/pytorch\] step 1\n")
-        self.lockstep("logs", "-f", "night", "-n", "1")
-        self.assertTrue(any("/log?" in call and "follow=true" in call and "tailLines=1" in call for call in self.api.calls), self.api.calls)
         job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}
+        self.assertIn("job 'night' has ended: failed, PodFailurePolicy", self.lockstep("logs", "-f", "night", "-n", "1").stderr)
+        self.assertTrue(any("/log?" in call and "follow=true" in call and "tailLines=1" in call for call in self.api.calls), self.api.calls)
         self.assertEqual((self.state()["state"], self.state()["detail"]), ("failed", "PodFailurePolicy"))
         done = self.submit("kubernetes", code=3)
         self.assertRegex(done.stderr, "already exists")
@@ -83,24 +84,68 @@ class Kubernetes(harness.Case):
         self.lockstep("logs", "--platform", "kubernetes", "--namespace", "other", "night")
         self.assertIn("/api/v1/namespaces/other/pods", self.api.calls[-1])
 
-    def test_follow_waits_for_the_pods(self):
-        group, plural = PLURALS["kubernetes"]
-        self.submit("kubernetes")
-        job = self.api.objects[group, plural, "team", "night"]
-        follow = harness.spawn_lockstep("logs", "-f", "night", env=self.env)
-        follow.wait_for("waiting for the pods of job 'night'")
+    def pods(self, attempt, status):
+        """Both pods of the job in this attempt; those of the attempts before stay."""
+        job = self.api.objects[(*PLURALS["kubernetes"], "team", "night")]
         for i in range(2):
-            name = f"night-{i}-abcde"
-            self.api.logs[name] = f"step {i}\n"
+            name = f"night-{i}-{attempt}"
             self.api.objects["", "pods", "team", name] = {
                 "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "labels": job["spec"]["template"]["metadata"]["labels"]},
-                "spec": job["spec"]["template"]["spec"], "status": {"phase": "Running"}}
+                "spec": job["spec"]["template"]["spec"], "status": status}
+            self.api.logs.setdefault(name, f"step {i} of {attempt}\n")
+
+    def test_follow_waits_for_the_pods(self):
+        self.submit("kubernetes")
+        job = self.api.objects[(*PLURALS["kubernetes"], "team", "night")]
+        follow = harness.spawn_lockstep("logs", "-f", "night", env=self.env)
+        follow.wait_for("waiting for the pods of job 'night'")
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        self.pods("abcde", {"phase": "Succeeded"})
         self.assertEqual(follow.wait(), 0, follow.output)
-        self.assertIn("[pod/night-1-abcde/pytorch] step 1\n", follow.output)
+        self.assertIn("[pod/night-1-abcde/pytorch] step 1 of abcde\n", follow.output)
+        self.assertIn("job 'night' has ended: succeeded", follow.output)
         for key in [key for key in self.api.objects if key[1] == "pods"]:
             del self.api.objects[key]
         job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
         self.assertIn("job 'night' has ended: failed, DeadlineExceeded", self.lockstep("logs", "-f", "night").stderr)
+
+    def test_follow_goes_on_when_the_pods_are_started_again(self):
+        """The pods saved their state and ended with 75. kubectl ends with them; the job does not."""
+        self.submit("kubernetes")
+        job = self.api.objects[(*PLURALS["kubernetes"], "team", "night")]
+        end = {"state": {"terminated": {"exitCode": 75, "finishedAt": "2026-01-01T00:00:07Z"}}}
+        self.pods("first", {"phase": "Failed", "containerStatuses": [end]})
+        job["status"] = {"active": 2}
+        follow = harness.spawn_lockstep("logs", "-f", "night", env=self.env)
+        follow.wait_for("step 1 of first")
+        self.pods("second", {"phase": "Running"})
+        follow.wait_for("step 1 of second")
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        self.assertEqual(follow.wait(), 0, follow.output)
+        self.assertIn("job 'night' has ended: succeeded", follow.output)
+        logs = [call for call in self.api.calls if "night-0-first/log?" in call]
+        self.assertNotIn("sinceTime", logs[0])
+        self.assertTrue(len(logs) > 1 and all("sinceTime=2026-01-01T00%3A00%3A07Z" in call for call in logs[1:]), logs)
+
+    def test_job_is_looked_for_in_the_cluster_it_was_submitted_to(self):
+        self.submit("kubernetes")
+        (self.tmp / "other").mkdir()
+        other = api_server.ApiServer(str(self.tmp / "other"))
+        self.addCleanup(other.close)
+        config = json.loads(pathlib.Path(self.api.config).read_text())
+        theirs = json.loads(pathlib.Path(other.config).read_text())
+        config["clusters"].append({**theirs["clusters"][0], "name": "theirs"})
+        config["contexts"].append({"name": "theirs", "context": {"cluster": "theirs", "user": "me", "namespace": "default"}})
+        config["current-context"] = "theirs"
+        pathlib.Path(self.api.config).write_text(json.dumps(config))
+        self.submit("kubernetes", "--name", "day")  # here, of another name
+        job = next(key for key in other.objects if key[1] == "jobs")
+        other.objects[(*job[:3], "night")] = json.loads(json.dumps(other.objects[job]).replace('"day', '"night'))
+        found = json.loads(self.lockstep("jobs", "--json").stdout)["jobs"]
+        self.assertEqual(sorted(one["name"] for one in found), ["day", "night", "night"], "theirs, too, and ours under its own cluster")
+        self.lockstep("cancel", "night")
+        self.assertEqual(self.api.objects, {})
+        self.assertIn((*job[:3], "night"), other.objects)
 
     def test_jobs_of_operators(self):
         for platform in ("pytorchjob", "trainjob", "volcano"):

@@ -159,6 +159,10 @@ TEST(Records, JobOfAnArrayIsFoundByItsOwnId) {
   EXPECT_EQ(FindInArray(records, "6_1", "")->id + FindInArray(records, "6_1", "slurm")->output, "6_1");
   for (const char* which : {"6", "7_1", "wide_1", "6[1]"}) EXPECT_FALSE(FindInArray(records, which, "")) << which;
   EXPECT_FALSE(FindInArray(records, "6_1", "lsf"));
+  array.platform = "pbs";
+  array.id = "6[].server";
+  for (const char* which : {"6[1]", "6[1].server"}) EXPECT_EQ(FindInArray({array}, which, "")->id, "6[1].server");
+  EXPECT_FALSE(FindInArray({array}, "61[1]", ""));
 }
 
 TEST(Lists, PodsHaveStartedWhenAllHave) {
@@ -167,12 +171,12 @@ TEST(Lists, PodsHaveStartedWhenAllHave) {
     for (const std::string& phase : phases) items.push_back(fmt::format(R"({{"status":{{"phase":"{}"}}}})", phase));
     return fmt::format(R"({{"items":[{}]}})", fmt::join(items, ","));
   };
-  EXPECT_TRUE(*AllStarted(pods({"Running", "Succeeded"}), 2));
-  EXPECT_TRUE(*AllStarted(pods({"Failed"}), 0)) << "how many is not known";
-  EXPECT_FALSE(*AllStarted(pods({"Running", "Pending"}), 2));
-  EXPECT_FALSE(*AllStarted(pods({"Running"}), 2));
-  EXPECT_FALSE(*AllStarted(pods({}), 0));
-  EXPECT_FALSE(AllStarted("no json", 1).ok());
+  EXPECT_TRUE(ReadPods(pods({"Running", "Succeeded"}), 2)->started);
+  EXPECT_TRUE(ReadPods(pods({"Failed"}), 0)->started) << "how many is not known";
+  EXPECT_FALSE(ReadPods(pods({"Running", "Pending"}), 2)->started);
+  EXPECT_FALSE(ReadPods(pods({"Running"}), 2)->started);
+  EXPECT_FALSE(ReadPods(pods({}), 0)->started);
+  EXPECT_FALSE(ReadPods("no json", 1).ok());
 }
 
 TEST(Lists, OutputOfSlurm) {
@@ -222,6 +226,25 @@ TEST(Lists, WhatClientsPrint) {
     ASSERT_EQ(jobs.size(), 1u);
     EXPECT_EQ(fmt::format("{} {}", jobs[0].state, jobs[0].nodes), object.second) << platform;
   }
+  const std::pair<const char*, const char*> ends[] = {{R"("Exit_status":0,"substate":92)", "succeeded 0"},
+                                                      {R"("Exit_status":1,"substate":93)", "failed 1"},
+                                                      {R"("Exit_status":-29,"substate":93)", "failed -29"},
+                                                      {R"("Exit_status":75,"substate":91)", "cancelled 75"},
+                                                      {R"("Exit_status":271,"substate":93)", "failed 271"},
+                                                      {R"("substate":91)", "cancelled none"},
+                                                      {R"("substate":92)", "ended none"}};
+  for (const auto& [end, state] : ends) {
+    const std::vector<JobState> jobs = read("pbs", fmt::format(R"({{"Jobs":{{"1.s":{{"job_state":"F",{}}}}}}})", end));
+    ASSERT_EQ(jobs.size(), 1u);
+    EXPECT_EQ(jobs[0].state + " " + (jobs[0].exit_code ? std::to_string(*jobs[0].exit_code) : "none"), state) << end;
+  }
+  const std::pair<const char*, const char*> words[] = {{"TIMEOUT", "failed"},       {"NODE_FAIL", "failed"},
+                                                       {"EXPEDITING", "pending"},   {"REVOKED", "cancelled"},
+                                                       {"SPECIAL_EXIT", "pending"}, {"A_WORD_OF_NEXT_YEAR", "unknown"}};
+  for (const auto& [word, state] : words) EXPECT_EQ(StateOf("slurm", word), state) << word;
+  const Platform& accounting = **FindPlatform("slurm");
+  EXPECT_EQ(ReadPast(accounting, "26_1", "26_1|a|COMPLETED|1:00|1|gpu1|0:0\n")->id, "26_1");
+  EXPECT_FALSE(ReadPast(accounting, "26", "27|a|COMPLETED|1:00|1|gpu1|0:0\n"));
   EXPECT_FALSE(ReadList(**FindPlatform("pbs"), "not json").ok());
   EXPECT_TRUE(read("pbs", "{}").empty());
 }

@@ -7,13 +7,7 @@
 {{#workdir}}
 cd {{workdir}} || exit 3
 {{/workdir}}
-{{#env}}
-export {{variable:plain}}={{value}}
-{{/env}}
-{{#secrets}}
-{{variable:plain}}=$(cat {{file}}) || exit 3
-export {{variable:plain}}
-{{/secrets}}
+{{>environment}}
 {{#setup}}
 {{.:raw}}
 {{/setup}}

@@ -1,15 +1,10 @@
 # What runs on every node: $1 its rank, $2 the host of node 0, $3 the port, $4 the file of the token.
+# shellcheck disable=SC2329
 node() {
   {{^image}}
   cd {{workdir}} || exit 3
   {{/image}}
-  {{#env}}
-  export {{variable:plain}}={{value}}
-  {{/env}}
-  {{#secrets}}
-  {{variable:plain}}=$(cat {{file}}) || exit 3
-  export {{variable:plain}}
-  {{/secrets}}
+  {{>environment}}
   {{#setup}}
 {{.:raw}}
   {{/setup}}
@@ -31,6 +26,7 @@ fi
 pids=()
 told=
 # The launcher of node 0 runs here. It hears of a stop and tells the others. A stop may come before it is started.
+# shellcheck disable=SC2329
 stop() {
   stopped=1
   told+=" $1"
@@ -50,17 +46,4 @@ done
 # Before the limit, so that the ranks can save their state. It also ends when its input closes: with this script.
 exec 4> >(read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -TERM "${pids[0]}" 2>/dev/null)
 {{/time}}
-code=0
-for pid in "${pids[@]}"; do
-  # A trap ends "wait" with its signal's code, also when the launcher has just ended: its own code comes from another "wait".
-  stopped=1
-  while [ "$stopped" -eq 1 ]; do
-    stopped=0
-    wait "$pid"
-    one=$?
-  done
-  [ "$code" -ne 0 ] || code=$one
-done
-{{#time}}
-exec 4>&-
-{{/time}}
+{{>wait}}

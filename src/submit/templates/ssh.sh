@@ -4,19 +4,14 @@
 hosts=({{#hosts}} {{.}}{{/hosts}} )
 
 # What runs on every host: $1 its rank, $2 the port.
+# shellcheck disable=SC2329
 node() {
   read -r LOCKSTEP_TOKEN || exit 3
   export LOCKSTEP_TOKEN
   {{^image}}
   cd {{workdir}} || exit 3
   {{/image}}
-  {{#env}}
-  export {{variable:plain}}={{value}}
-  {{/env}}
-  {{#secrets}}
-  {{variable:plain}}=$(cat {{file}}) || exit 3
-  export {{variable:plain}}
-  {{/secrets}}
+  {{>environment}}
   {{#setup}}
 {{.:raw}}
   {{/setup}}
@@ -38,6 +33,7 @@ start() {
 work=$(mktemp -d) || exit 3
 trap 'rm -rf "$work"' EXIT
 # Both ends are opened here: who opens one alone waits for the other, and this script may end before that.
+# shellcheck disable=SC2094
 mkfifo "$work/control" && exec 3<> "$work/control" 5< "$work/control" 4> "$work/control" || exit 3
 exec 3>&4 4>&-
 token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
@@ -59,18 +55,5 @@ done
 # Before the limit, so that the ranks can save their state. It also ends when its input closes: with this script.
 exec 4> >(exec 3>&-; read -r -t {{stop_after_seconds}}; [ $? -le 128 ] || kill -TERM $$)
 {{/time}}
-code=0
-for pid in "${pids[@]}"; do
-  # A trap ends "wait" with its signal's code, also when the launcher has just ended: its own code comes from another "wait".
-  stopped=1
-  while [ "$stopped" -eq 1 ]; do
-    stopped=0
-    wait "$pid"
-    one=$?
-  done
-  [ "$code" -ne 0 ] || code=$one
-done
-{{#time}}
-exec 4>&-
-{{/time}}
+{{>wait}}
 exit "$code"
