@@ -87,10 +87,10 @@ bool OtherCount(std::string_view before) {
 constexpr std::string_view kTotals[] = {
     "\"total_steps\":", "'total_steps':", "total_steps=", "\"max_steps\":", "'max_steps':"};
 
-// (step|iter|iteration)s?[ :=#]*N( */ *M)?
-std::optional<Counter> FindCounter(std::string_view text) {
+// (step|iter|iteration)s?[ :=#]*N( */ *M)?, from a place in the line on.
+std::optional<Counter> FindCounterFrom(std::string_view text, size_t from) {
   static constexpr std::string_view kWords[] = {"step", "iter"};
-  for (size_t from = 0; from < text.size();) {
+  while (from < text.size()) {
     size_t at = std::string_view::npos;
     for (std::string_view word : kWords) at = std::min(at, text.find(word, from));
     if (at == std::string_view::npos) return std::nullopt;
@@ -130,6 +130,16 @@ std::optional<Counter> FindCounter(std::string_view text) {
     return counter;
   }
   return std::nullopt;
+}
+
+// Beside the count of an epoch ("STEP: 24/377 -- GLOBAL_STEP: 370025"), the one of the run is it.
+std::optional<Counter> FindCounter(std::string_view text) {
+  for (const std::string_view name : {"global_step", "global step"}) {
+    const size_t at = text.find(name);
+    if (at == std::string_view::npos) continue;
+    if (const std::optional<Counter> counter = FindCounterFrom(text, at)) return counter;
+  }
+  return FindCounterFrom(text, 0);
 }
 
 // clu's log writer (Flax, T5X): "[100] accuracy=0.1, loss=6.9", behind the logger's own words or at the beginning.
@@ -189,8 +199,8 @@ std::optional<double> AnySeconds(std::string_view text) {
   if (const auto rate = StatedRate(text)) return rate;
   if (const auto milliseconds = StatedMilliseconds(text)) return milliseconds;
   const std::optional<double> seconds = NamedNumber(
-      text, {"step_time", "step time", "iter_time", "time_per_step", "time_per_iter", "train_step_timing in s",
-             "timing_s/step", "batch_cost", "avg_batch_cost", "train_speed(s/it)"});
+      text, {"step_time", "step time", "iter_time", "iter time", "time_per_step", "time_per_iter",
+             "train_step_timing in s", "timing_s/step", "batch_cost", "avg_batch_cost", "train_speed(s/it)"});
   if (seconds && *seconds > 0) return seconds;
   if (const auto ms = NamedNumber(text, {"elapsed_time_per_iteration_ms"}); ms && *ms > 0) return *ms / 1000;
   // Where the time of the data stands beside it, "time" is that of a step; alone it may be the time since the start.
@@ -258,7 +268,7 @@ std::optional<ProgressMark> ParseMark(std::string_view line) {
       if (updates && *updates >= 0 && *updates < 1e15) mark.step = static_cast<uint64_t>(*updates);
     }
     mark.epochs_done = NamedNumber(text, {"epoch"});
-    mark.side = Has(text, "mode\": \"val") || Has(text, "mode': 'val");
+    mark.side = NamesOtherSplit(text);
     if (mark.step) mark.seconds_per_step = StatedSeconds(text);
     return mark;
   }
@@ -269,7 +279,7 @@ std::optional<ProgressMark> ParseMark(std::string_view line) {
   ProgressMark mark{.grammar = ProgressGrammar::kCounter,
                     .step = counter->step,
                     .total = counter->total,
-                    .side = NamesOtherWork(text.substr(0, counter->at)),
+                    .side = NamesOtherWork(text.substr(0, counter->at)) || NamesOtherSplit(text),
                     .names_loss = loss};
   for (const LineGrammar& row : kLineGrammars) {
     if (!Has(text, row.words[0]) || !Has(text, row.words[1])) continue;
@@ -354,6 +364,22 @@ bool NamesOtherWork(std::string_view before) {
     if (!path && ((words < 2 && is(word, kEvaluation)) || is(word, kMention))) return true;
     path = begin > 0 && before[begin - 1] == '.';
     before = before.substr(0, begin);
+  }
+  return false;
+}
+
+bool NamesOtherSplit(std::string_view text) {
+  for (const std::string_view name : {"mode", "split", "collection", "phase", "subset"}) {
+    for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + name.size())) {
+      if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
+      size_t begin = at + name.size();
+      while (begin < text.size() && std::string_view(" :='\"").find(text[begin]) != std::string_view::npos) ++begin;
+      size_t end = begin;
+      while (end < text.size() && (IsLetter(text[end]) || text[end] == '_')) ++end;
+      const std::string_view value = text.substr(begin, end - begin);
+      if (begin == at + name.size()) continue;
+      if (value.starts_with("val") || value.starts_with("test") || value == "dev" || Has(value, "eval")) return true;
+    }
   }
   return false;
 }

@@ -37,13 +37,16 @@ struct ProgressMark {
   std::optional<uint64_t> total;
   std::optional<double> seconds_per_step;  // as the line says it
   bool side = false;                       // its words name other work: a validation, a checkpoint
-  std::optional<double> epochs_done;       // of a Trainer line: 1.5
-  bool names_loss = false;                 // "loss=0.5" stands in it
+  // "Batch 4/100" may be the 4th of 100 or the 100th of epoch 4: a second line tells.
+  bool unsure = false;
+  std::optional<double> epochs_done;  // of a Trainer line: 1.5
+  bool names_loss = false;            // "loss=0.5" stands in it
   // Of a bar:
   std::string label;                 // the words before it, in lower case and without digits: "epoch", "evaluating"
   bool nested = false;               // it is drawn below another bar: tqdm moves the cursor up again behind it
   std::optional<double> elapsed;     // seconds since it was begun
   std::optional<EpochNumber> epoch;  // "Epoch 3:", "Epoch [3/10]" stands before it
+  bool of_epoch = false;             // a line whose count is surely that of this epoch
 };
 
 // Reads one line, or one state of a carriage-return bar, without its terminator. At most the first 2 KiB are looked at.
@@ -71,6 +74,8 @@ struct ProgressValues {
   std::optional<double> samples_per_second, tokens_per_second;
   std::optional<double> learning_rate, gradient_norm;
   std::optional<double> eta;  // seconds until the end, as the line says it
+
+  bool operator==(const ProgressValues&) const = default;
 };
 ProgressValues ParseValues(std::string_view line);
 

@@ -13,7 +13,8 @@ struct Rate {
   std::optional<double> seconds;
 };
 
-Rate ReadRate(std::string_view text, size_t at) {
+// scaled: the count is written with unit_scale ("46.1k/102k"), so the rate is, too: "1.02kimg/s".
+Rate ReadRate(std::string_view text, size_t at, bool scaled) {
   Rate rate;
   SkipSpaces(text, at);
   std::optional<double> value;
@@ -21,6 +22,11 @@ Rate ReadRate(std::string_view text, size_t at) {
     ++at;
   } else if (!(value = ReadDecimal(text, at))) {
     return rate;
+  }
+  if (size_t unit = at + 1; value && scaled && unit < text.size() && IsLetter(text[unit])) {
+    const double scale = text[at] == 'k' ? 1e3 : text[at] == 'm' ? 1e6 : 1;
+    *value *= scale;
+    if (scale > 1) at = unit;
   }
   SkipSpaces(text, at);
   size_t end = at;
@@ -40,9 +46,11 @@ Rate ReadRate(std::string_view text, size_t at) {
   return rate;
 }
 
-// The words before a bar: letters and single blanks, up to the drawn part.
+// The words before a bar: letters and single blanks, up to the drawn part. Not of a dictionary that was printed into
+// the same line.
 std::string LabelOf(std::string_view before) {
   std::string label;
+  if (const size_t brace = before.rfind('}'); brace != std::string_view::npos) before.remove_prefix(brace + 1);
   for (const char c : before.substr(0, kLongestLabel)) {
     if (c == '|' || static_cast<unsigned char>(c) >= 0x80) break;
     if (IsLetter(c)) {
@@ -53,6 +61,19 @@ std::string LabelOf(std::string_view before) {
   }
   if (label.ends_with(' ')) label.pop_back();
   return label;
+}
+
+// "Epoch 3:" before a bar, or a row of a table whose first column it is: "  13/30   2.95G  0.31  640: 50%|" (YOLO).
+std::optional<EpochNumber> EpochBefore(std::string_view before) {
+  if (const auto named = FindEpoch(before)) return named;
+  size_t at = 0;
+  SkipSpaces(before, at);
+  if (at >= before.size() || !IsDigit(before[at])) return std::nullopt;
+  const std::optional<Place> place = ReadPlace(before, at, ReadInteger);
+  if (!place || !place->total || !before.substr(at).starts_with("  ")) return std::nullopt;
+  SkipSpaces(before, at);
+  if (at >= before.size() || !IsDigit(before[at])) return std::nullopt;
+  return EpochNumber{.number = place->step, .of = place->total};
 }
 
 // tqdm and Lightning: "120/1000 [01:02<07:30, 1.95it/s, loss=2.1]", without a total "120it [01:02, 1.95it/s]".
@@ -67,12 +88,16 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
       return IsDigit(c) || std::string_view("./kmgt").find(c) != std::string_view::npos;
     };
     if (end >= 3 && text.substr(end - 2, 2) == "it") begin = end - 2;
+    const bool endless = end >= 3 && text.substr(end - 2, 2) == "/?";  // Lightning
+    if (endless) begin = end - 2;
     while (begin > 0 && counts(text[begin - 1])) --begin;
     while (begin < end && !IsDigit(text[begin])) ++begin;
     size_t at = begin;
     mark.step = ReadScaled(text, at);
-    if (!mark.step) continue;
-    if (at < end && text[at] == '/') {
+    if (!mark.step || (endless && *mark.step == 0)) continue;
+    if (endless) {
+      if (at != end - 2) continue;
+    } else if (at < end && text[at] == '/') {
       ++at;
       mark.total = ReadScaled(text, at);
       if (!mark.total) continue;
@@ -86,9 +111,10 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
     mark.elapsed = ReadClock(text, open + 1);
     mark.label = LabelOf(text.substr(0, begin));
-    mark.epoch = FindEpoch(text.substr(0, begin));
+    mark.epoch = EpochBefore(text.substr(0, begin));
     if (comma == std::string_view::npos) return mark;
-    Rate rate = ReadRate(text, comma + 1);
+    const std::string_view count = text.substr(begin, end - begin);
+    Rate rate = ReadRate(text, comma + 1, std::any_of(count.begin(), count.end(), IsLetter) && !count.ends_with("it"));
     // NeMo leaves the rate out: "12/10000 [01:02<5:00:00, v_num=0, loss=9.5]".
     const size_t word = text.find_first_not_of(' ', comma + 1);
     const bool values = text.find('<', open) < comma && word != std::string_view::npos && IsLetter(text[word]);
@@ -121,7 +147,7 @@ std::optional<ProgressMark> ParseRichBar(std::string_view text) {
       size_t at = slash + 1;
       mark.total = ReadInteger(text, at);
       mark.label = LabelOf(text.substr(0, slash));
-      mark.epoch = FindEpoch(text.substr(0, slash));
+      mark.epoch = EpochBefore(text.substr(0, slash));
       SkipSpaces(text, at);
       mark.elapsed = ReadClock(text, at);
       std::optional<double> rate = ReadDecimal(text, number);
@@ -135,8 +161,10 @@ std::optional<ProgressMark> ParseRichBar(std::string_view text) {
 
 // Lines that count inside brackets, a line per so many steps: "Epoch: [0][ 10/5005] Time 0.25 Loss 6.9" (PyTorch's
 // examples), "Epoch(train) [1][ 50/1000] lr: 1e-2 time: 0.25 loss: 1.2" (mmengine), "Train: 0 [ 50/1251 ( 4%)]
-// Loss: 6.9" (timm). They are bars that begin again with each epoch.
+// Loss: 6.9" (timm), "Train: [0/300][10/1251] loss 6.9" (Swin). They are bars that begin again with each epoch. A line
+// that begins with the count needs no word: "[500/1000] loss: 0.3".
 std::optional<ProgressMark> ParseBracketed(std::string_view text) {
+  std::optional<EpochNumber> first;
   for (size_t open = text.find('['); open != std::string_view::npos; open = text.find('[', open + 1)) {
     size_t at = open + 1;
     SkipSpaces(text, at);
@@ -148,18 +176,31 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
     mark.total = ReadInteger(text, at);
     SkipSpaces(text, at);
     if (!mark.total || at >= text.size() || (text[at] != ']' && text[at] != '(')) continue;
+    if (text.substr(at).starts_with("][")) {
+      size_t next = at + 2;
+      SkipSpaces(text, next);
+      const std::optional<Place> inner = ReadPlace(text, next, ReadInteger);
+      if (inner && inner->total) {
+        first = EpochNumber{.number = *mark.step, .of = mark.total};
+        continue;
+      }
+    }
     const std::string_view before = text.substr(0, open);
+    const bool leads = std::none_of(before.begin(), before.end(), IsLetter) && ParseLoss(text);
     const size_t word = before.find_last_not_of(" :=#(");
     if (word != std::string_view::npos && before.substr(0, word + 1).ends_with("epoch")) continue;  // "Epoch [1/5]"
-    if (!Has(before, "epoch") && !Has(before, "train") && !Has(before, "iter") && !Has(before, "step")) continue;
+    if (!leads && !Has(before, "epoch") && !Has(before, "train") && !Has(before, "iter") && !Has(before, "step")) {
+      continue;
+    }
     mark.label = LabelOf(before);
-    mark.epoch = FindEpoch(before);
+    mark.epoch = first ? first : FindEpoch(before);
     // "Epoch(train) [1][", "Train: 0 ["
     const std::string_view name = Has(before, "epoch") ? "[" : "train: ";
     if (size_t digits = before.find(name); !mark.epoch && digits != std::string_view::npos) {
       digits += name.size();
       if (const auto value = ReadInteger(before, digits)) mark.epoch = EpochNumber{.number = *value, .of = {}};
     }
+    mark.of_epoch = mark.epoch.has_value();
     mark.seconds_per_step = StatedTime(text.substr(at));
     if (!mark.seconds_per_step) mark.seconds_per_step = StatedSeconds(text.substr(at));
     return mark;

@@ -47,7 +47,10 @@ std::optional<ProgressMark> ParseEpochPlace(std::string_view text) {
   if (!epoch) {
     // "Batch(100/1879) done. Loss: 5.9": the epoch stands in a line of its own.
     const std::optional<Place> place = FindPlace(text, {"batch"});
-    return place && place->total ? std::optional(MarkAt(*place, text)) : ParsePair(text);
+    if (!place || !place->total) return ParsePair(text);
+    ProgressMark mark = MarkAt(*place, text);
+    mark.unsure = true;
+    return mark;
   }
   std::optional<Place> place = FindPlace(text, {"step", "iteration", "iter", "batch"});
   // "epoch 001:    100 / 1923 loss=13.2" (fairseq; without a colon in its first versions), "Epoch  1, 50/900; ppl: 9"
@@ -58,8 +61,11 @@ std::optional<ProgressMark> ParseEpochPlace(std::string_view text) {
     if (place && !place->total) place.reset();
   }
   if (!place) return std::nullopt;
+  // "global step 110, epoch: 1, batch: 109": the count of the run.
+  if (!place->total && Has(text, "global")) return std::nullopt;
   ProgressMark mark = MarkAt(*place, text);
   mark.label = "epoch";
+  mark.of_epoch = place->total.has_value();
   mark.side = NamesOtherWork(text.substr(0, text.find("epoch")));
   mark.epoch = epoch;
   return mark;

@@ -150,6 +150,9 @@ std::optional<EpochNumber> FindEpoch(std::string_view text, size_t* end = nullpt
 std::optional<double> StatedSeconds(std::string_view text);                          // of a step
 std::optional<double> StatedTime(std::string_view text);                             // "time: 0.25" of a step
 
+// Whether a line says of itself that it tells of an evaluation: "mode": "val", split=test, collection=infer_eval.
+bool NamesOtherSplit(std::string_view text);
+
 // A number as programs print it: "1.5e-05", "nan", "5,432.1", "1,95" with a decimal comma, "12.3K". Nothing where a
 // comma may mean either ("1,952"), unless `grouped`: then it groups. `rest`: letters that stand right behind it.
 std::optional<double> ReadNumber(std::string_view text, bool grouped, std::string_view* rest);

@@ -83,11 +83,40 @@ bool ProgressTracker::Replaces(const Source& other, const Source& followed) {
   return other.marks > followed.marks;
 }
 
+// Of a bar that has run through and begins again: the one that stood between two of its steps all the while, and has
+// gone on since. Bars of other processes (Ray) are not drawn below it by the cursor.
+std::optional<size_t> ProgressTracker::Around(const Source& source) const {
+  if (source.grammar != ProgressGrammar::kBar || !source.Finished()) return std::nullopt;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& other = sources_[i];
+    const bool alive = other.rank >= Rank::kPlain && other.total && !other.Finished();
+    if (alive && other.begun < source.begun && other.last > source.last) return i;
+  }
+  return std::nullopt;
+}
+
+void ProgressTracker::Follow(size_t at) {
+  state_.takeovers += followed_.has_value();
+  followed_ = at;
+  state_.seconds_per_step.reset();
+}
+
+void ProgressTracker::ShowFollowed() {
+  const Source& source = sources_[*followed_];
+  state_.step = source.step;
+  state_.total = source.total;
+  state_.epochs_done.reset();
+  state_.epoch = source.epoch;
+  state_.by_epochs = source.by_epochs;
+  state_.epochs_before = source.epochs_before;
+}
+
 std::optional<uint64_t> ProgressState::StepOfRun() const {
   return by_epochs && step && total ? *step + epochs_before * *total : step;
 }
 
 std::optional<uint64_t> ProgressState::TotalOfRun() const {
+  if (!by_epochs && total && epoch && epoch->of != uint64_t{1}) return std::nullopt;
   if (!by_epochs || !total) return total;
   // "0/10" may be the first of ten or of eleven.
   const bool from_one = epoch && epoch->number == epochs_before + 1;
@@ -97,10 +126,14 @@ std::optional<uint64_t> ProgressState::TotalOfRun() const {
 // again: the bar began anew with this mark.
 void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* source) {
   if (mark.grammar != ProgressGrammar::kBar || !mark.total || source->over_all) return;
-  // A bar that is removed at its end may not have shown its last steps.
-  const bool next = again && source->step && 10 * *source->step >= 9 * *mark.total;
   const std::optional<EpochNumber> before = source->epoch;
-  source->by_epochs = next || (source->by_epochs && (!again || mark.epoch));
+  // A bar that is removed at its end may not have shown its last steps, a line may be printed every so many steps only.
+  const bool full = source->step && 10 * *source->step >= 9 * *mark.total;
+  const bool numbered = mark.epoch && before;
+  const bool last = numbered && mark.epoch->number == before->number && mark.epoch->of == mark.epoch->number;
+  const bool next = again && ((full && !last) || (numbered && mark.epoch->number == before->number + 1));
+  const bool sure = mark.of_epoch && mark.epoch && mark.epoch->number <= 1;
+  source->by_epochs = next || sure || (source->by_epochs && (!again || mark.epoch));
   if (mark.epoch) {
     if (!before) source->first_epoch = std::min<uint64_t>(mark.epoch->number, 1);
     source->epoch = mark.epoch;
@@ -165,7 +198,18 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     loss_of_step_ = redrawn_ && (!bar || (source.bare_step && source.loss_step == *source.bare_step + 1));
     return false;
   }
+  if (mark->unsure && source.marks == 0) {
+    source.marks = 1;
+    source.step = mark->step;
+    source.first_step = *mark->step;
+    source.first = now;
+    return false;
+  }
   const bool again = source.marks == 0 || *mark->step < *source.step;
+  if (const std::optional<size_t> around = again && source.marks > 0 ? Around(source) : std::nullopt) {
+    source.inside = true;
+    if (followed_ == at) Follow(*around);
+  }
   if (source.marks == 0) source.headed = heading_.has_value();
   if (!mark->epoch && source.headed) mark->epoch = heading_;
   CountEpoch(*mark, again, &source);
@@ -173,32 +217,29 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     if (source.marks > 0) source.past += source.elapsed.value_or(0);
     source.first_step = *mark->step;
     source.first = now;
+    source.begun = state_.marks;
   }
   ++source.marks;
+  source.last = state_.marks;
   source.step = mark->step;
   source.total = mark->total;
   source.elapsed = mark->elapsed;
   source.rank = std::max(source.marks > 1 ? source.rank : Rank::kPreparation, RankOf(*mark));
+  if (source.inside) source.rank = std::min(source.rank, Rank::kInside);
   source.names_loss = source.names_loss || mark->names_loss;
   if (source.rank == Rank::kPreparation) {
     // Activity, and nothing more.
   } else if (!followed_ || (*followed_ != at && Replaces(source, sources_[*followed_]))) {
-    followed_ = at;
-    state_.seconds_per_step.reset();
+    Follow(at);
   }
 
+  if (followed_) ShowFollowed();
   state_.grammar = mark->grammar;
   ++state_.marks;
   state_.last = now;
   state_.of_training = followed_ == at;
   state_.full = source.Finished();
   if (!state_.of_training) return true;
-  state_.step = mark->step;
-  state_.total = mark->total;
-  state_.epochs_done.reset();
-  state_.epoch = source.epoch;
-  state_.by_epochs = source.by_epochs;
-  state_.epochs_before = source.epochs_before;
   if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
   const double seconds = std::chrono::duration<double>(now - source.first).count();
   state_.measured = *mark->step > source.first_step && seconds > 0

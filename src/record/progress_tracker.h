@@ -31,13 +31,15 @@ struct ProgressState {
   bool full = false;                             // the last line was a bar at its end: something else comes now
   // Which epoch it is: by the program's own number, else counted from 1 and known from the second on.
   std::optional<EpochNumber> epoch;
-  bool by_epochs = false;      // the bar was seen to begin anew with an epoch: step and total are those of one epoch
+  bool by_epochs = false;      // the bar begins anew with each epoch: step and total are those of one epoch
   uint64_t epochs_before = 0;  // then: complete ones before this
   // Of a Trainer whose lines say nothing but the epoch: 1.5 are done. The step is then the number of complete epochs.
   std::optional<double> epochs_done;
+  int takeovers = 0;  // how often another bar or form of lines turned out to be the training
 
   bool any() const { return marks > 0; }
-  // Over all epochs; the total is unknown where the number of epochs is.
+  // Over all epochs; the total is unknown where the number of epochs is, and where a bar that names its epoch has not
+  // begun anew yet: it may count the steps of one epoch or of all.
   std::optional<uint64_t> StepOfRun() const;
   std::optional<uint64_t> TotalOfRun() const;
 };
@@ -86,6 +88,8 @@ class ProgressTracker {
     double past = 0;                // seconds of its earlier repetitions
     std::optional<double> elapsed;  // of the present one
     uint64_t first_step = 0;
+    uint64_t begun = 0, last = 0;  // the present one's first and last mark, counted over all sources
+    bool inside = false;           // another bar goes on whenever this one has run through
     // Of a bar: where it was first drawn, if without a loss, and where the first loss stood.
     std::optional<uint64_t> bare_step, loss_step;
     std::chrono::steady_clock::time_point first{};
@@ -97,6 +101,9 @@ class ProgressTracker {
   static void CountEpoch(const ProgressMark& mark, bool again, Source* source);
   static Rank RankOf(const ProgressMark& mark);
   static bool Replaces(const Source& other, const Source& followed);
+  std::optional<size_t> Around(const Source& source) const;
+  void Follow(size_t at);
+  void ShowFollowed();
 
   bool epochs_;
   ProgressState state_;

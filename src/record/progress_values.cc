@@ -76,6 +76,7 @@ std::optional<double> NumberWithUnit(std::string_view text, std::initializer_lis
     if (end > 0 && text[end - 1] == ',') continue;  // "312.1, tokens/s: 13042": of another name
     size_t begin = end;
     while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.' || text[begin - 1] == ',')) --begin;
+    if (begin > 0 && text[begin - 1] == '/') continue;  // "2081/2351 tok/s": of source and target
     std::string number;
     for (const char c : text.substr(begin, end - begin)) {
       if (c != ',') number += c;
@@ -106,13 +107,13 @@ std::optional<double> ReadDuration(std::string_view text, size_t at) {
   return sum;
 }
 
-// "eta: 1 day, 2:03:04", "ETA: 12s", "eta 7m38s" in seconds.
-std::optional<double> StatedEta(std::string_view text) {
-  for (size_t at = text.find("eta"); at != std::string_view::npos; at = text.find("eta", at + 3)) {
+// "eta: 1 day, 2:03:04", "ETA: 12s", "eta 7m38s", "remaining time: 0:01:54" in seconds.
+std::optional<double> EtaAfter(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + name.size())) {
     if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
-    size_t i = at + 3;
+    size_t i = at + name.size();
     while (i < text.size() && std::string_view(" :='\"").find(text[i]) != std::string_view::npos) ++i;
-    if (i == at + 3) continue;
+    if (i == at + name.size()) continue;
     double days = 0;
     size_t after = i;
     if (const auto number = ReadInteger(text, after)) {
@@ -127,6 +128,13 @@ std::optional<double> StatedEta(std::string_view text) {
     const std::optional<double> clock = ReadClock(text, i);
     const std::optional<double> rest = clock ? clock : ReadDuration(text, i);
     if (rest || days > 0) return days * 86400 + rest.value_or(0);
+  }
+  return std::nullopt;
+}
+
+std::optional<double> StatedEta(std::string_view text) {
+  for (const std::string_view name : {"eta", "remaining time", "remaining_time", "time remaining", "time left"}) {
+    if (const std::optional<double> eta = EtaAfter(text, name)) return eta;
   }
   return std::nullopt;
 }
@@ -163,7 +171,7 @@ std::optional<double> ParseLoss(std::string_view line) {
     size_t end = begin;
     while (end > 0 && text[end - 1] == ' ') --end;
     size_t start = end;
-    while (start > 0 && IsLetter(text[start - 1])) --start;
+    while (start > 0 && (IsLetter(text[start - 1]) || IsDigit(text[start - 1]) || text[start - 1] == '_')) --start;
     const std::string_view before = end < begin ? text.substr(start, end - start) : std::string_view();
     if (OfEvaluation(word) || OfEvaluation(before)) continue;
     size_t i = at + 4;
@@ -199,7 +207,7 @@ ProgressValues ParseValues(std::string_view line) {
                          "tokens_per_sec", "tokens/s/device", "wps"});
   if (!values.tokens_per_second) values.tokens_per_second = NumberWithUnit(text, {"tokens/s", "tok/s"});
   values.learning_rate = NamedNumber(text, {"learning_rate", "learning rate", "lr"});
-  values.gradient_norm = NamedNumber(text, {"grad_norm", "grad norm", "gradient norm", "gnorm"});
+  values.gradient_norm = NamedNumber(text, {"grad_norm", "grad norm", "gradient norm", "gradient_norm", "gnorm"});
   values.eta = StatedEta(text);
   // "nan samples/s", or a number too large for one: no speed.
   for (std::optional<double>* rate : {&values.samples_per_second, &values.tokens_per_second}) {

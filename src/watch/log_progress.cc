@@ -22,24 +22,7 @@ constexpr size_t kStampWithin = 40;
 constexpr int kAnyYear = 2000;       // of stamps without one: differences are all that counts
 constexpr size_t kMostRanks = 4096;  // a log that counts something else before every line must not fill memory
 
-// before, number, between, rank, after: "[1,3]<stdout>:" has both numbers.
-struct Prefix {
-  std::string_view before;
-  std::string_view between;  // empty: one number, the rank
-  std::string_view after;
-};
-
-constexpr Prefix kPrefixes[] = {
-    {"", ":", "| "},            // lockstep: node and rank
-    {"[1,", "", "]<stdout>:"},  // mpirun --tag-output
-    {"[1,", "", "]<stderr>:"},  //
-    {"[", "", "]<stdout>:"},    // horovodrun
-    {"[", "", "]<stderr>:"},    //
-    {"[rank", "", "]:"},        // torchrun, its log lines
-    {"[default", "", "]:"},     // torchrun --tee
-    {"[trainer", "", "]:"},     // torchrun --role trainer
-    {"", "", ": "},             // srun -l
-};
+constexpr size_t kLongestPrefix = 80;
 
 // A stamp among the first words: "2026-01-01 10:00:00,123 INFO ...", "[2026-01-01 10:00:00] ...", "I0101 10:00:00.1
 // ...".
@@ -64,23 +47,61 @@ bool Cut(std::string_view* text, std::string_view word) {
   return true;
 }
 
+// "[1,3]<stdout>:" (mpirun --tag-output), "[prterun-gpu7-4711@1,3]<stdout>:" (Open MPI 5), "[3]<stdout>:" (horovodrun):
+// the last number.
+std::optional<int> CutTag(std::string_view* text) {
+  std::string_view rest = *text;
+  const size_t close = rest.substr(0, kLongestPrefix).find("]<std");
+  if (!Cut(&rest, "[") || close == std::string_view::npos) return std::nullopt;
+  std::string_view tag = text->substr(1, close - 1);
+  tag.remove_prefix(tag.rfind(',') + 1);  // npos + 1: all of it
+  rest.remove_prefix(close);
+  const std::optional<int> rank = TakeDigits(&tag);
+  if (!rank || !tag.empty() || (!Cut(&rest, "<stdout>:") && !Cut(&rest, "<stderr>:"))) return std::nullopt;
+  *text = rest;
+  return rank;
+}
+
+// "[rank3]:" (torch), "[default3]:", "[trainer3]:" (torchrun --tee, --role), "[trainer3|1]:" with the local rank.
+std::optional<int> CutRole(std::string_view* text) {
+  std::string_view rest = *text;
+  if (!Cut(&rest, "[")) return std::nullopt;
+  const size_t digits = rest.substr(0, kLongestPrefix).find_first_of("0123456789]");
+  if (digits == std::string_view::npos || digits == 0) return std::nullopt;
+  const std::string_view role = rest.substr(0, digits);
+  const auto named = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  if (!std::all_of(role.begin(), role.end(), named)) return std::nullopt;
+  rest.remove_prefix(digits);
+  const std::optional<int> rank = TakeDigits(&rest);
+  if (!rank || (Cut(&rest, "|") && !TakeDigits(&rest)) || !Cut(&rest, "]:")) return std::nullopt;
+  *text = rest;
+  return rank;
+}
+
+// "1:3| ": node and rank (lockstep); "3: " (srun -l).
+std::optional<int> CutNumber(std::string_view* text) {
+  std::string_view rest = *text;
+  std::optional<int> rank = TakeDigits(&rest);
+  if (!rank || !Cut(&rest, ":")) return std::nullopt;
+  if (!Cut(&rest, " ")) {
+    rank = TakeDigits(&rest);
+    if (!rank || !Cut(&rest, "| ")) return std::nullopt;
+  }
+  *text = rest;
+  return rank;
+}
+
 }  // namespace
 
 std::optional<int> CutRankPrefix(std::string_view* line) {
   std::string_view start = *line;
   // srun -l pads the number to the width of the largest.
   while (!start.empty() && start.front() == ' ') start.remove_prefix(1);
-  for (const Prefix& prefix : kPrefixes) {
-    std::string_view rest = start;
-    if (!Cut(&rest, prefix.before)) continue;
-    std::optional<int> rank = TakeDigits(&rest);
-    if (!rank) continue;
-    if (!prefix.between.empty()) {
-      if (!Cut(&rest, prefix.between) || !(rank = TakeDigits(&rest))) continue;
+  for (const auto cut : {CutNumber, CutTag, CutRole}) {
+    if (const std::optional<int> rank = cut(&start)) {
+      *line = start;
+      return rank;
     }
-    if (!Cut(&rest, prefix.after)) continue;
-    *line = rest;
-    return rank;
   }
   return std::nullopt;
 }
@@ -97,9 +118,12 @@ void LogProgress::Line(std::string_view line, const std::function<void(const Log
   if (stream.tracker.redrawn()) {
     // "Step: 10, Rank: 1, loss = 2.1": of several ranks, each with the same step.
     if (line.find("Rank") != std::string_view::npos || line.find("rank") != std::string_view::npos) return;
-    LogSign sign{.rank = rank, .state = stream.tracker.state(), .loss = record::ParseLoss(line)};
+    LogSign sign{.rank = rank,
+                 .state = stream.tracker.state(),
+                 .loss = record::ParseLoss(line),
+                 .values = record::ParseValues(line)};
     sign.redrawn = stream.tracker.loss_of_step() ? LogSign::Redrawn::kOfStep : LogSign::Redrawn::kNewest;
-    if (sign.loss) each(sign);
+    if (sign.loss || sign.values != record::ProgressValues()) each(sign);
     return;
   }
   if (!progress && !indented) stream.expects_loss = false;

@@ -28,7 +28,7 @@ struct LogSign {
   record::ProgressState state;
   std::optional<double> loss;
   record::ProgressValues values;
-  // The step did not advance and only the loss is news, in the second case the one of this step.
+  // The step did not advance, only loss and values are news; in the second case the loss is the one of this step.
   enum class Redrawn { kNo, kNewest, kOfStep } redrawn = Redrawn::kNo;
   std::optional<double> stamp;  // when the line says it was written; good for differences only (zone unknown)
 };

@@ -48,12 +48,11 @@ void LogWatch::Poll(double now) {
     if (sign.state.total) view_.total = sign.state.TotalOfRun();
     if (ranks_.begin()->first != sign.rank) return;
     TakeLoss(sign);
-    if (!advanced) return;
     if (sign.values.samples_per_second) view_.samples_per_second = sign.values.samples_per_second;
     if (sign.values.tokens_per_second) view_.tokens_per_second = sign.values.tokens_per_second;
     if (sign.values.learning_rate) view_.learning_rate = sign.values.learning_rate;
     if (sign.values.gradient_norm) view_.gradient_norm = sign.values.gradient_norm;
-    eta_ = EtaOfRun(sign, ranks_.begin()->second.view);
+    if (advanced) eta_ = EtaOfRun(sign, ranks_.begin()->second.view);
   });
   view_.read = log_.part();
   WrittenAt(modified, now);
@@ -61,7 +60,11 @@ void LogWatch::Poll(double now) {
   if (follows_) Find(now);
   follows_ = view_.read >= 1;
   Conclude();
-  if (!view_.eta && !view_.total && eta_) view_.eta = std::max(0.0, *eta_ - std::max(0.0, now - modified));
+  // Of a log that nobody writes any more, as its last line said it: like an ETA that follows from steps.
+  if (!view_.eta && !view_.total && eta_) {
+    const double age = std::max(0.0, now - modified);
+    view_.eta = age > kSilentAfter ? *eta_ : std::max(0.0, *eta_ - age);
+  }
   struct stat info{};
   if (::stat(view_.path.c_str(), &info) != 0) {
     view_.state = "removed";

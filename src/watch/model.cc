@@ -116,6 +116,11 @@ void Watch::TakeSign(const LogSign& sign, Rank* rank) {
   rank->heard = rank->from_log = true;
   rank->stamped = rank->stamped || sign.stamp;
   const record::ProgressState& state = sign.state;
+  if (std::exchange(rank->takeovers, state.takeovers) != state.takeovers) {  // the steps of something else
+    rank->stated.reset();
+    rank->statements = 0;
+    rank->pace = Pace();
+  }
   rank->view.epoch.reset();
   rank->view.epochs_done = state.epochs_done;
   if (state.epoch && state.step && state.total) {

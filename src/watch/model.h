@@ -56,6 +56,7 @@ class Watch {
     RankView view;
     std::optional<double> stated;
     int statements = 0;  // that were taken into it
+    int takeovers = 0;   // of its log, see record::ProgressState
     Pace pace;
     bool from_metrics = false;
     bool from_log = false;

@@ -157,6 +157,20 @@ const Sample kSamples[] = {
     // tqdm with unit_scale.
     Sample{" 99%|#########9| 9.90k/10.0k [10:18<00:06, 16.0it/s, loss=1.0]", G::kBar, 9900, 10000, 1 / 16.0},
     Sample{"1.25Mit [10:18, 1.60kit/s, loss=1.0]", G::kBar, 1250000, -1, 1 / 1600.0},
+    Sample{" 46%|####5     | 47.1k/102k [00:46<00:55, 1.02kimg/s, loss=2.0]", G::kBar, 47100, 102000, 1 / 1020.0},
+    Sample{" 46%|####5     | 47/102 [00:46<00:55, 1.02kimg/s, loss=2.0]", G::kBar, 47, 102, 1 / 1.02},
+    // Lightning does not know the length of an iterable dataset.
+    Sample{"Epoch 0: |          | 150/? [00:12<00:00, 12.00it/s, v_num=3]", G::kBar, 150, -1, 1.0 / 12},
+    // A dictionary and a bar that share a line.
+    Sample{"{'loss': 1.4, 'learning_rate': 2e-05, 'epoch': 0.01}  2%|# | 20/500 [01:00<25:30,  3.07s/it]", G::kBar, 20,
+           500, 3.07},
+    Sample{"Train: [0/300][20/1251]\teta 0:10:00 lr 0.000002\ttime 0.5023 (0.6023)\tloss 6.8 (6.9)", G::kBar, 20, 1251,
+           0.5023},
+    Sample{"[500/1000] loss: 0.3012", G::kBar, 500, 1000, -1},
+    // Beside the place in the epoch, the count of the run.
+    Sample{"   --> STEP: 24/377 -- GLOBAL_STEP: 370025", G::kCounter, 370025, -1, -1},
+    Sample{"global step 110, epoch: 1, batch: 109, loss: 0.46789, speed: 2.50 step/s", G::kStepLoss, 110, -1, 0.4},
+    Sample{"Epoch 0 | iter  70 step  70 | loss train: 5.281 | iter time: 35.430 s (step)", G::kStepLoss, 70, -1, 35.43},
     Sample{" iteration 9/ 99 | consumed samples: 18432 | elapsed time per iteration (s): 215.82 | lm loss: 2.9E+00 |",
            G::kMegatron, 9, 99, 215.82},
     Sample{"[ 50.0%] Step 500 of 1000 - loss: 0.2727", G::kStepLoss, 500, 1000, -1},
@@ -195,6 +209,8 @@ TEST(Progress, OrdinaryLinesAreNotProgress) {
                            "[1/2] Building CXX object",
                            "NCCL INFO Channel 00/02 : 0 1",
                            "epoch 3 [2/9] done",
+                           "[1/2] loss of connection",
+                           "Training: |          | 0/? [00:00<?, ?it/s]",
                            "max_steps: 1000",
                            "  Total optimization steps = 500",
                            "warmup steps 500",
@@ -212,12 +228,13 @@ TEST(Progress, CountsOfValidationsAndOfCheckpointsAreToldFromTheTraining) {
        {"INFO: valid step:90   top1: 0.0625 loss: 5481.1924", "val step 5/20 loss 9.0", "[eval] iter 90/90 loss 9.0",
         "Test: iter 80/90 loss 9.0", "best loss 1.5 at step 30", "Saved checkpoint at step 40 (loss 2.2)",
         "resumed from step 20, loss 3.3", R"({"mode": "val", "epoch": 1, "iter": 500, "loss": 9.1})",
+        "step=10 split=validation loss=0.3", "[200] collection=infer_eval accuracy=0.12, loss=9.2",
         "Validation Epoch [2/5], Step [3/10], Loss: 0.3"}) {
     ASSERT_TRUE(ParseProgress(line)) << line;
     EXPECT_TRUE(ParseProgress(line)->side) << line;
   }
   for (const char* line : {"[checkpoint.py:12] step 10 loss 3", "/home/me/test.py:7 step 10 loss 3",
-                           "train step:10 loss 3", "Minibatch loss at step 100: 2.5"}) {
+                           "train step:10 loss 3", "Minibatch loss at step 100: 2.5", "step=10 split=train loss=0.3"}) {
     EXPECT_FALSE(ParseProgress(line)->side) << line;
   }
 }
@@ -262,6 +279,8 @@ TEST(ParseLoss, ReadsTheLossOfEachFramework) {
       {"step 2: loss train (curr): 1.761, val (prev val iter): None", 1.761},
       {"Step 100: train CrossEntropyLoss |  2.3", 2.3},
       {"Step 100: eval  CrossEntropyLoss |  9.9", -1},
+      {"[LightGBM] [Info] Iteration:18, training binary_logloss : 0.404", 0.404},
+      {"[LightGBM] [Info] Iteration:18, valid_1 binary_logloss : 0.415", -1},
       {" Train loss/train/total: 8.7", 8.7},
       {"step 2/10 loss: tensor(1.5, device='cuda:0', grad_fn=<NllLossBackward0>)", 1.5},
       {"step 2/10 loss: Array(1.5, dtype=float32)", 1.5},
@@ -310,6 +329,9 @@ TEST(ParseValues, ReadsSpeedLearningRateAndNorm) {
       {"eta: 0:05:01  iter: 39  total_loss: 1.875", -1, -1, -1, -1, 301},
       {"step 3 | loss 1.0 | ETA 7m38s", -1, -1, -1, -1, 458},
       {"10/938 [...] - ETA: 12s - loss: 2.2", -1, -1, -1, -1, 12},
+      {"iter 30 step 6 | loss train: 2.8 | iter time: 112.20 ms (step) remaining time: 0:01:54", -1, -1, -1, -1, 114},
+      {"Step 5450/50000; acc: 48.07; lr: 0.00067; 2081/2351 tok/s; 20362 sec", -1, -1, 0.00067, -1},
+      {"{'gradient_norm': 1.25, 'loss': 8.0, 'step': 150}", -1, -1, -1, 1.25},
       {"beta: 12 meta: 3 eta: unknown", -1, -1, -1, -1},
       {"Step: 10 | Loss: 9.5 | Tokens/s: 12.3K | Tokens/s/GPU: 1.5K", -1, 12300, -1, -1},
       {"step 00010/21400 | dt: 1200.50ms | tok/sec: 436,000 | mfu: 40.1", -1, 436000, -1, -1},

@@ -139,11 +139,56 @@ TEST(ProgressTracker, OneBarOverAllEpochsCountsAllItsSteps) {
   for (const char* line :
        {"Epoch 1/3:   1%|  | 1/30 [00:01<00:01,  5.00it/s]", "Epoch 1/3:   9%|  | 9/30 [00:01<00:01,  5.00it/s]",
         "Epoch 2/3:  43%|# | 13/30 [00:01<00:01,  5.00it/s]"}) {
+    EXPECT_FALSE(tracker.state().TotalOfRun()) << "it may be one of three bars";
     tracker.Feed(line, {});
     EXPECT_EQ(tracker.state().StepOfRun(), tracker.state().step);
-    EXPECT_EQ(tracker.state().TotalOfRun(), 30u);
   }
+  EXPECT_EQ(tracker.state().TotalOfRun(), 30u);
   EXPECT_FALSE(tracker.state().epoch);
+}
+
+struct Epochs {
+  std::vector<const char*> lines;
+  long step, total;  // of the run; -1: unknown
+  uint64_t epoch;
+};
+
+TEST(ProgressTracker, StepsOfTheRunAreKnownAsFarAsTheLinesSayHowEpochsAreCounted) {
+  const Epochs cases[] = {
+      // A line of one epoch: the first one says it.
+      {{"Epoch [1/75], Step [110/464], Loss: 0.3"}, 110, 75 * 464, 1},
+      {{"Epoch: [0][  10/5005] Time 0.2 Loss 6.9"}, 10, -1, 0},
+      {{"Train: [1/300][20/1251] eta 1:00:00 time 0.5 (0.6) loss 6.8 (6.9)"}, 20, 300 * 1251, 1},
+      // A bar may be of one or of all epochs.
+      {{"Epoch 0:  12%|#2| 120/1000 [00:10<01:13, 12.00it/s]"}, 120, -1, 0},
+      {{"Epoch 1/1:  12%|#2| 120/1000 [00:10<01:13, 12.00it/s]"}, 120, 1000, 1},
+      // The next epoch, although the last line of the one before is far from its end.
+      {{"Train Epoch: 1 [50/100 (50%)] Loss: 2", "Train Epoch: 2 [0/100 (0%)] Loss: 1"}, 100, -1, 2},
+      // A table whose first column is the epoch.
+      {{"  1/30  2.9G  0.3  12  640: 100%|##| 46/46 [00:17<00:00, 2.79it/s]",
+        "     Class  Images  Box(P  mAP50): 100%|##| 90/90 [00:55<00:00, 5.60it/s]",
+        "  2/30  3G  0.2  12  640:  50%|##| 23/46 [00:08<00:08, 2.79it/s]"},
+       69,
+       30 * 46,
+       2},
+      // A bar that is drawn again for each step of another one.
+      {{"Train epoch [1/1]:  50%|##| 8/16 [00:10<00:10, 1.2s/it]",
+        "Train epoch [1/1]: 100%|##| 16/16 [00:20<00:00, 1.2s/it]",
+        "Train epoch [1/1]:  25%|##| 4/16 [00:10<00:10, 1.2s/it]"},
+       4,
+       16,
+       1},
+  };
+  for (const Epochs& test : cases) {
+    SCOPED_TRACE(test.lines.front());
+    ProgressTracker tracker;
+    for (const char* line : test.lines) tracker.Feed(line, {});
+    const std::optional<uint64_t> step = tracker.state().StepOfRun(), total = tracker.state().TotalOfRun();
+    EXPECT_EQ(step ? static_cast<long>(*step) : -1, test.step);
+    EXPECT_EQ(total ? static_cast<long>(*total) : -1, test.total);
+    ASSERT_TRUE(tracker.state().epoch);
+    EXPECT_EQ(tracker.state().epoch->number, test.epoch);
+  }
 }
 
 TEST(ProgressTracker, ABarThatBeginsAgainFarFromItsEndIsAProgramStartedAgain) {
@@ -186,7 +231,7 @@ const Transcript kTranscripts[] = {
     {"epoch-bars", {25}, 25, 2, 75, 0},       // "Tokenizing", then "Epoch 0", "Validation", "Epoch 1", ...
     {"unnamed-bars", {25}, 25, 2, 75, 0},     // training and evaluation in turns, no words
     {"lightning-tqdm", {20}, 20, 2, 60, 0},   // "Sanity Checking", then "Epoch 0" with "Validation" inside
-    {"lightning-rich", {20}, 20, 0, 20, 20},  // its last state alone
+    {"lightning-rich", {20}, 20, 0, 20, 0},   // its last state alone
     {"epoch-headings", {20}, 20, 2, 60, 60},  // "Epoch 1/3" on a line of its own, then a bar without words
     {"removed-bars", {19}, 18, 2, 56, 0},     // leave=False: the bar is erased, its last steps are not shown
 };
@@ -219,6 +264,21 @@ TEST(ProgressTracker, LinesAboutOtherWorkDoNotMoveTheStep) {
       {{"Loading checkpoint shards: 100%|##| 2/2 [00:10<00:00, 5.00s/it]"}, -1, -1},
       {{"Generating train split: 100%|##| 900/900 [00:01<00:00, 900 examples/s]"}, -1, -1},
       {{"Evaluating:  50%|##| 1/2 [00:10<00:00, 5.00s/it]"}, 1, 2},
+      {{"[100] collection=train loss=5.2 accuracy=0.1", "[200] collection=train loss=5.1 accuracy=0.1",
+        "[300] collection=train loss=5.0 accuracy=0.1", "[400] collection=infer_eval loss=9.1 accuracy=0.1"},
+       300,
+       -1},
+      // "batch 4/..." of wenet names the epoch: what rises is the other number.
+      {{"TRAIN Batch 4/203700 loss 12.6", "TRAIN Batch 4/203800 loss 12.5", "TRAIN Batch 4/203900 loss 12.4"}, -1, -1},
+      {{"Batch 4/200 loss 12.6", "Batch 5/200 loss 12.5"}, 5, 200},
+      // A bar inside another one, in a process of its own.
+      {{"Episode [1/20]:   1%|  | 1/100 [00:30<50:00, 30.1s/it]",
+        "Train epoch [1/1]:  50%|##| 8/16 [00:10<00:10, 1.2s/it]",
+        "Train epoch [1/1]: 100%|##| 16/16 [00:20<00:00, 1.2s/it]",
+        "Episode [1/20]:   2%|  | 2/100 [01:30<50:00, 45.1s/it]",
+        "Train epoch [1/1]:  50%|##| 8/16 [00:10<00:10, 1.2s/it]"},
+       2,
+       100},
       // The loss is not in every line of the same count.
       {{"step:0/1390 val_loss:10.8", "step:1/1390 time:1s", "step:2/1390 time:2s", "step:3/1390 time:3s"}, 3, 1390},
       {{"[Rank 0] step=10, skipped=0, lr=[1e-5]", "Epoch: 0, Step: 10, Rank: 0, loss = 2.1",

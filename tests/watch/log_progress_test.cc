@@ -23,6 +23,13 @@ TEST(CutRankPrefix, KnowsTheLaunchers) {
       {"[default0]:step 5", 0, "step 5"},
       {"[1,7]<stdout>:step 5", 7, "step 5"},
       {"[1,7]<stderr>: 12%|#| 5/9", 7, " 12%|#| 5/9"},
+      {"[prterun-gpu7-4711@1,7]<stdout>:step 5", 7, "step 5"},
+      {"[3]<stdout>:step 5", 3, "step 5"},
+      {"[trainer3|1]:step 5", 3, "step 5"},
+      {"[my_role3]:step 5", 3, "step 5"},
+      {"[epoch]:step 5", -1, "[epoch]:step 5"},
+      {"[epoch 3]:step 5", -1, "[epoch 3]:step 5"},
+      {"[a]<stdout>:step 5", -1, "[a]<stdout>:step 5"},
       {"step 5", -1, "step 5"},
       {"12:30:01 step 5", -1, "12:30:01 step 5"},
       {"[2026-01-01 10:00:00] step 5", -1, "[2026-01-01 10:00:00] step 5"},
@@ -117,6 +124,18 @@ TEST_F(LogProgressTest, TimesOfStepsAreReadWhereProgramsWriteThem) {
     EXPECT_DOUBLE_EQ(last.state.seconds_per_step.value_or(-1), test.seconds);
     EXPECT_DOUBLE_EQ(last.stamp.value_or(-1), test.stamp);
   }
+}
+
+TEST_F(LogProgressTest, ADictionaryBehindABarIsNewsOfTheSameStep) {
+  Append(
+      "\r  0%|  | 1/500 [00:03<25:30,  3.07s/it]\r  0%|  | 1/500 [00:03<25:30,  3.07s/it]"
+      "{'loss': 1.25, 'learning_rate': 4e-05, 'epoch': 0.02}\n");
+  LogProgress log(path_, std::nullopt);
+  LogSign last;
+  log.Read([&](const LogSign& sign) { last = sign; });
+  EXPECT_EQ(last.redrawn, LogSign::Redrawn::kNewest);
+  EXPECT_DOUBLE_EQ(last.loss.value_or(0), 1.25);
+  EXPECT_DOUBLE_EQ(last.values.learning_rate.value_or(0), 4e-5);
 }
 
 TEST_F(LogProgressTest, FilesOfMetricsAreReadByTheirHeading) {
