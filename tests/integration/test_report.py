@@ -33,19 +33,21 @@ class Report(harness.Case):
                 {"t": 1.79e9 + 300, "type": "diagnosis", "attempt": 0, "diagnosis": {"cause": "out of memory " + web.HOSTILE, "remedy": "a smaller batch"}},
                 {"t": 1.79e9 + 301, "type": "attempt_ended", "attempt": 0}, {"t": 1.79e9 + 302, "type": "restart", "attempt": 0, "why": "rank 3 failed"}]))
             (run / "report.json").write_text(json.dumps({"format": 1, "name": name, "outcome": "succeeded", "exit_code": 0, "reason": web.HOSTILE,
-                                                         "do": "nothing", "started": 1.79e9 - 5, "ended": 1.79e9 + 610}))
+                                                         "do": "nothing", "diagnosis": {"cause": "no memory | left"}, "started": 1.79e9 - 5, "ended": 1.79e9 + 610}))
         if len(names) > 1:
             (self.tmp / "runs" / names[1] / "config.yaml").write_text("train:\n  steps: 1200\n  batch: 8\n")
 
     def test_html_is_one_file_without_script_or_foreign_resource(self):
         self.make("first", "other <b>")
+        file = self.tmp / "runs/first/report.json"
+        file.write_text(json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "diagnosis"}))
         done = harness.lockstep("report", "first", "--against", "other <b>", "--html", "out.html", cwd=self.tmp)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         parser = Parser()
         text = (self.tmp / "out.html").read_text()
         parser.feed(text)
         shown = "".join(parser.text)
-        for part in ("first", "other <b>", web.HOSTILE, "Goodput", "out of memory", "a smaller batch", "rank 3 failed", "train.batch", "reconstruction-10.png"):
+        for part in ("first", "other <b>", web.HOSTILE, "Goodput", "out of memory", "a smaller batch", "rank 3 failed", "no memory | left", "train.batch", "reconstruction-10.png"):
             self.assertIn(part, shown)
         names = {tag for tag, _ in parser.tags}
         self.assertFalse(names & {"script", "link", "iframe", "b2", "object"})
@@ -70,7 +72,9 @@ class Report(harness.Case):
         self.assertEqual((figures["restarts"][0]["attempt"], figures["restarts"][0]["remedy"]), (1, "a smaller batch"))
         markdown = harness.lockstep("report", "first", cwd=self.tmp).stdout
         self.assertIn(f"{100 * figures['goodput']['ratio']:.1f} %", markdown)
+        self.assertIn("| cause | no memory \\| left |\n| to do | nothing |", markdown)
         self.assertNotIn("<img", markdown)
+        self.assertIn("The same all the time: rank/loss 1, ", harness.lockstep("report", "first", "--html", "-", cwd=self.tmp).stdout)
         self.assertIn("| attempt | steps | time |\n|---|---|---|\n| 0 | 0 to 299 | 5m05s |\n| 1 | 200 to 599 |", markdown)
         against = harness.lockstep("report", "first", "--against", "first", cwd=self.tmp).stdout
         self.assertIn("## Settings that differ\n\nNone.\n", against)

@@ -158,6 +158,44 @@ class Page(harness.Case):
         self.assertEqual(server.json("/api/log?run=0")["lines"], [])
         self.assertEqual(server.stop(), 0)
 
+    def test_the_page_keeps_what_is_held_shows_the_chosen_run_and_comes_back_when_the_server_does(self):
+        run = make_run(self.tmp, steps=300)
+        shutil.rmtree(make_run(self.tmp, "other", steps=50) / "pictures")
+        server = Server(self, "long", "other", "--http", ":0")
+        with browser.Page(self.tmp, server.url) as page:
+            page.until("document.documentElement.dataset.ready")
+            page.value("(window.held = document.querySelectorAll('#tabs button')[1]).focus()")
+            with open(run / "metrics/rank-0.jsonl", "a") as file:
+                file.write('{"t": 1.8e9, "attempt": 1, "step": 7000, "scalars": {"loss": 5.5}}\n')
+            page.until("document.getElementById('tiles').textContent.includes('7,000')")
+            self.assertTrue(page.value("window.held.isConnected && document.activeElement === window.held"))
+            page.press("2")
+            page.until("document.querySelectorAll('.cells button').length === 4")
+            page.value("document.querySelector('.cells button').focus()")
+            page.press("ArrowRight")
+            self.assertTrue(page.value("document.activeElement === document.querySelectorAll('.cells button')[1]"))
+            page.press("6")
+            page.until("document.getElementById('view').textContent.includes('reconstruction-10.png')")
+            page.press("n")
+            page.until("document.getElementById('view').textContent.includes('no pictures')")
+            page.press("1")
+            self.assertEqual(server.stop(), 0)
+            page.until("document.getElementById('live').textContent === 'not connected'")
+            page.press("+")
+            with socket.socket() as refusing:  # an answer after which browsers do not ask again
+                refusing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                refusing.bind(("127.0.0.1", server.port))
+                refusing.listen()
+                asked = b""
+                while b"/events" not in asked:
+                    client, _ = refusing.accept()
+                    with client:
+                        asked = client.recv(1 << 16)
+                        client.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            self.assertNotEqual(page.value("document.querySelector('.chart.main .now').textContent"), "", "the chart stays")
+            Server(self, "long", "other", "--http", f":{server.port}")
+            page.until("document.getElementById('live').textContent === 'live'")
+
     def test_metrics_pass_promtool_and_have_every_name_of_the_dashboard(self):
         harness.require("promtool")
         make_run(self.tmp, "run \\ \"quoted\" <é>")
@@ -176,6 +214,17 @@ class Page(harness.Case):
             used |= set(re.findall(r"\b(?:lockstep|DCGM)_\w+", query))
         self.assertGreater(len(used), 25)
         self.assertEqual(used - families, set())
+        units = {"_seconds": "s", "_bytes_per_second": "Bps", "_bytes": "bytes", "_ratio": "percentunit", "_FB_USED": "mbytes", "_GPU_TEMP": "celsius",
+                 "_GPU_UTIL": "percent", "_POWER_USAGE": "watt", "_errors": "short", "_XID_ERRORS": "short"}
+        for panel in dashboard["panels"]:
+            config = panel["fieldConfig"]
+            for target in panel["targets"]:
+                unit = [p["value"] for o in config["overrides"] if o["matcher"]["options"] == target["refId"] for p in o["properties"] if p["id"] == "unit"]
+                name = re.search(r"(?:lockstep|DCGM)_\w+", target["expr"])[0]
+                wanted = next((unit for ending, unit in units.items() if name.endswith(ending) and " / " not in target["expr"]), None)
+                self.assertIn(wanted, (None, *(unit or [config["defaults"]["unit"]])), (panel["title"], name))
+                # Several runs are chosen at once: their lines are told apart.
+                self.assertTrue("DCGM" in name or re.search("{{(run|host|Hostname)}}", target["legendFormat"]), panel["title"])
         page = (harness.ROOT / "docs/watch-web.md").read_text()
         for name in families:
             self.assertIn(re.sub(r"^(lockstep_[a-z]+|DCGM_FI_DEV)_", "", name), page, name)
@@ -195,7 +244,7 @@ class Access(harness.Case):
             self.assertEqual(bool(made), not arguments and env is None)
             secret = made[1] if made else token
             for headers, status in ({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": "Bearer " + secret}, 200), \
-                    ({"Cookie": f"a=b; lockstep_watch={secret}"}, 200), ({"Authorization": "Bearer " + secret, "Host": "node-a"}, 200):
+                    ({"Cookie": f"a=b; lockstep_watch_{server.port}={secret}"}, 200), ({"Authorization": "Bearer " + secret, "Host": "node-a"}, 200):
                 for path in "/", "/metrics", "/events" if status == 401 else "/api/state", "/picture?run=0&name=reconstruction-10.png":
                     self.assertEqual(server.ask(path, **headers)[0].status, status, (path, headers))
             self.assertEqual(server.ask("/?token=wrong")[0].status, 401)

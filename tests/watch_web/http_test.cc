@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "base/sockets.h"
 #include "watch/web/http_server.h"
@@ -141,6 +142,29 @@ TEST_F(Served, RequestsInPiecesAndBehindEachOther) {
   EXPECT_THAT(text, testing::HasSubstr("hello /a"));
   EXPECT_THAT(text, testing::HasSubstr("hello /b"));
   EXPECT_THAT(text, testing::EndsWith("<closed>"));
+}
+
+TEST_F(Served, EveryKindOfClientIsAnsweredAndLeft) {
+  Start({});
+  struct Case {
+    const char* request;
+    bool ends;  // its side of the connection, behind the request
+    const char* has;
+    const char* lacks;
+  };
+  for (const Case& one :
+       {Case{"GET /a HTTP/1.1\r\n\r\n", true, "hello /a", "never"},
+        Case{"GET /large HTTP/1.1\r\n\r\n", true, "xxxx", "never"}, Case{"GET /half HTTP", true, "", "hello"},
+        Case{"HEAD /events HTTP/1.1\r\n\r\n", false, "text/event-stream", "data: 0"},
+        Case{"POST / HTTP/1.1\r\n\r\n", false, "Allow: GET, HEAD", "hello"}}) {
+    SCOPED_TRACE(one.request);
+    const UniqueFd client = Client(one.request);
+    if (one.ends) ::shutdown(client.get(), SHUT_WR);
+    const std::string text = Received(client.get(), "<never>");
+    EXPECT_THAT(text, testing::AllOf(testing::HasSubstr(one.has), testing::Not(testing::HasSubstr(one.lacks)),
+                                     testing::EndsWith("<closed>")));
+  }
+  EXPECT_TRUE(Until([&] { return server_->connections() == 0; }));
 }
 
 TEST_F(Served, ClientsThatNeverReadOrNeverAskAreDroppedAndDelayNobody) {

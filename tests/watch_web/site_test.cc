@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/files.h"
 #include "watch/web/report.h"
@@ -106,6 +107,27 @@ TEST_F(SiteTest, RanksComeByColumnsAndWhatAllHaveInCommonOnce) {
   EXPECT_FALSE(run.contains("loss_curve"));
 }
 
+TEST_F(SiteTest, ChartsOfAnyNumberOfRanksKeepFewFilesOpen) {
+  const int ranks = 150;
+  std::filesystem::create_directories(*dir_ / "runs/flaky/metrics");
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ofstream(*dir_ / fmt::format("runs/flaky/metrics/rank-{}.jsonl", rank))
+        << fmt::format(R"({{"t": 1.79e9, "attempt": 0, "rank": {0}, "step": 7, "scalars": {{"rank/loss": {0}}}}})",
+                       rank)
+        << "\n";
+  }
+  Site site = Looked();
+  const auto open = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+  const auto before = open();
+  for (int rank : {0, 1, 2})
+    Ask(&site, "/api/chart", {{"run", "0"}, {"name", "rank/loss"}, {"rank", fmt::to_string(rank)}});
+  for (int rank = ranks - 1; rank >= 0; --rank) {
+    const json curve = Ask(&site, "/api/chart", {{"run", "0"}, {"name", "rank/loss"}, {"rank", fmt::to_string(rank)}});
+    EXPECT_EQ(curve["mean"], json::array({rank}));
+  }
+  EXPECT_LE(open() - before, 32);
+}
+
 TEST_F(SiteTest, TheTokenMayComeInAnySpellingOfItsScheme) {
   Site site = Looked({.token = "0123456789abcdef"});
   const std::pair<const char*, int> cases[] = {{"Bearer 0123456789abcdef", 200},
@@ -116,6 +138,20 @@ TEST_F(SiteTest, TheTokenMayComeInAnySpellingOfItsScheme) {
                                                {"Basic 0123456789abcdef", 401}};
   for (const auto& [given, status] : cases) {
     EXPECT_EQ(site.Answer({.path = "/api/state", .headers = {{"authorization", given}}}).status, status) << given;
+  }
+}
+
+TEST_F(SiteTest, ServersOnTwoPortsOfAHostHaveTheirOwnCookies) {
+  const std::string token = "0123456789abcdef";
+  Site site = Looked({.token = token});
+  const HttpResponse moved =
+      site.Answer({.path = "/", .query = {{"token", token}}, .headers = {{"host", "node-a:7077"}}});
+  EXPECT_EQ(moved.status, 303);
+  EXPECT_THAT(moved.headers.at("Set-Cookie"), testing::StartsWith("lockstep_watch_7077=" + token + ";"));
+  const std::string both = "lockstep_watch_8000=another-token-here; lockstep_watch_7077=" + token;
+  for (const auto& [host, status] : {std::pair("node-a:7077", 200), {"node-a:8000", 401}, {"node-a", 401}}) {
+    const HttpResponse answer = site.Answer({.path = "/api/state", .headers = {{"host", host}, {"cookie", both}}});
+    EXPECT_EQ(answer.status, status) << host;
   }
 }
 

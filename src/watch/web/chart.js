@@ -6,7 +6,7 @@ export function short(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "string") return value;  // nan, inf
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(3).replace("e+", "e");
+  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e");
   if (Number.isInteger(value)) return value.toLocaleString("en-US");
   return Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 });
 }
@@ -42,9 +42,19 @@ export function formatFor(name) {
 
 function ticks(low, high, count) {
   const step = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(step));
-  const nice = [1, 2, 2.5, 5, 10].find((m) => m * power >= step) * power;
+  const nice = [1, 2, 2.5, 5, 10].find((m) => m * power >= 0.75 * step) * power;
   const out = [];
   for (let v = Math.ceil(low / nice) * nice; v <= high + nice * 1e-9; v += nice) out.push(Math.abs(v) < nice * 1e-9 ? 0 : v);
+  return out;
+}
+
+// As people divide time, in the time of day of this place.
+const spans = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+function timeTicks(from, to, count, since) {
+  if (to - from < 2 * count) return ticks(from, to, count);
+  const wanted = 0.75 * (to - from) / count, step = spans.find((s) => s >= wanted) ?? 86400 * Math.ceil(wanted / 86400);
+  const shift = since ? 0 : new Date(from * 1000).getTimezoneOffset() * 60, out = [];
+  for (let t = Math.ceil((from - shift) / step) * step + shift; t <= to; t += step) out.push(t);
   return out;
 }
 
@@ -61,7 +71,7 @@ function smoothed(values, weight) {
 }
 
 export class Chart {
-  // options: {log, smooth, byTime}; events: onZoom(from, to), onReset(), onHover(x or null)
+  // options: {log, smooth, byTime, since}; since: the times count from the start of a run; events: onZoom(from, to), onReset(), onHover(x or null)
   constructor(canvas, format, events) {
     this.canvas = canvas;
     this.format = format;
@@ -69,12 +79,13 @@ export class Chart {
     this.lines = [];
     this.options = {};
     this.hover = null;
-    canvas.addEventListener("pointerdown", (e) => { if (e.button === 0 && e.pointerType !== "touch") { this.drag = [e.offsetX, e.offsetX]; canvas.setPointerCapture(e.pointerId); } });
+    canvas.addEventListener("pointerdown", (e) => { if (e.button === 0) { this.drag = [e.offsetX, e.offsetX]; canvas.setPointerCapture(e.pointerId); } });
     canvas.addEventListener("pointermove", (e) => {
       if (this.drag) { this.drag[1] = e.offsetX; this.draw(); }
       this.pointer = [e.clientX, e.clientY];
       events.onHover(this.unproject(e.offsetX), this);
     });
+    canvas.addEventListener("pointercancel", () => { this.drag = null; this.draw(); });  // a finger that scrolls the page
     canvas.addEventListener("pointerleave", () => events.onHover(null, this));
     canvas.addEventListener("pointerup", () => {
       if (!this.drag) return;
@@ -161,9 +172,10 @@ export class Chart {
     g.textAlign = "center";
     g.textBaseline = "alphabetic";
     const across = Math.max(2, Math.floor(frame.width / 95));
-    for (const v of ticks(from, to, across)) {
-      if (!this.options.byTime && !Number.isInteger(v)) continue;
-      const text = this.options.byTime ? clock(v, to - from) : count(v), x = px(v), half = g.measureText(text).width / 2;
+    const { byTime, since } = this.options;
+    for (const v of byTime ? timeTicks(from, to, across, since) : ticks(from, to, across)) {
+      if (!byTime && !Number.isInteger(v)) continue;
+      const text = !byTime ? count(v) : since ? duration(v) : clock(v, to - from), x = px(v), half = g.measureText(text).width / 2;
       g.fillText(text, Math.min(Math.max(x, left + half - 4), w - half - 2), h - 6);
     }
     g.save();
@@ -224,9 +236,10 @@ export class Chart {
     }
   }
 
-  // The values nearest to x, one for each line.
+  // The values nearest to x, one for each line that is there: none of one that ended long before.
   at(x) {
-    return this.lines.filter((l) => l.curve.x.length > 0).map((l) => {
+    const near = this.frame ? ((this.frame.to - this.frame.from) / this.frame.width) * 12 : 0;
+    return this.lines.filter(({ curve }) => curve.x.length > 0 && x >= curve.x[0] - near && x <= curve.x.at(-1) + near).map((l) => {
       const xs = l.curve.x;
       let a = 0, b = xs.length - 1;
       while (a < b) { const m = (a + b) >> 1; if (xs[m] < x) a = m + 1; else b = m; }
@@ -240,5 +253,5 @@ function logTicks(low, high) {
   const out = [], a = Math.floor(Math.log10(low)), b = Math.ceil(Math.log10(high));
   const each = Math.max(1, Math.ceil((b - a) / 5)), inner = b - a <= 1 ? [1, 2, 5] : b - a <= 2 ? [1, 3] : [1];
   for (let p = a; p <= b; p += each) for (const m of inner) { const v = m * 10 ** p; if (v >= low * 0.999 && v <= high * 1.001) out.push(v); }
-  return out.length > 1 ? out : [low, high];
+  return out.length > 2 ? out : ticks(low, high, 4).filter((v) => v >= low);
 }

@@ -56,7 +56,7 @@ struct Timeline {
 
 Timeline ReadTimeline(const std::vector<json>& events) {
   Timeline line;
-  double ended = 0;
+  double ended = 0;  // the last launch; its last event where nobody wrote the end
   std::optional<double> stalled;
   const auto over = [&](double t) {
     if (stalled) line.stalls.emplace_back(*stalled, t);
@@ -70,19 +70,20 @@ Timeline ReadTimeline(const std::vector<json>& events) {
     if (type == "run_started") {
       if (line.begin == 0) line.begin = t;
       if (ended > 0) line.down.emplace_back(ended, t);
+      over(ended);
     } else if (type == "attempt_started") {
       line.attempts[attempt].started = t;
     } else if (type == "attempt_ended") {
       line.attempts[attempt].ended = t;
       over(t);
     } else if (type == "run_ended") {
-      ended = t;
       over(t);
     } else if (type == "stalled" && !stalled) {
       stalled = t;
     } else if (type == "stall_over") {
       over(t);
     }
+    ended = t;
   }
   return line;
 }
@@ -116,13 +117,19 @@ Goodput MeasureGoodput(const std::string& metrics_path, const std::vector<json>&
   Timeline timeline = ReadTimeline(events);
   result.attempts = std::move(timeline.attempts);
   double first_t = 0;
+  std::map<int, double> last_t;
   EachTimedLine(metrics_path, [&](const TimedLine& line) {
     AttemptTimes& attempt = result.attempts[line.attempt];
     if (!attempt.first_step) attempt.first_step = line.step;
     attempt.last_step = std::max(attempt.last_step.value_or(0), line.step);
     if (first_t == 0) first_t = line.t;
+    last_t[line.attempt] = line.t;
   });
   if (first_t == 0) return result;
+  // A launcher that was killed wrote no end: its run went on at least to its last metric line.
+  for (auto& [from, to] : timeline.down) {
+    for (const auto& [attempt, t] : last_t) from = t < to ? std::max(from, t) : from;
+  }
   // A step counts unless a later attempt begins at it or before.
   std::map<int, uint64_t> cut;
   uint64_t least = UINT64_MAX;

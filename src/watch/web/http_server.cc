@@ -88,6 +88,7 @@ void HttpServer::Ready(int fd, uint32_t what) {
   bool open = (what & (EPOLLERR | EPOLLHUP)) == 0;
   if (open && (what & EPOLLIN) != 0) open = Read(client);
   if (open) open = Write(client) && Answer(client);
+  if (client->ended && !client->more && client->sent == client->out.size() && client->left == 0) open = false;
   if (!open) {
     Drop(fd);
   } else {
@@ -108,8 +109,8 @@ bool HttpServer::Read(Client* client) {
     const ssize_t n = ::recv(client->fd.get(), buffer, sizeof buffer, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
-    if (n == 0) return false;
-    if (client->events) continue;  // it has said everything
+    client->ended = n == 0;
+    if (n == 0 || client->events) return true;  // whatever a listener says: it has asked already
     if (client->in.empty()) client->since = Now();
     client->in.append(buffer, static_cast<size_t>(n));
   }
@@ -136,8 +137,10 @@ bool HttpServer::Answer(Client* client) {
     if (!client->file) response = {.status = 404, .body = "it is no longer there\n"};
     if (!client->file) length = response.body.size();
   }
-  client->close = status != 200 || !request.keep_alive;
-  client->events = response.events;
+  if (status == 405) response.headers["Allow"] = "GET, HEAD";
+  const bool listens = response.events && request.method != "HEAD";
+  client->close = status != 200 || !request.keep_alive || (response.events && !listens);
+  client->events = listens;
   client->out = ResponseHead(response, length, !client->close);
   client->sent = 0;
   if (request.method == "HEAD") {

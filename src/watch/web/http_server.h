@@ -52,8 +52,9 @@ class HttpServer {
     UniqueFd file;      // what follows out
     uint64_t left = 0;  // of the file
     bool events = false, close = false;
-    bool more = false;  // `in` may hold another request
-    TimePoint since;    // of the wait for what comes next
+    bool more = false;   // `in` may hold another request
+    bool ended = false;  // it sends nothing any more, and may still read
+    TimePoint since;     // of the wait for what comes next
   };
 
   void Accept();

@@ -1,7 +1,7 @@
 // The page: takes the state from the event stream, draws headline, tiles, findings and the chosen tab, and asks for the
 // curves of the charts that are visible.
 import { Chart, bytes, count, duration, formatFor, short } from "/chart.js";
-import { eventsView, heatMap, logView, make, nodesView, picturesView, rankMetrics, ranksView, setupView } from "/views.js";
+import { eventsView, fill, heatMap, logView, make, nodesView, picturesView, rankMetrics, ranksView, setupView } from "/views.js";
 
 const $ = (id) => document.getElementById(id);
 const tabs = ["charts", "ranks", "nodes", "events", "logs", "pictures", "setup"];
@@ -13,10 +13,13 @@ document.body.append(tip);
 
 const chosen = () => state.runs[state.run];
 const shade = (i) => `--s${i % 8}`;
+// Several runs are compared by the time since the start of each.
+const zero = (run) => (state.byTime && state.runs.length > 1 ? run.started ?? 0 : 0);
+const looks = () => ({ log: state.log, smooth: state.smooth, byTime: state.byTime, since: state.runs.length > 1 });
 
 async function ask(path, options) {
   const answer = await fetch(path, options);
-  if (!answer.ok) throw new Error((await answer.text()).trim());
+  if (!answer.ok) throw Object.assign(new Error((await answer.text()).trim()), { status: answer.status });
   return answer.json();
 }
 
@@ -28,12 +31,12 @@ function drawHead() {
   const run = chosen(), several = state.runs.length > 1;
   document.title = `${run.step === null ? "" : `${count(run.step)} · `}${run.name} · Lockstep`;
   $("runs").className = several ? "" : "one";
-  $("runs").replaceChildren(...(several ? state.runs.map((r, i) => {
+  fill($("runs"), ...(several ? state.runs.map((r, i) => {
     const dot = make("span.dot");
     dot.style.background = `var(${shade(i)})`;
-    return make(i === state.run ? "button.chosen" : "button", { type: "button", "aria-pressed": String(!state.hidden.has(i)), title: `${r.path}\nclick: choose; again: hide in charts`, onclick: () => chooseRun(i) }, dot, r.name);
+    return make(i === state.run ? "button.chosen" : "button", { type: "button", "aria-pressed": String(!state.hidden.has(i)), title: `${r.path}\nclick: choose; again: hide in charts`, onclick: () => chooseRun(i) }, dot, make("span", r.name));
   }) : []));
-  $("headline").replaceChildren(make("h1", run.name), make(`span.badge.${badges[run.state] ?? "none"}`, run.state),
+  fill($("headline"), make("h1", run.name), make(`span.badge.${badges[run.state] ?? "none"}`, run.state),
     make("span.why", [run.reason, run.world_size ? `${run.world_size} ${run.world_size > 1 ? "ranks" : "rank"}${run.nnodes ? ` on ${run.nnodes} ${run.nnodes > 1 ? "nodes" : "node"}` : ""}` : "",
       run.duration > 0 ? duration(run.duration) : "", run.attempt > 0 ? `attempt ${run.attempt}` : "", run.notice].filter(Boolean).join(" · ")));
   const total = run.total, part = total && run.step !== null ? run.step / total : null;
@@ -57,9 +60,9 @@ function drawHead() {
   add("data wait", wait(run.data_wait), "worst rank");
   add("collective wait", wait(run.collective_wait), "mean of ranks");
   add("device memory", run.memory_device === null ? null : bytes(run.memory_device), "worst rank");
-  $("tiles").replaceChildren(...tiles);
-  $("findings").replaceChildren(...run.findings.map((f) => make(/^(nan|stall)/.test(f.kind) ? "div.finding.bad" : "div.finding", { role: "alert" }, make("b", f.text), make("span", f.evidence))));
-  $("tabs").replaceChildren(...tabs.map((name, i) => make("button", { type: "button", role: "tab", "aria-selected": String(name === state.tab), title: `${name} (${i + 1})`, onclick: () => openTab(name) },
+  fill($("tiles"), ...tiles);
+  fill($("findings"), ...run.findings.map((f) => make(/^(nan|stall)/.test(f.kind) ? "div.finding.bad" : "div.finding", { role: "alert" }, make("b", f.text), make("span", f.evidence))));
+  fill($("tabs"), ...tabs.map((name, i) => make("button", { type: "button", role: "tab", "aria-selected": String(name === state.tab), title: `${name} (${i + 1})`, onclick: () => openTab(name) },
     name[0].toUpperCase() + name.slice(1), name === "ranks" && run.ranks.length ? make("small", run.ranks.length) : name === "events" && run.events.length ? make("small", run.events.length) : null)));
 }
 
@@ -113,13 +116,14 @@ function hover(x, source) {
   });
   const at = source.at(x)[0];
   if (!at) { tip.hidden = true; return; }
-  tip.replaceChildren(make("div.dim", state.byTime ? new Date(at.x * 1000).toLocaleString("en-GB") : `step ${count(Math.round(at.x))}`), ...rows);
+  tip.replaceChildren(make("div.dim", state.byTime ? state.runs.length > 1 ? `${duration(at.x)} after the start` : new Date(at.x * 1000).toLocaleString("en-GB") : `step ${count(Math.round(at.x))}`), ...rows);
   const [px, py] = source.pointer, width = tip.offsetWidth;
   tip.style.left = `${px + 16 + width > innerWidth ? px - width - 12 : px + 16}px`;
   tip.style.top = `${py + 14}px`;
 }
 
 function zoom(from, to) {
+  hover(null);
   state.range = from === null ? null : [from, to];
   drawTools();
   charts.forEach((item) => { item.stamp++; if (item.visible) refresh(item); });
@@ -141,7 +145,7 @@ function drawGiven(item) {
 
 function showLines(item, lines, progress) {
   item.chart.waiting = progress < 1;
-  item.chart.show(lines, state.range, { log: state.log, smooth: state.smooth, byTime: state.byTime });
+  item.chart.show(lines, state.range, looks());
   const last = lines[0]?.curve.mean.findLast((v) => v !== null);
   item.now.textContent = last === undefined ? "" : item.chart.format(last);
 }
@@ -151,18 +155,20 @@ async function refresh(item) {
   item.busy = true;
   item.given = false;
   const stamp = item.stamp, wide = Math.max(200, Math.round(item.chart.canvas.clientWidth));
-  const range = state.range ? `&from=${state.range[0]}&to=${state.range[1]}` : "";
   const rank = state.chartRank === null ? "" : `&rank=${state.chartRank}`;
   const lines = [];
+  let failed = false;  // no server, or one that refuses: what is drawn stays
   await Promise.all(state.runs.map(async (run, i) => {
     if (state.hidden.has(i) || (!run.series.includes(item.name) && state.chartRank === null)) return;
+    const begin = zero(run), range = state.range ? `&from=${state.range[0] + begin}&to=${state.range[1] + begin}` : "";
     try {
       const curve = await ask(`/api/chart?run=${i}${rank}&name=${encodeURIComponent(item.name)}&x=${state.byTime ? "time" : "step"}&n=${wide}${range}`);
+      if (begin > 0) Object.assign(curve, { from: curve.from - begin, to: curve.to - begin, x: curve.x.map((x) => x - begin), not_finite: curve.not_finite?.map((x) => x - begin) });
       lines[i] = { colour: shade(i), label: run.name, curve };
-    } catch (error) { item.chart.waiting = false; }
+    } catch (error) { failed ||= error.status !== 404; item.chart.waiting = false; }
   }));
   item.busy = false;
-  if (stamp === item.stamp) {
+  if (stamp === item.stamp && !failed) {
     const shown = lines.filter(Boolean);
     showLines(item, shown, Math.min(1, ...shown.map((l) => l.curve.progress ?? 1)));
     ready();
@@ -190,9 +196,9 @@ function drawTools() {
   const run = chosen();
   if (run && run.progress < 1) box.append(make("span", `reading metric lines: ${Math.floor(100 * run.progress)} %`));
   if (run && run.ranks.length > 1) {
-    const pick = make("select", { "aria-label": "rank", onchange: (e) => { state.chartRank = e.target.value === "" ? null : Number(e.target.value); zoomSame(); } }, make("option", { value: "" }, "reduced values"));
+    const pick = make("select", { "aria-label": "rank", onchange: (e) => { state.chartRank = e.target.value === "" ? null : Number(e.target.value); zoomSame(); } }, make("option", { value: "" }, "reduced over ranks"));
     for (const r of run.ranks.slice(0, 512)) pick.append(make("option", { value: r.rank, selected: state.chartRank === r.rank }, `rank ${r.rank}`));
-    box.append(make("label", "of", pick));
+    box.append(make("label", "values", pick));
   }
   if (had) { search.focus(); search.setSelectionRange(state.filter.length, state.filter.length); }
 }
@@ -203,6 +209,7 @@ function toggle(what) {
   if (what === "smooth") state.smooth = { 0: 0.6, 0.6: 0.9, 0.9: 0.97, 0.97: 0 }[state.smooth];
   else state[what] = !state[what];
   if (what === "byTime") state.range = null;
+  hover(null);
   drawTools();
   zoomSame();
 }
@@ -239,22 +246,29 @@ function drawGrid() {
 function drawStrip() {
   const run = chosen(), place = document.querySelector(run.ranks.length <= 64 ? ".above" : ".below");
   if (!place) return;
-  if (run.ranks.length < 2) { place.replaceChildren(); return; }
+  if (run.ranks.length < 2) { fill(place); return; }
   const { box, scale } = heatMap(run, state.metric, state.rank, (rank) => { state.rank = rank; openTab("ranks"); });
-  place.replaceChildren(make("div.card.strip", make("div.tools", make("b", `Ranks by ${state.metric}`), scale), box));
+  fill(place, make("div.card.strip", make("div.tools", make("b", `Ranks by ${state.metric}`), scale), box));
 }
 
 // --- tabs ---------------------------------------------------------------------------------------------------------------
 
 let turn = 0;
 async function openTab(name) {
-  const changed = state.tab !== name || !$("view").firstChild;
-  state.tab = name;
-  const mine = ++turn, run = chosen(), view = $("view"), put = (node) => { if (mine === turn) view.replaceChildren(node); };
-  if (changed) drawHead();
+  if (state.tab !== name) {
+    state.tab = name;
+    drawHead();
+    $("tabs").querySelector("[aria-selected=true]").scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  const mine = ++turn, run = chosen(), view = $("view"), what = `${name} ${name === "charts" ? "" : state.run}`, changed = view.dataset.what !== what;
+  const put = (node) => {
+    if (mine !== turn) return;
+    if (view.dataset.what === what) fill(view, node); else view.replaceChildren(node);
+    view.dataset.what = what;
+  };
   const redraw = () => openTab(name);
   if (name === "charts") {
-    if (!view.querySelector(".charts")) view.replaceChildren(make("div", make("div.tools.of-charts"), make("div.above"), make("div.charts"), make("div.below")));
+    if (changed) put(make("div", make("div.tools.of-charts"), make("div.above"), make("div.charts"), make("div.below")));
     drawTools();
     drawGrid();
     drawStrip();
@@ -267,11 +281,12 @@ async function openTab(name) {
       const attempt = state.logAttempt === null ? "" : `&attempt=${state.logAttempt}`;
       const answer = await ask(`/api/log?run=${state.run}&rank=${state.logRank}${attempt}&lines=400`);
       const before = view.querySelector("pre"), stay = before && before.scrollTop + before.clientHeight < before.scrollHeight - 30 ? before.scrollTop : null;
+      if (!changed && String(getSelection()) && view.contains(getSelection().anchorNode)) return;  // somebody copies lines
       put(logView(answer, state, redraw));
       const pre = view.querySelector("pre");
       if (pre) pre.scrollTop = stay ?? pre.scrollHeight;
     }
-    if (name === "pictures" && changed) put(picturesView(await ask(`/api/pictures?run=${state.run}`), state.run, $("large")));
+    if (name === "pictures") put(picturesView(await ask(`/api/pictures?run=${state.run}`), state.run, $("large")));
     if (name === "setup" && changed) put(setupView(await ask(`/api/setup?run=${state.run}`)));
   } catch (error) { put(make("div.card.empty", `Not available: ${error.message}`)); }
 }
@@ -301,15 +316,23 @@ function take(news) {
     drawStrip();
     const moving = (r, i) => !state.hidden.has(i) && (!r.ended || r.lines !== take.lines?.[i]);
     if (state.runs.some(moving)) charts.forEach((item) => { if (item.visible) refresh(item); });
-  } else if (fresh || (!busy && ["ranks", "nodes", "events", "logs"].includes(state.tab))) openTab(state.tab);
+  } else if (fresh || (!busy && ["ranks", "nodes", "events", "logs", "pictures"].includes(state.tab))) openTab(state.tab);
   take.lines = state.runs.map((r) => r.lines);
 }
 
-function connect() {
-  const stream = new EventSource("/events");
+// A page that nobody sees listens to nothing: browsers open few connections to one server, for all of their tabs.
+let stream = null;
+function listen() {
+  if (stream !== null || document.hidden) return;
+  stream = new EventSource("/events");
   stream.onmessage = (event) => { $("live").textContent = "live"; $("live").className = "on"; take(JSON.parse(event.data)); };
-  stream.onerror = () => { $("live").textContent = "not connected"; $("live").className = "off"; };
+  stream.onerror = () => {
+    $("live").textContent = "not connected";
+    $("live").className = "off";
+    if (stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(listen, 2000); }  // refused: a browser gives up
+  };
 }
+document.addEventListener("visibilitychange", () => { if (document.hidden) { stream?.close(); stream = null; } else listen(); });
 
 // --- keys, theme --------------------------------------------------------------------------------------------------------
 
@@ -352,4 +375,4 @@ document.addEventListener("keydown", (e) => {
 addEventListener("resize", () => charts.forEach((item) => { item.chart.draw(); if (item.visible) refresh(item); }));
 
 take(given.state);
-connect();
+listen();

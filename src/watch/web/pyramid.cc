@@ -17,7 +17,8 @@ namespace lockstep::watch {
 namespace {
 
 constexpr uint64_t kBucketValues = 64, kBucketBytes = 128u << 10;
-constexpr size_t kSliceBytes = 1u << 20;       // read at once; a longer line is none
+constexpr uint64_t kSliceBytes = 1u << 20;     // read at once; a longer line is none
+constexpr size_t kKeptBytes = 64u << 10;       // for the next read, when everything has been read
 constexpr uint64_t kSaveEvery = 16u << 20;     // bytes of metric lines
 constexpr uint64_t kMostSpanBytes = 4u << 20;  // read for the single values of one chart
 constexpr size_t kMostNames = 2000;            // series of one rank
@@ -66,7 +67,7 @@ UniqueFd Pyramid::OpenSource() const { return UniqueFd(::open(source_.c_str(), O
 
 // Finds or begins the file that belongs to the source. Without a whole first line there is nothing to belong to yet.
 Status Pyramid::Identify(int source) {
-  buffer_.resize(kSliceBytes);
+  buffer_.resize(std::min<uint64_t>(kSliceBytes, size_));
   const size_t n = ReadAt(source, buffer_.data(), buffer_.size(), 0);
   const size_t end = std::string_view(buffer_.data(), n).find('\n');
   if (end == std::string::npos && n < kSliceBytes) return Status::Ok();
@@ -114,7 +115,7 @@ bool Pyramid::Advance(Millis limit) {
   }
   const TimePoint until = Now() + limit;
   while (state_.offset < size_) {
-    buffer_.resize(kSliceBytes);
+    buffer_.resize(std::min(kSliceBytes, size_ - state_.offset));
     const size_t n = ReadAt(source.get(), buffer_.data(), buffer_.size(), state_.offset);
     std::string_view rest(buffer_.data(), n);
     const uint64_t before = state_.offset;
@@ -133,6 +134,7 @@ bool Pyramid::Advance(Millis limit) {
     if (state_.offset == before) return false;  // half of a line
     if (Now() >= until) return state_.offset < size_;
   }
+  if (buffer_.capacity() > kKeptBytes) std::string().swap(buffer_);  // there may be a pyramid for each of many ranks
   return false;
 }
 

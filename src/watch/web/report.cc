@@ -236,6 +236,12 @@ std::vector<std::pair<std::string, std::string>> KeyFigures(const RunReport& rep
   const RunView& view = report.view;
   std::vector<std::pair<std::string, std::string>> rows;
   rows.emplace_back("state", view.state + (view.reason.empty() ? "" : ": " + view.reason));
+  if (report.end.is_object()) {
+    const std::string cause = report.end.contains("diagnosis") ? GetString(report.end["diagnosis"], "cause") : "";
+    const std::string remedy = GetString(report.end, "do");
+    if (!cause.empty()) rows.emplace_back("cause", cause);
+    if (!remedy.empty()) rows.emplace_back("to do", remedy);
+  }
   if (view.step) {
     rows.emplace_back("steps",
                       view.total ? fmt::format("{} of {}", *view.step, *view.total) : fmt::format("{}", *view.step));
@@ -267,6 +273,21 @@ std::vector<std::pair<std::string, std::string>> KeyFigures(const RunReport& rep
   }
   rows.emplace_back("restarts", fmt::format("{}", report.restarts.size()));
   return rows;
+}
+
+std::vector<Difference> FiguresBeside(const RunReport& here, const RunReport& there) {
+  std::vector<Difference> out;
+  for (const auto& [name, value] : KeyFigures(here)) out.push_back({name, value, ""});
+  for (const auto& [name, value] : KeyFigures(there)) {
+    const auto same =
+        std::find_if(out.begin(), out.end(), [&, &key = name](const auto& row) { return row.key == key; });
+    if (same != out.end()) {
+      same->there = value;
+    } else {
+      out.push_back({name, "", value});
+    }
+  }
+  return out;
 }
 
 json ReportJson(const RunReport& report, const RunReport* against) {

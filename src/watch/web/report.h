@@ -57,6 +57,8 @@ struct Difference {
   std::string key, here, there;
 };
 std::vector<Difference> SettingsThatDiffer(const RunReport& here, const RunReport& there);
+// The key figures of both, also those that only one of them has.
+std::vector<Difference> FiguresBeside(const RunReport& here, const RunReport& there);
 
 // `against` may be null.
 std::string ReportHtml(const RunReport& report, const RunReport* against);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/text.h"
 #include "base/version.h"
 #include "watch/web/http.h"
 #include "watch/web/report.h"
@@ -58,7 +59,7 @@ void SvgChart(const std::vector<const MetricSummary*>& lines, std::string* out) 
   const bool log = lines[0]->name.find("loss") != std::string::npos && low > 0 && high / low > 20;
   const auto scale = [&](double v) { return log ? std::log10(v) : v; };
   if (low == high) {
-    const double pad = std::fabs(low) * 0.1 + 1e-12;
+    const double pad = low == 0 ? 1 : std::fabs(low) * 0.1;
     low -= pad;
     high += pad;
   }
@@ -171,14 +172,14 @@ void Comparison(const RunReport& report, const RunReport& against, std::string* 
       "class=\"dot "
       "c1\"></i>{}</th></tr>",
       E(against.view.name), E(report.view.name), E(against.view.name));
-  const auto there = KeyFigures(against);
-  for (const auto& [name, value] : KeyFigures(report)) {
-    const auto same =
-        std::find_if(there.begin(), there.end(), [&, &key = name](const auto& row) { return row.first == key; });
-    Put(out, "<tr><th>{}</th><td>{}</td><td>{}</td></tr>", E(name), E(value),
-        same == there.end() ? "" : E(same->second));
+  for (const Difference& one : FiguresBeside(report, against)) {
+    Put(out, "<tr><th>{}</th><td>{}</td><td>{}</td></tr>", E(one.key), E(one.here), E(one.there));
   }
-  *out += "</table><h3>Settings that differ</h3>";
+  *out += "</table></section>";
+}
+
+void Differences(const RunReport& report, const RunReport& against, std::string* out) {
+  *out += "<section><h2>Settings that differ</h2>";
   const std::vector<Difference> differences = SettingsThatDiffer(report, against);
   if (differences.empty()) {
     *out += "<p>None.</p></section>";
@@ -218,11 +219,7 @@ std::string ReportHtml(const RunReport& report, const RunReport* against) {
       name, std::string_view(reinterpret_cast<const char*>(report_css), report_css_size));
   Put(&out, "<header><h1>{}</h1><span class=\"badge {}\">{}</span></header>", name, E(report.view.state),
       E(report.view.state));
-  const std::string remedy = report.end.is_object() && report.end.contains("do") && report.end["do"].is_string()
-                                 ? report.end["do"].get<std::string>()
-                                 : "";
   if (!report.view.reason.empty()) Put(&out, "<p class=\"lead\">{}</p>", E(report.view.reason));
-  if (!remedy.empty()) Put(&out, "<p class=\"lead\">To do: {}</p>", E(remedy));
   out += "<div class=\"columns\"><section><h2>Key figures</h2>";
   Rows(KeyFigures(report), &out);
   out += "</section>";
@@ -238,20 +235,28 @@ std::string ReportHtml(const RunReport& report, const RunReport* against) {
   if (against != nullptr) Comparison(report, *against, &out);
   out += "<section><h2>Curves</h2><div class=\"charts\">";
   size_t charts = 0;
+  std::vector<std::string> constant;
   for (const MetricSummary& metric : report.metrics) {
-    if (++charts > kMostCharts) break;
     std::vector<const MetricSummary*> lines = {&metric};
     if (const MetricSummary* other = against != nullptr ? against->Find(metric.name) : nullptr) lines.push_back(other);
+    if (metric.name.starts_with("rank/") && lines.size() == 1 && metric.low == metric.high && metric.not_finite == 0) {
+      constant.push_back(metric.name + " " + ShortNumber(metric.low));
+      continue;
+    }
+    if (++charts > kMostCharts) continue;
     Put(&out, "<figure><figcaption>{} <span>{}</span></figcaption>", E(metric.name), ShortNumber(metric.last));
     SvgChart(lines, &out);
     out += "</figure>";
   }
   if (report.metrics.empty()) out += "<p>There are no metric lines.</p>";
-  out += "</div></section>";
+  out += "</div>";
+  if (!constant.empty()) Put(&out, "<p class=\"soft\">The same all the time: {}</p>", E(Join(constant, ", ")));
+  out += "</section>";
   if (!report.picture.empty()) {
     Put(&out, "<section><h2>{}</h2><img alt=\"{}\" src=\"data:image/png;base64,{}\"></section>", E(report.picture_name),
         E(report.picture_name), Base64(report.picture));
   }
+  if (against != nullptr) Differences(report, *against, &out);
   out += "<section><h2>Environment</h2>";
   Rows(report.environment, &out);
   Put(&out, "</section><section><h2>Configuration</h2>{}</section>",

@@ -58,17 +58,14 @@ void CurveText(const MetricSummary& metric, std::string* out) {
 std::string ReportMarkdown(const RunReport& report, const RunReport* against) {
   std::string out;
   Line(&out, "# {}\n", Cell(report.view.name));
-  const auto there = against != nullptr ? KeyFigures(*against) : std::vector<std::pair<std::string, std::string>>();
   if (against == nullptr) {
     Line(&out, "| figure | value |\n|---|---|");
+    for (const auto& [name, value] : KeyFigures(report)) Line(&out, "| {} | {} |", name, Cell(value));
   } else {
     Line(&out, "| figure | {} | {} |\n|---|---|---|", Cell(report.view.name), Cell(against->view.name));
-  }
-  for (const auto& [name, value] : KeyFigures(report)) {
-    const auto same =
-        std::find_if(there.begin(), there.end(), [&, &key = name](const auto& row) { return row.first == key; });
-    Line(&out, "| {} | {} |{}", name, Cell(value),
-         against == nullptr ? "" : fmt::format(" {} |", same == there.end() ? "" : Cell(same->second)));
+    for (const Difference& one : FiguresBeside(report, *against)) {
+      Line(&out, "| {} | {} | {} |", one.key, Cell(one.here), Cell(one.there));
+    }
   }
   const Goodput& goodput = report.goodput;
   Line(&out, "\n## Goodput\n");

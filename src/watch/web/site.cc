@@ -31,11 +31,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostPyramids = 128;  // open files
+constexpr size_t kMostPyramids = 32;  // open at once, besides those of leading ranks
 constexpr size_t kMostLogBytes = 256u << 10, kMostLogLines = 2000, kMostPictures = 500, kMostSetupBytes = 1u << 20;
 constexpr size_t kFirstRuns = 4, kFirstCharts = 8, kFirstPoints = 1000;  // whose curves come with the page itself
 constexpr char kFirstMark[] = "<!-- first -->";
-constexpr char kTokenCookie[] = "lockstep_watch";
 constexpr char kLoss[] = "loss";
 
 struct Embedded {
@@ -57,6 +56,15 @@ HttpResponse JsonAnswer(const json& value) { return {.type = "application/json",
 
 bool SameSecret(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// Browsers keep one jar for all ports of a host: each server there has its own cookie.
+std::string TokenCookie(const HttpRequest& request) {
+  const std::string host = request.Header("host");
+  const size_t colon = host.rfind(':');
+  const std::string_view port =
+      colon == std::string::npos ? std::string_view() : std::string_view(host).substr(colon + 1);
+  return fmt::format("lockstep_watch_{}", ParseDigits(port).value_or(80));
 }
 
 std::optional<double> NumberOf(const std::string& text) {
@@ -213,11 +221,20 @@ bool Site::unread() const {
 }
 
 Pyramid* Site::PyramidOf(Run* run, int rank) {
+  if (rank != LeadingRank(run->watch->view())) {
+    std::erase(asked_, std::pair(run, rank));
+    asked_.emplace_back(run, rank);
+  }
   const auto known = run->pyramids.find(rank);
   if (known != run->pyramids.end()) return &known->second;
-  size_t open = 0;
-  for (const Run& one : runs_) open += one.pyramids.size();
-  if (open >= kMostPyramids) return nullptr;
+  if (asked_.size() > kMostPyramids) {  // the one that was asked for longest ago makes room
+    const auto [of, last] = asked_.front();
+    asked_.erase(asked_.begin());
+    if (const auto old = of->pyramids.find(last); old != of->pyramids.end()) {
+      (void)old->second.Save();
+      of->pyramids.erase(old);
+    }
+  }
   Result<Pyramid> made = Pyramid::Open(run->watch->view().path, rank);
   if (!made.ok()) {
     run->notice = made.status().message();
@@ -272,7 +289,7 @@ bool Site::Allowed(const HttpRequest& request) const {
   const std::string given = request.Header("authorization");
   const bool bearer = ::strncasecmp(given.c_str(), "Bearer ", 7) == 0;
   return (bearer && SameSecret(given.substr(7), access_.token)) ||
-         SameSecret(request.Cookie(kTokenCookie), access_.token);
+         SameSecret(request.Cookie(TokenCookie(request)), access_.token);
 }
 
 HttpResponse Site::Answer(const HttpRequest& request) {
@@ -289,7 +306,8 @@ HttpResponse Site::Answer(const HttpRequest& request) {
     if (!SameSecret(request.Query("token"), access_.token)) return Plain(401, "the token is wrong\n");
     HttpResponse moved = Plain(303, "");
     moved.headers["Location"] = "/";
-    moved.headers["Set-Cookie"] = fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", kTokenCookie, access_.token);
+    moved.headers["Set-Cookie"] =
+        fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", TokenCookie(request), access_.token);
     return moved;
   }
   if (!Allowed(request)) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -68,6 +69,7 @@ class Site {
   HttpResponse Metrics(const HttpRequest& request);
 
   std::vector<Run> runs_;
+  std::vector<std::pair<Run*, int>> asked_;  // pyramids of other ranks than the leading one, the last asked for last
   Access access_;
   double now_ = 0;
   mutable std::string snapshot_;  // until something is read again; empty: not made yet

@@ -10,12 +10,28 @@ export function make(what, ...rest) {
     if (part === null || part === undefined) continue;
     if (part instanceof Node) node.append(part);
     else if (typeof part === "object") for (const [key, value] of Object.entries(part)) {
-      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-      else if (key in node && key !== "style") node[key] = value;
+      if (key in node && key !== "style") node[key] = value;
       else node.setAttribute(key, value);
     } else node.append(String(part));
   }
   return node;
+}
+
+// Makes a node like a fresh one, and keeps what is the same in both: a new state arrives every second, and with new nodes
+// the focus, a selected text and a press that has begun would be lost.
+function patch(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return; }
+  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+  for (const { name } of [...old.attributes]) if (name !== "style" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.style.cssText !== fresh.style.cssText) old.style.cssText = fresh.style.cssText;
+  for (const name of ["onclick", "onchange", "onkeydown"]) old[name] = fresh[name];
+  fill(old, ...fresh.childNodes);
+  if (old.nodeName === "SELECT" && old.value !== fresh.value && old !== document.activeElement) old.value = fresh.value;
+}
+export function fill(parent, ...nodes) {
+  nodes.forEach((node, i) => { if (i < parent.childNodes.length) patch(parent.childNodes[i], node); else parent.append(node); });
+  while (parent.childNodes.length > nodes.length) parent.lastChild.remove();
 }
 
 const percent = (v) => (v === null || v === undefined ? "–" : `${Math.round(v)} %`);
@@ -63,12 +79,21 @@ export function heatMap(run, metric, chosen, onChoose) {
     if (!nodes.has(key)) nodes.set(key, []);
     nodes.get(key).push([rank, values[i]]);
   });
-  const box = make("div.heat");
+  // One stop of the Tab key for all cells; arrows move among them.
+  const walk = (e) => {
+    const cells = [...e.currentTarget.querySelectorAll("button")];
+    const to = cells[cells.indexOf(e.target) + { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8 }[e.key]];
+    if (!to) return;
+    to.focus();
+    e.preventDefault();
+    e.stopPropagation();
+  };
+  const box = make("div.heat", { onkeydown: walk }), stop = run.ranks.some((r) => r.rank === chosen) ? chosen : run.ranks[0]?.rank;
   for (const [key, ranks] of [...nodes].sort((a, b) => a[0] - b[0])) {
     const host = run.nodes.find((n) => n.node === key)?.host;
     const cells = make("div.cells");
     for (const [rank, v] of ranks) {
-      const cell = make("button", { type: "button", title: `rank ${rank.rank}: ${metric} ${format(v)}`, onclick: () => onChoose(rank.rank) }, rank.rank);
+      const cell = make("button", { type: "button", tabIndex: rank.rank === stop ? 0 : -1, title: `rank ${rank.rank}: ${metric} ${format(v)}`, onclick: () => onChoose(rank.rank) }, rank.rank);
       if (v === null) cell.classList.add("none");
       else {
         // Differences of a few percent are none to be seen from afar.
@@ -133,6 +158,11 @@ export function ranksView(run, state, redraw) {
   return stack;
 }
 
+function ofBytes(used, total) {  // "12.5 / 140 GiB"
+  const [a, b] = [bytes(used), bytes(total)].map((text) => text.split(" "));
+  return a[1] === b[1] ? `${a[0]} / ${b.join(" ")}` : `${a.join(" ")} / ${b.join(" ")}`;
+}
+
 function bar(part) {
   const p = Math.max(0, Math.min(1, part)), fill = make("i");
   fill.style.width = `${100 * p}%`;
@@ -144,15 +174,14 @@ export function nodesView(run) {
   const box = make("div.columns");
   for (const node of run.nodes) {
     const card = make("div.card", make("h2", `node ${node.node}`, make("span", node.host), make("span", node.age === null ? "" : `${duration(node.age)} ago`)));
-    const tiles = make("div", { id: "" });
-    tiles.className = "columns";
+    const tiles = make("div.columns");
     if (node.cpu !== null) tiles.append(make("div", `CPU ${(node.cpu / 100).toFixed(1)}${node.cores ? ` of ${node.cores} cores` : " cores"}`, node.cores ? bar(node.cpu / 100 / node.cores) : null));
     if (node.memory_used !== null) tiles.append(make("div", `memory ${bytes(node.memory_used)}${node.memory_total ? ` of ${bytes(node.memory_total)}` : ""}`, node.memory_total ? bar(node.memory_used / node.memory_total) : null));
     card.append(tiles);
     if (node.gpus.length) {
       card.append(table([["GPU", ""], ["name", "text"], ["util.", ""], ["memory", ""], ["temp.", ""], ["power", ""], ["SM clock", ""], ["", "text"]], node.gpus.map((g) => ({
         bad: g.error || g.throttle.length || g.xid !== null ? [7] : [], wrap: 7,
-        cells: [g.index, g.name, percent(g.utilisation), g.memory_total === null ? "–" : `${bytes(g.memory_used)} / ${bytes(g.memory_total)}`, g.temperature === null ? "–" : `${g.temperature} °C`,
+        cells: [g.index, g.name, percent(g.utilisation), g.memory_total === null ? "–" : ofBytes(g.memory_used, g.memory_total), g.temperature === null ? "–" : `${g.temperature} °C`,
           g.power === null ? "–" : `${Math.round(g.power)}${g.power_limit === null ? "" : ` / ${Math.round(g.power_limit)}`} W`, g.clock === null ? "–" : `${g.clock} MHz`,
           [g.error, ...g.throttle, g.xid === null ? "" : `Xid ${g.xid}`].filter(Boolean).join(", ")],
       }))));
