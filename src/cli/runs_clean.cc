@@ -97,7 +97,8 @@ int RunsCleanMain(int argc, char** argv) {
     bytes += entry.goes ? entry.bytes : 0;
   }
   nlohmann::json document = {{"root", root}, {"removed", yes}, {"bytes", bytes}, {"runs", nlohmann::json::array()}};
-  Status failed;
+  Status failed = yes ? record::RemoveLeftovers(root) : Status::Ok();
+  if (!failed.ok()) fmt::print(stderr, "lockstep runs clean: {}\n", failed.ToString());
   if (!json && going > 0) fmt::print("{}:\n", yes ? "removing" : "would be removed");
   for (const CleanEntry& entry : *plan) {
     Status removed;

@@ -60,8 +60,18 @@ std::string Protected(const RunSummary& run) {
   }
   if (run.state == RunState::kNodeOnly) return "a part of a run whose record is on another node";
   if (IsLink(run.path)) return "a link";
-  if (!ReadRunJson(run.path)) return "it has no run.json: it may be no run";
+  const std::optional<nlohmann::json> about = ReadRunJson(run.path);
+  if (!about) return "it has no run.json: it may be no run";
+  if (!about->contains("format")) return "its run.json is of another program: it may be no run";
   return "";
+}
+
+// Seconds since 1970. Where nothing in the run says when it was: its run.json was written then or before.
+double EndOf(const RunSummary& run) {
+  if (run.started > 0) return run.started + run.duration;
+  struct stat info{};
+  return ::stat((run.path + "/run.json").c_str(), &info) == 0 ? static_cast<double>(info.st_mtim.tv_sec)
+                                                              : UnixSeconds();
 }
 
 // Why it matches; empty: it does not.
@@ -113,7 +123,7 @@ Result<std::vector<CleanEntry>> PlanClean(const std::string& root, const CleanRu
   for (const RunSummary& run : *runs) {
     CleanEntry entry;
     entry.run = run;
-    entry.ended = run.started + run.duration;
+    entry.ended = EndOf(run);
     std::set<std::pair<dev_t, ino_t>> seen;
     entry.bytes = TreeBytes(run.path, &seen);
     entry.why = Protected(run);
@@ -124,7 +134,13 @@ Result<std::vector<CleanEntry>> PlanClean(const std::string& root, const CleanRu
     if (!Counts(entry) || newest++ >= rules.keep_last) continue;
     if (entry.why.empty()) entry.why = "among the newest";
   }
-  if (rules.keep_best > 0) KeepBest(rules, &entries);
+  if (rules.keep_best > 0) {
+    KeepBest(rules, &entries);
+    if (!entries.empty() && std::none_of(entries.begin(), entries.end(), [](const auto& e) { return e.best; })) {
+      return Status(Code::kUsage, fmt::format("--keep-best: no run has the metric '{}'", Printable(rules.metric)),
+                    "name one of the metric lines with --metric: val/loss, loss");
+    }
+  }
   const bool chooses = rules.older_than || rules.larger_than || !rules.states.empty();
   uint64_t left = 0;
   for (CleanEntry& entry : entries) {
@@ -140,6 +156,9 @@ Result<std::vector<CleanEntry>> PlanClean(const std::string& root, const CleanRu
     entry->why = fmt::format("all together have more than {}", FormatSize(*rules.total));
     left -= entry->bytes;
   }
+  for (CleanEntry& entry : entries) {
+    if (entry.why.empty()) entry.why = "the rules do not match";
+  }
   return entries;
 }
 
@@ -153,6 +172,16 @@ Status RemoveRun(const std::string& path) {
   const std::string aside = fmt::format("{}/{}{}-{}", root, kSetAside, path.substr(slash + 1), ::getpid());
   if (::rename(path.c_str(), aside.c_str()) != 0) return FileError("rename", path, errno);
   return RemoveAll(aside);
+}
+
+Status RemoveLeftovers(const std::string& root) {
+  const Result<std::vector<std::string>> names = ListDir(root);
+  Status done;
+  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+    if (!(*names)[i].starts_with(kSetAside)) continue;
+    if (Status removed = RemoveAll(root + "/" + (*names)[i]); !removed.ok()) done = removed;
+  }
+  return done;
 }
 
 }  // namespace lockstep::record

@@ -41,11 +41,15 @@ struct CleanEntry {
   std::string why;  // it goes or stays
 };
 
-// Every run, newest first. `now`: seconds since 1970.
+// Every run, newest first. `now`: seconds since 1970. An error where the best shall stay and no run has the metric: a
+// misspelt name must not remove them.
 Result<std::vector<CleanEntry>> PlanClean(const std::string& root, const CleanRules& rules, double now);
 
 // Takes the lock of the run, so that no launch begins in it meanwhile, sets it aside and removes it. An error where it
 // runs by now.
 Status RemoveRun(const std::string& path);
+
+// Finishes removals that were interrupted.
+Status RemoveLeftovers(const std::string& root);
 
 }  // namespace lockstep::record
