@@ -30,12 +30,14 @@ class _Trace:
     def __init__(self, first, last, path):
         self.first, self.last, self.path = first, last, path
         self.steps, self.optimizer, self.profile, self.scope = 0, None, None, None
+        self.others = False  # the program's own profiler is prepared or runs
 
     def say(self, what):
         print(f"lockstep: profile: {what}", file=sys.stderr, flush=True)
 
     def after_step(self, optimizer, args=None, kwargs=None):
-        if self.last == 0 or (self.optimizer is not None and optimizer is not self.optimizer()):
+        # Where the first optimizer is gone, the next one that steps takes its place.
+        if self.last == 0 or (self.optimizer is not None and self.optimizer() not in (None, optimizer)):
             return
         try:
             self.turn(optimizer)
@@ -46,7 +48,7 @@ class _Trace:
     def turn(self, optimizer):
         import torch
 
-        if self.optimizer is None:
+        if self.optimizer is None or self.optimizer() is None:
             import weakref
 
             self.optimizer = weakref.ref(optimizer)
@@ -57,15 +59,35 @@ class _Trace:
         if self.profile is not None and self.steps >= self.last:
             return self.write(torch)
         if self.profile is None and self.steps == self.first - 1:
+            if self.others:
+                self.last = 0
+                return self.say("no trace: the program runs torch's profiler itself")
             activities = [torch.profiler.ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
                 activities.append(torch.profiler.ProfilerActivity.CUDA)
-            self.profile = torch.profiler.profile(activities=activities)
-            self.profile.__enter__()
+            profile = torch.profiler.profile(activities=activities)
+            profile.__enter__()
+            self.profile, self.others = profile, False
         if self.profile is not None:
             self.scope = torch.autograd.profiler.record_function(f"ProfilerStep#{self.steps + 1}")
             self.scope.__enter__()
+
+    def give_way_to_others(self, profiler):
+        """Ends this trace before the program begins one of its own: two at once crash the interpreter."""
+        prepare, disable = profiler._prepare_profiler, profiler._disable_profiler
+
+        def prepared(*args, **kwargs):
+            if self.profile is not None:
+                self.end_early("the program runs torch's profiler itself from here on")
+            self.others = True
+            return prepare(*args, **kwargs)
+
+        def disabled(*args, **kwargs):
+            self.others = False
+            return disable(*args, **kwargs)
+
+        profiler._prepare_profiler, profiler._disable_profiler = prepared, disabled
 
     def write(self, torch, after=None):
         if torch.cuda.is_available():
@@ -83,19 +105,23 @@ class _Trace:
         os.replace(new, self.path)
         self.say(f"steps {self.first} to {self.steps} are in {self.path}")
 
-    def at_exit(self):
-        """A program that ended before step B leaves what there is."""
-        if self.profile is None:
-            if self.last:
-                self.say(f"the program ended after {self.steps} steps of an optimizer; the trace begins at {self.first}")
-            return
+    def end_early(self, why):
+        """Before step B there is what there is."""
         try:
             import torch
 
+            self.say(why)
             self.scope.__exit__(None, None, None)
+            self.scope = None
             self.write(torch, after=self.steps + 1)
         except Exception as error:
             self.say(f"no trace: {type(error).__name__}: {error}")
+
+    def at_exit(self):
+        if self.profile is not None:
+            self.end_early(f"the program ended after {self.steps} steps")
+        elif self.last:
+            self.say(f"the program ended after {self.steps} steps of an optimizer; the trace begins at {self.first}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -135,6 +161,10 @@ def _install():
         except Exception as error:
             trace.say(f"this torch has no hook after steps of optimizers ({error}): no trace")
             return
+        try:
+            trace.give_way_to_others(importlib.import_module("torch.autograd.profiler"))
+        except Exception as error:
+            trace.say(f"the program must not run torch's profiler itself: {error}")
         import atexit
 
         atexit.register(trace.at_exit)

@@ -90,6 +90,21 @@ class Profile(harness.Case):
             self.assertEqual(done.returncode, 2, wrong)
             self.assertIn("--profile", done.stderr)
 
+    def test_program_with_a_profiler_of_its_own_keeps_it_and_the_later_of_two_optimizers_is_followed(self):
+        harness.require("torch")
+        script = harness.write("own.py", "import os, torch\nbegin = (4, 0)[int(os.environ['RANK'])]\n"
+                               "def optimizer():\n    return torch.optim.SGD([p])\n"
+                               "p = torch.nn.Parameter(torch.ones(4))\n(p * 2).sum().backward()\noptimizer().step()\no = optimizer()\n"
+                               "own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])\n"
+                               "for i in range(12):\n    if i == begin: own.start()\n    (p * 2).sum().backward()\n    o.step()\n"
+                               "own.stop()\nassert any(e.key == 'aten::mul' for e in own.key_averages())\n")
+        done = harness.lockstep("run", "--nproc-per-node", "2", "--name", "run", "--profile", "3..50", script, env=jobs.torch_env())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for rank, words in enumerate(["the program runs torch's profiler itself from here on", "no trace: the program runs torch's profiler itself"]):
+            self.assertIn(words, (self.tmp / f"runs/run/logs/attempt-0/node-0/rank-{rank}.log").read_text())
+        summary = json.loads((self.tmp / "runs/run/profile/summary.json").read_text())
+        self.assertEqual([(rank["rank"], rank["steps"]) for rank in summary["ranks"]], [(0, 3)])
+
     def test_program_that_ends_early_leaves_what_there_is(self):
         harness.require("torch")
         script = harness.write("short.py", "import torch\np = torch.nn.Parameter(torch.ones(4))\no = torch.optim.SGD([p])\n"
