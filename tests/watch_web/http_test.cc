@@ -204,6 +204,21 @@ TEST_F(Served, EventsReachListenersAndPassOverThoseThatDoNotRead) {
   EXPECT_THAT(Received(reads.get(), "data: last"), testing::HasSubstr("data: last"));
 }
 
+TEST_F(Served, WhatAListenerSaysIsReadAndForgotten) {
+  Start({});
+  const UniqueFd talks = Client("GET /events HTTP/1.1\r\n\r\n" + std::string(64u << 10, 'x'));
+  EXPECT_THAT(Received(talks.get(), "data: 0\n\n"), testing::HasSubstr("data: 0"));
+  const std::string piece(1u << 20, 'x');
+  size_t sent = 0;
+  EXPECT_TRUE(Until([&] {
+    const ssize_t n = ::send(talks.get(), piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent += n > 0 ? static_cast<size_t>(n) : 0;
+    return sent > 32 * piece.size();
+  }));
+  server_->Broadcast("data: last\n\n");
+  EXPECT_THAT(Received(talks.get(), "data: last"), testing::HasSubstr("data: last"));
+}
+
 TEST_F(Served, APortInUseSaysSo) {
   Start({});
   HttpServer other(&loop_, Answer);

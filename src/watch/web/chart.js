@@ -175,7 +175,7 @@ export class Chart {
     const { byTime, since } = this.options;
     for (const v of byTime ? timeTicks(from, to, across, since) : ticks(from, to, across)) {
       if (!byTime && !Number.isInteger(v)) continue;
-      const text = !byTime ? count(v) : since ? duration(v) : clock(v, to - from), x = px(v), half = g.measureText(text).width / 2;
+      const text = !byTime ? count(v) : since ? (v === 0 ? "0" : duration(v).replace(/ 00[ms]$/, "")) : clock(v, to - from), x = px(v), half = g.measureText(text).width / 2;
       g.fillText(text, Math.min(Math.max(x, left + half - 4), w - half - 2), h - 6);
     }
     g.save();

@@ -141,6 +141,8 @@ bool HttpServer::Answer(Client* client) {
   const bool listens = response.events && request.method != "HEAD";
   client->close = status != 200 || !request.keep_alive || (response.events && !listens);
   client->events = listens;
+  if (listens) client->in.clear();
+  client->more = client->more && !listens;
   client->out = ResponseHead(response, length, !client->close);
   client->sent = 0;
   if (request.method == "HEAD") {

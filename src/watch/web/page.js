@@ -146,7 +146,7 @@ function drawGiven(item) {
 function showLines(item, lines, progress) {
   item.chart.waiting = progress < 1;
   item.chart.show(lines, state.range, looks());
-  const last = lines[0]?.curve.mean.findLast((v) => v !== null);
+  const last = (lines.find((line) => line.label === chosen().name) ?? lines[0])?.curve.mean.findLast((v) => v !== null);
   item.now.textContent = last === undefined ? "" : item.chart.format(last);
 }
 
