@@ -38,14 +38,15 @@ bool PumpFile(record::LogTail* tail) {
   return std::fflush(stdout) == 0;
 }
 
-Status FollowFile(const FoundJob& job, const submit::Client& client, bool follow, std::optional<size_t> lines) {
-  const std::string& path = job.record.output;
+Status FollowFile(FoundJob job, const submit::Client& client, const Environment& env, bool follow,
+                  std::optional<size_t> lines) {
+  const std::string path = job.record.output;
   if (!follow && access(path.c_str(), R_OK) != 0) {
     return Status(Code::kEnvironment, fmt::format("cannot read '{}': {}", path, ErrnoText(errno)),
                   "a job that waits has no output yet: lockstep jobs says its state; -f waits for it");
   }
-  record::LogTail tail(path);
-  if (lines) tail.SkipToLast(*lines);
+  std::optional<record::LogTail> tail(path);
+  if (lines) tail->SkipToLast(*lines);
   submit::JobState state;
   auto asked = Now() - kAskAgain;
   for (;;) {
@@ -54,8 +55,15 @@ Status FollowFile(const FoundJob& job, const submit::Client& client, bool follow
       state = client.Show(job.record);
       asked = Now();
     }
-    if (!PumpFile(&tail) || !follow) return Status::Ok();
-    if (state.ended()) break;
+    if (!PumpFile(&*tail) || !follow) return Status::Ok();
+    if (state.ended()) {
+      const std::optional<submit::JobRecord> next = submit::Successor(job.record, env);
+      if (!next) break;
+      if (next->output != job.record.output) tail.emplace(next->output);
+      job.record = *next;
+      state = {};
+      asked = Now() - kAskAgain;
+    }
     ::poll(nullptr, 0, 200);
   }
   SayEnded(job, state);
@@ -118,7 +126,7 @@ Status ShowJobLogs(const FoundJob& job, bool follow, std::optional<size_t> lines
     const bool here = job.record.submitted > 0;
     // The platform knows best: %A, %u and a job that was changed after its submission.
     if (const std::string output = client.OutputFile(job.record); !output.empty()) found.record.output = output;
-    if (!found.record.output.empty()) return FollowFile(found, client, follow, lines);
+    if (!found.record.output.empty()) return FollowFile(found, client, env, follow, lines);
     return Status(Code::kUsage, fmt::format("where job '{}' writes its output is not known here", job.record.name),
                   here ? "the elements of an array have a file each, beside where it was submitted"
                        : "it was not submitted from this account, and the platform does not say; look where it was");

@@ -86,7 +86,8 @@ Result<Prepared> PrepareSubmit(const SubmitAsk& ask, const Environment& env) {
   here.token = launch::MakeNonce();
   out.job = submit::Complete(ask.job, *out.platform, here);
   const submit::Findings findings = submit::Check(out.job, *out.platform);
-  LOCKSTEP_RETURN_IF_ERROR(submit::ToStatus(findings.errors, ask.source));
+  LOCKSTEP_RETURN_IF_ERROR(
+      submit::ToStatus(findings.errors, ask.source, ask.description ? &*ask.description : nullptr));
   out.warnings = findings.warnings;
   if (std::string missing = MissingProgram(out.job, *out.platform, here.folder); !missing.empty()) {
     out.warnings.push_back(std::move(missing));

@@ -124,6 +124,17 @@ bool IsPlaced(const std::string& name) {
   return flags.count(name) > 0;
 }
 
+// The key of the description whose value a flag takes the place of.
+std::string KeyOf(const std::string& flag) {
+  static const std::map<std::string, std::string> others = {{"--nnodes", "nodes"},
+                                                            {"--nproc-per-node", "ranks"},
+                                                            {"--max-restarts", "restart"},
+                                                            {"--mount", "mounts"},
+                                                            {"--secret", "secrets"}};
+  if (const auto other = others.find(flag); other != others.end()) return other->second;
+  return flag.substr(2);
+}
+
 // What the job's size is called on the command line of run; the rest goes to the launcher as it is.
 Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
   const size_t equals = word.find('=');
@@ -246,10 +257,13 @@ Result<SubmitAsk> ParseSubmit(const std::vector<std::string>& args) {
     if (!ask.job.program.empty()) job->program = ask.job.program;
     ask.job = *job;
     if (file) ask.source = *file;
+    ask.description = std::move(*tree);
   }
   for (const ScannedFlag& flag : own) {
     const SubmitFlag& row = SubmitFlags()[flag.index];
-    if (row.set != nullptr) LOCKSTEP_RETURN_IF_ERROR(row.set(flag.value, &ask).Context(row.name));
+    if (row.set == nullptr) continue;
+    LOCKSTEP_RETURN_IF_ERROR(row.set(flag.value, &ask).Context(row.name));
+    if (ask.description) ask.description->Take(KeyOf(row.name));
   }
   for (const std::string& word : run) {
     if (word == "--json") {
@@ -257,6 +271,7 @@ Result<SubmitAsk> ParseSubmit(const std::vector<std::string>& args) {
       continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(TakeRunFlag(word, &ask));
+    if (ask.description) ask.description->Take(KeyOf(word.substr(0, word.find('='))));
   }
   if (ask.ranks_from_cpus && !ask.job.gpus) ask.job.ranks = ask.job.cpus;
   LOCKSTEP_RETURN_IF_ERROR(CheckLauncherFlags(ask.job));

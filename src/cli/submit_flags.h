@@ -2,9 +2,11 @@
 // Reads the description file; otherwise pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/config_tree.h"
 #include "base/status.h"
 #include "submit/job.h"
 
@@ -12,7 +14,8 @@ namespace lockstep::cli {
 
 struct SubmitAsk {
   submit::Job job;
-  std::string source = "command line";  // or the path of the description, for messages
+  std::string source = "command line";    // or the path of the description, for messages
+  std::optional<ConfigTree> description;  // without the keys that flags took the place of
   std::string template_file;
   bool ranks_from_cpus = false;  // --nproc-per-node=auto: without GPUs, a rank per CPU
   bool render = false, check = false, dry_run = false, json = false, help = false;

@@ -215,6 +215,28 @@ std::string OtherLauncher(const Job& job) {
       job.ranks.value_or(job.gpus.value_or(1)), module ? words[2] : Printable(name));
 }
 
+// Where the key that a message begins with ("mounts[0].from: ...") stands; empty: nowhere.
+std::string PlaceOf(std::string_view message, const ConfigNode& root) {
+  std::string_view path = message.substr(0, message.find(": "));
+  const ConfigNode* node = &root;
+  while (!path.empty()) {
+    const ConfigNode* next = nullptr;
+    if (path.starts_with('[')) {
+      const std::optional<int> index = LeadingDigits(path.substr(1));
+      if (index && static_cast<size_t>(*index) < node->items.size()) next = &node->items[static_cast<size_t>(*index)];
+      path.remove_prefix(std::min(path.find(']'), path.size() - 1) + 1);
+    } else {
+      const size_t end = std::min(path.find_first_of(".["), path.size());
+      next = node->Find(path.substr(0, end));
+      path.remove_prefix(end);
+    }
+    if (next == nullptr) break;
+    node = next;
+    if (path.starts_with('.')) path.remove_prefix(1);
+  }
+  return node == &root ? "" : node->where.ToString();
+}
+
 }  // namespace
 
 Findings Check(const Job& job, const Platform& platform) {
@@ -313,10 +335,16 @@ Findings Check(const Job& job, const Platform& platform) {
   return out;
 }
 
-Status ToStatus(const std::vector<std::string>& errors, const std::string& source) {
+Status ToStatus(const std::vector<std::string>& errors, const std::string& source, const ConfigTree* description) {
   if (errors.empty()) return Status::Ok();
-  if (errors.size() == 1) return Status(Code::kUsage, fmt::format("{}: {}", source, errors[0]));
-  return Status(Code::kUsage, fmt::format("{}: {} mistakes\n  {}", source, errors.size(), Join(errors, "\n  ")));
+  std::vector<std::string> lines;
+  for (const std::string& error : errors) {
+    const std::string place = description == nullptr ? "" : PlaceOf(error, description->root());
+    lines.push_back(place.empty() ? error : fmt::format("{}: {}", place, error));
+    if (errors.size() == 1)
+      return Status(Code::kUsage, place.empty() ? fmt::format("{}: {}", source, error) : lines[0]);
+  }
+  return Status(Code::kUsage, fmt::format("{}: {} mistakes\n  {}", source, errors.size(), Join(lines, "\n  ")));
 }
 
 }  // namespace lockstep::submit

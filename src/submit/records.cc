@@ -92,6 +92,15 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
   return records;
 }
 
+std::optional<JobRecord> Successor(const JobRecord& record, const Environment& env) {
+  const Result<std::string> root = RecordsRoot(env);
+  if (!root.ok() || record.file.empty()) return std::nullopt;
+  for (JobRecord& one : ReadRecords(*root)) {
+    if (one.file == record.file && one.id != record.id) return std::move(one);
+  }
+  return std::nullopt;
+}
+
 const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
                             const std::string& platform, const std::string& name_space) {
   for (const bool by_id : {true, false}) {

@@ -36,6 +36,9 @@ Status WriteRecord(const std::string& root, const JobRecord& record);
 // Newest first. Files that are no records are passed over.
 std::vector<JobRecord> ReadRecords(const std::string& root);
 
+// The job that this one submitted in its own place (PBS); nothing: it did not.
+std::optional<JobRecord> Successor(const JobRecord& record, const Environment& env);
+
 // By id or name; of several with a name the newest. Of any platform and namespace where none is given.
 const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::string& which,
                             const std::string& platform, const std::string& name_space = "");

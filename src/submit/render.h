@@ -32,8 +32,9 @@ struct Findings {
 };
 Findings Check(const Job& job, const Platform& platform);
 
-// One message with every error, or ok.
-Status ToStatus(const std::vector<std::string>& errors, const std::string& source);
+// One message with every error, or ok. Keys that stand in the description, where there is one, are named with their
+// line.
+Status ToStatus(const std::vector<std::string>& errors, const std::string& source, const ConfigTree* description);
 
 // The values of templates, and their names.
 nlohmann::json Values(const Job& job, const Platform& platform, const Surroundings& here);
