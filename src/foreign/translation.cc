@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 
@@ -14,14 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using Kind = ConfigNode::Kind;
-
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
 
 struct TypeRow {
   char letter;
@@ -38,11 +31,9 @@ constexpr TypeRow kTypes[] = {{'b', "true or false"},
                               {'o', "keys in braces"}};
 
 bool IsWhole(const ConfigNode& node, double least) {
-  double value = 0;
-  const char* end = node.text.data() + node.text.size();
-  const auto read = std::from_chars(node.text.data(), end, value);
+  const std::optional<double> value = NumberOf(node);
   // Beyond 2^53 a double no longer counts elements.
-  return read.ec == std::errc() && read.ptr == end && std::floor(value) == value && value >= least && value < 0x1p53;
+  return value && std::floor(*value) == *value && *value >= least && *value < 0x1p53;
 }
 
 bool FitsType(const ConfigNode& node, char type) {
@@ -89,6 +80,23 @@ constexpr NamedNotes kNoteLists[] = {{"honoured", &Translation::honoured},
 
 }  // namespace
 
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+std::optional<double> NumberOf(const ConfigNode& node) {
+  if (!node.LooksNumber()) return std::nullopt;
+  const char* begin = node.text.data() + (node.text.front() == '+' ? 1 : 0);
+  const char* end = node.text.data() + node.text.size();
+  double value = 0;
+  const auto read = std::from_chars(begin, end, value);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
+}
+
 std::string ValueText(const ConfigNode& node) {
   switch (node.kind) {
     case Kind::kNull:
@@ -134,10 +142,19 @@ const ConfigNode* FindKey(const ConfigNode& root, std::string_view key) {
   return at;
 }
 
+const std::string* AllowedSpelling(const KeyRow& row, const ConfigNode& value) {
+  const std::string text = LowerCase(ValueText(value));
+  const auto same = [&](const std::string& one) {
+    if (LowerCase(one) == text) return true;
+    const std::optional<double> number = NumberOf(value);
+    return number && number == NumberOf(Scalar(one));
+  };
+  const auto found = std::ranges::find_if(row.allowed, same);
+  return found == row.allowed.end() ? nullptr : &*found;
+}
+
 bool IsAllowed(const KeyRow& row, const ConfigNode& value) {
-  return row.allowed.empty() || std::ranges::any_of(row.allowed, [&](const std::string& one) {
-           return LowerCase(one) == LowerCase(ValueText(value));
-         });
+  return row.allowed.empty() || AllowedSpelling(row, value) != nullptr;
 }
 
 bool Translation::Take(Note note, const KeyRow& row, const ConfigNode& value) {
@@ -269,7 +286,14 @@ void KeyWalk::Unknown(const std::string& path, const ConfigEntry& entry) {
       hint = fmt::format(" (did you mean '{}'?)", known);
     }
   }
-  if (hint.empty()) hint = DidYouMean(spell_ ? spell_(path) : path, names);
+  const std::string spelled = spell_ ? spell_(path) : path;
+  if (hint.empty()) hint = DidYouMean(spelled, names);
+  // As the file has it: "datasets.train", not "datasets.*".
+  const std::vector<std::string> own = Split(path, '.'), parts = Split(spelled, '.');
+  for (size_t i = 0; i < std::min(own.size(), parts.size()); ++i) {
+    const size_t star = parts[i] == "*" ? hint.find('*') : std::string::npos;
+    if (star != std::string::npos) hint.replace(star, 1, own[i]);
+  }
   errors_.push_back(fmt::format("{}: unknown key '{}'{}", entry.where.ToString(), path, hint));
 }
 

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,9 @@ struct Translation {
   std::string Table(const std::string& prefix) const;
 };
 
+std::string LowerCase(std::string_view text);
+// None for what is no number, and for one that no double holds.
+std::optional<double> NumberOf(const ConfigNode& node);
 // A value as text, for notes: "[1, 2]".
 std::string ValueText(const ConfigNode& node);
 ConfigNode Scalar(std::string text, bool quoted = false);
@@ -78,7 +82,9 @@ ConfigNode Scalar(std::string text, bool quoted = false);
 void SetKey(ConfigNode* root, std::string_view key, ConfigNode value);
 // The value at "train.optimizer.lr"; null where there is none.
 const ConfigNode* FindKey(const ConfigNode& root, std::string_view key);
-// Whether the row allows the value, without regard to case.
+// The allowed value that this is, without regard to case and to the form of a number; null where it is none of them.
+const std::string* AllowedSpelling(const KeyRow& row, const ConfigNode& value);
+// Whether the row allows the value: it is one of them, or all are allowed.
 bool IsAllowed(const KeyRow& row, const ConfigNode& value);
 
 // Goes through a file's keys with the help of a table.

@@ -27,7 +27,7 @@ class KairDerivation {
   void Run() {
     made_.task = Text("task").value_or("");
     const std::string weights = Text("path.pretrained_netG").value_or("auto");
-    if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true));
+    if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true), "path.pretrained_netG");
     // What no option file says is as in upstream's constructor: the share of mutual attention, the rate of DropPath.
     Set("recipe.model", KairScalar("006", true));
     for (const char* section : {"datasets.train", "netG", "train"}) {
@@ -46,7 +46,7 @@ class KairDerivation {
     Phase();
     Sizes();
     if (True("logging.use_wandb")) {
-      const std::string mode = Text("logging.wandb_mode").value_or("online");
+      const std::string mode = Word("logging.wandb_mode").value_or("online");
       Set("track.wandb", KairScalar(mode == "offline" ? "offline" : mode == "disabled" ? "off" : "live"));
     }
   }
@@ -67,12 +67,17 @@ class KairDerivation {
   }
   std::optional<double> Number(std::string_view path) const {
     const ConfigNode* node = Find(path);
-    if (node == nullptr || node->kind != ConfigNode::Kind::kScalar || !node->LooksNumber()) return std::nullopt;
-    return std::stod(node->text);
+    return node == nullptr ? std::nullopt : foreign::NumberOf(*node);
   }
   std::optional<int64_t> Whole(std::string_view path) const {
     const std::optional<double> number = Number(path);
     return number ? std::optional<int64_t>(std::llround(*number)) : std::nullopt;
+  }
+  // A word out of a list, which the code compares without regard to case.
+  std::optional<std::string> Word(std::string_view path) const {
+    std::optional<std::string> word = Text(path);
+    if (word) *word = foreign::LowerCase(*word);
+    return word;
   }
   bool True(std::string_view path) const { return Text(path) == "true"; }
   // A number, or a list of one for each phase.
@@ -81,15 +86,19 @@ class KairDerivation {
     if (node == nullptr) return {};
     std::vector<int64_t> values;
     const auto add = [&](const ConfigNode& one) {
-      if (one.kind == ConfigNode::Kind::kScalar && one.LooksNumber())
-        values.push_back(std::llround(std::stod(one.text)));
+      if (const auto number = foreign::NumberOf(one)) values.push_back(std::llround(*number));
     };
-    if (node->kind == ConfigNode::Kind::kScalar) add(*node);
+    add(*node);
     for (const ConfigNode& item : node->items) add(item);
     return values;
   }
 
-  void Set(std::string_view key, ConfigNode value) { foreign::SetKey(&made_.settings, key, std::move(value)); }
+  // `from`: the key of the file that an error of the value points to.
+  void Set(std::string_view key, ConfigNode value, std::string_view from = "") {
+    const ConfigNode* source = from.empty() ? nullptr : Find(from);
+    if (source != nullptr) value.where = source->where;
+    foreign::SetKey(&made_.settings, key, std::move(value));
+  }
   void Refuse(const std::string& key, const std::string& reason) {
     const ConfigNode* node = Find(key);
     made_.refused.push_back(
@@ -99,7 +108,8 @@ class KairDerivation {
     made_.derived.push_back({std::move(name), std::move(value), std::move(reason)});
   }
 
-  // What KAIR takes for keys that a file does not have, where the recipe would take something else.
+  // What KAIR takes for keys that a file does not have, where the recipe would take something else; no value: KAIR's
+  // code does not run without the key.
   void LeftOut() {
     struct Row {
       const char *section, *key, *to, *value;
@@ -112,18 +122,29 @@ class KairDerivation {
                              {"train", "G_optimizer_betas", "train.optimizer.betas", "0.9 0.999"},
                              {"train", "G_optimizer_wd", "train.optimizer.weight_decay", "0"},
                              {"val", "num_frame_testing", "recipe.test.frames", "0"},
-                             {"val", "size_patch_testing", "recipe.test.tile", "0"}};
+                             {"val", "size_patch_testing", "recipe.test.tile", "0"},
+                             {"datasets.train", "num_frame", "data.frames", ""},
+                             {"datasets.train", "dataloader_batch_size", "train.batch", ""},
+                             {"train", "total_iter", "train.steps", ""},
+                             {"train", "G_optimizer_lr", "train.optimizer.lr", ""},
+                             {"train", "G_lossfn_type", "recipe.loss", ""},
+                             {"train", "G_scheduler_type", "train.schedule", ""},
+                             {"train", "checkpoint_test", "data.validation.every", ""},
+                             {"train", "checkpoint_save", "checkpoint.every", ""}};
     for (const Row& row : kRows) {
-      const std::string key = fmt::format("{}.{}", row.section, row.key);
-      if (Find(row.section) == nullptr || Find(key) != nullptr) continue;
-      const std::vector<std::string> words = Split(row.value, ' ');
-      ConfigNode value = KairScalar(words.front());
-      if (words.size() > 1) {
-        value = {.kind = ConfigNode::Kind::kList};
-        for (const std::string& word : words) value.items.push_back(KairScalar(word));
+      const std::string key = fmt::format("{}.{}", row.section, row.key), words = row.value;
+      const bool in_phase = Find(fmt::format("train.two_run.phase1.{}", row.key)) != nullptr;
+      if (Find(row.section) == nullptr || Find(key) != nullptr || in_phase) continue;
+      if (words.empty()) {
+        Derived(key, "the recipe's default",
+                fmt::format("the file does not have it, and KAIR asks for it: {}", row.to));
+        continue;
       }
-      Set(row.to, std::move(value));
-      Derived(key, row.value, fmt::format("the file does not have it: KAIR's default, as {}", row.to));
+      std::vector<ConfigNode> values;
+      for (const std::string& word : Split(words, ' ')) values.push_back(KairScalar(word));
+      ConfigNode list{.kind = ConfigNode::Kind::kList, .items = values};
+      Set(row.to, values.size() > 1 ? std::move(list) : values.front());
+      Derived(key, words, fmt::format("the file does not have it: KAIR's default, as {}", row.to));
     }
   }
 
@@ -132,7 +153,7 @@ class KairDerivation {
       const std::string from = fmt::format("datasets.{}.", phase);
       if (Find(from.substr(0, from.size() - 1)) == nullptr) continue;
       const std::string to = std::string(phase) == "train" ? "data." : "data.test.";
-      Set(to + "kind", KairScalar(Text(from + "io_backend.type") == "lmdb" ? "lmdb" : "folders"));
+      Set(to + "kind", KairScalar(Word(from + "io_backend.type") == "lmdb" ? "lmdb" : "folders"));
       for (const char* stat : {"mean", "std"}) CheckNormal(from + "spike_normalize." + stat, *stat == 'm' ? 0 : 1);
     }
     const std::string type = DataSetType("train");
@@ -144,12 +165,19 @@ class KairDerivation {
     }
     if (const auto sigma = Find("datasets.test.sigma")) Set("recipe.noise.test", *sigma);
     if (const auto frames = Whole("datasets.train.num_frame"))
-      Set("data.frames", KairNumber(interpolates_ ? (*frames + 1) / 2 : *frames));
+      Set("data.frames", KairNumber(interpolates_ ? (*frames + 1) / 2 : *frames), "datasets.train.num_frame");
+    for (const std::string key : {"datasets.train.gt_size", "datasets.train.dataloader_batch_size"}) {
+      const ConfigNode* list = Find(key);
+      if (list == nullptr || list->kind != ConfigNode::Kind::kList) continue;
+      if (list->items.size() != 2 || Each(key).size() != 2) {
+        Refuse(key, "expected a whole number, or two: one for each phase");
+      }
+    }
     const std::vector<int64_t> crops = Each("datasets.train.gt_size"),
                                batches = Each("datasets.train.dataloader_batch_size");
-    if (!crops.empty()) Set("data.crop", KairNumber(crops.front()));
+    if (!crops.empty()) Set("data.crop", KairNumber(crops.front()), "datasets.train.gt_size");
     if (!batches.empty()) {
-      Set("train.batch", KairNumber(batches.front()));
+      Set("train.batch", KairNumber(batches.front()), "datasets.train.dataloader_batch_size");
       Derived("global batch", std::to_string(batches.front()),
               "dataloader_batch_size is the batch of all ranks together, as KAIR's code has it (S-VRT's guide says for "
               "each GPU)");
@@ -161,18 +189,35 @@ class KairDerivation {
                     : fmt::format("on {} GPUs, and one more on {} of them", gpus, batches.front() % gpus));
       }
     }
-    const std::vector<int64_t> tests = Each("train.checkpoint_test");
+    Validation();
+  }
+
+  // An interval, or the steps themselves, of which the greatest common divisor becomes the interval; 0 or none: never,
+  // here at the end.
+  void Validation() {
+    const ConfigNode* given = Find("train.checkpoint_test");
+    if (given == nullptr) return;
+    const std::vector<int64_t> steps = Each("train.checkpoint_test");
     int64_t every = 0;
-    for (const int64_t step : tests) every = std::gcd(every, step);
-    if (every > 0) Set("data.validation.every", KairNumber(every));
+    for (const int64_t step : steps) every = std::gcd(every, step);
+    Set("data.validation.every", KairNumber(every), "train.checkpoint_test");
+    if (given->kind != ConfigNode::Kind::kList || every == 0) return;
+    const int64_t count = std::ranges::max(steps) / every;
+    constexpr int64_t kMost = 10;  // validations for each that is asked for
+    if (count > kMost * std::ssize(steps)) {
+      Refuse("train.checkpoint_test",
+             fmt::format("validation has one interval here, and {} is the greatest that these steps have in common: {} "
+                         "validations instead of {}; expected multiples of one interval",
+                         every, count, steps.size()));
+      return;
+    }
+    Derived("validation steps", fmt::format("every {}", every),
+            fmt::format("the greatest common divisor of {}", foreign::ValueText(*given)));
   }
 
   // In small letters, as KAIR compares it.
   std::string DataSetType(const std::string& phase) const {
-    std::string type = Text(fmt::format("datasets.{}.dataset_type", phase)).value_or("");
-    std::ranges::transform(type, type.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    return type;
+    return Word(fmt::format("datasets.{}.dataset_type", phase)).value_or("");
   }
 
   // VFI data: every second frame, and the one in their middle as target. A test set is then cut as upstream's test
@@ -215,8 +260,7 @@ class KairDerivation {
     if (node == nullptr) return;
     std::vector<ConfigNode> values =
         node->kind == ConfigNode::Kind::kList ? node->items : std::vector<ConfigNode>{*node};
-    if (std::ranges::any_of(values,
-                            [&](const ConfigNode& v) { return !v.LooksNumber() || std::stod(v.text) != identity; })) {
+    if (std::ranges::any_of(values, [&](const ConfigNode& v) { return foreign::NumberOf(v) != identity; })) {
       Refuse(key, fmt::format("spikes stay in [0, 1]: expected {}", identity));
     }
   }
@@ -231,14 +275,14 @@ class KairDerivation {
     }
     const std::string at = "datasets.train.";
     Set("data.spikes.use", KairScalar("true"));
-    std::string type =
-        Text(at + "spike.reconstruction.type")
-            .value_or(Text(at + "spike_reconstruction.type").value_or(Text(at + "spike_reconstruction").value_or("")));
+    const std::string type =
+        Word(at + "spike.reconstruction.type")
+            .value_or(Word(at + "spike_reconstruction.type").value_or(Word(at + "spike_reconstruction").value_or("")));
     const std::optional<int64_t> bins = Whole(at + "spike.reconstruction.num_bins"),
                                  legacy = Whole(at + "spike_channels");
     channels_ = bins ? *bins : legacy ? *legacy : 1;
     std::string form = "tfp";
-    if (Text(at + "spike.representation") == "raw_window") {
+    if (Word(at + "spike.representation") == "raw_window") {
       form = "raw_window";
       const int64_t half = Whole(at + "tfp_half_win_length").value_or(20);
       channels_ = Whole(at + "spike.raw_window_length").value_or(2 * half + 1);
@@ -251,9 +295,9 @@ class KairDerivation {
       Refuse(at + "spike_channels", fmt::format("the spikes have {} channels by spike.*", channels_));
     }
     Set("data.spikes.form", KairScalar(form));
-    Set("data.spikes.channels", KairNumber(channels_));
+    Set("data.spikes.channels", KairNumber(channels_), at + "spike_channels");
     for (const char* key : {"middle_tfp_center", "spike_reconstruction.middle_tfp_center"}) {
-      if (const auto middle = Whole(at + key)) Set("data.spikes.middle", KairNumber(*middle));
+      if (const auto middle = Whole(at + key)) Set("data.spikes.middle", KairNumber(*middle), at + key);
     }
     const std::string root = Text(at + "spike.precomputed.root").value_or("auto");
     if (root != "auto") Set("data.spikes.precomputed_path", KairScalar(root, true));
@@ -290,7 +334,10 @@ class KairDerivation {
 
   void Fusion() {
     const std::optional<int64_t> channels = Whole("netG.in_chans");
-    const bool on = True("netG.fusion.enable") && Text("netG.input.strategy").value_or("fusion") == "fusion";
+    if (const auto raw = Whole("netG.input.raw_ingress_chans"); raw && channels_ > 0 && *raw != 3 + channels_) {
+      Refuse("netG.input.raw_ingress_chans",
+             fmt::format("the data have {} channels: 3 RGB and {} of spikes", 3 + channels_, channels_));
+    }
     if (channels_ == 0) {
       if (channels && *channels > 3) {
         Refuse("netG.in_chans",
@@ -300,9 +347,20 @@ class KairDerivation {
       }
       return;
     }
-    if (on) {
-      fuses_ = true;
-      Set("recipe.fusion.operator", KairScalar(Text("netG.fusion.operator").value_or("gated")));
+    fuses_ = FusesKair(options_);
+    if (fuses_) {
+      const std::string adapter = Word("netG.fusion.operator").value_or("concat");
+      if (adapter == "concat") {
+        Refuse("netG.fusion.operator",
+               "with an adapter (strategy fusion) concat, S-VRT's default, is a convolution of one pixel to 3 "
+               "channels, which is not here: expected gated, pase, pase_residual or attention, or strategy concat");
+      }
+      Set("recipe.fusion.operator", KairScalar(adapter));
+      const ConfigNode* hidden = Find("netG.fusion.operator_params.hidden_chans");
+      const bool features = Find("netG.fusion.operator_params.feature_chans") != nullptr;
+      if (adapter == "pase_residual" && hidden != nullptr && !features) {
+        Set("recipe.fusion.features", *hidden);  // as S-VRT's code
+      }
       const int64_t out = Whole("netG.fusion.out_chans").value_or(3);
       Set("recipe.in_channels", KairNumber(out));
       Derived("input of VRT", fmt::format("{} channels", out),
@@ -323,9 +381,9 @@ class KairDerivation {
 
   void Optimizer() {
     if (Find("train") == nullptr) return;
-    Set("train.clip_norm", KairScalar(Text("train.G_optimizer_clipgrad").value_or("0")));
+    Set("train.clip_norm", KairScalar(Text("train.G_optimizer_clipgrad").value_or("0")), "train.G_optimizer_clipgrad");
     if (const double decay = Number("train.E_decay").value_or(0); decay > 0) {
-      Set("train.ema.decay", KairScalar(*Text("train.E_decay")));
+      Set("train.ema.decay", KairScalar(*Text("train.E_decay")), "train.E_decay");
       Set("train.ema.warmup", KairScalar("none"));
     }
     Groups();
@@ -345,23 +403,24 @@ class KairDerivation {
     const bool alone =
         fuses_ && (phase_.number == 1 || (phase_.two_run && True("train.freeze_backbone") && !True("train.use_lora")));
     const ConfigNode* keys = Find("train.fix_keys");
+    const ConfigNode* factor = Find("train.fix_lr_mul");
     const int64_t until = std::max<int64_t>(Whole("train.fix_iter").value_or(0), 0);
     if (alone) {
       groups.items.push_back(Group("fusion_adapter.*"));
       ConfigNode rest = Group("*");
       rest.entries.push_back({"freeze", {}, KairScalar("true")});
       groups.items.push_back(std::move(rest));
-    } else if (keys != nullptr && !keys->items.empty() && (until > 0 || phase_.number > 0)) {
+    } else if (keys != nullptr && (until > 0 || factor != nullptr)) {
       for (const ConfigNode& key : keys->items) {
         ConfigNode group = Group("*" + key.text + "*");
-        if (const auto factor = Text("train.fix_lr_mul"))
-          group.entries.push_back({"lr_scale", {}, KairScalar(*factor)});
+        if (factor != nullptr) group.entries.push_back({"lr_scale", {}, *factor});
         if (until > 0) group.entries.push_back({"freeze_until", {}, KairNumber(until)});
         groups.items.push_back(std::move(group));
       }
-      if (until > 0) {
+      if (until > 0 && !keys->items.empty()) {
         Derived("freeze", fmt::format("steps 0 to {}", until - 1),
-                fmt::format("parameters with {} in their names; then all are trained, without a restart",
+                fmt::format("parameters with {} in their names; then all are trained, without a restart (KAIR counts "
+                            "steps from 1 and frees them one earlier)",
                             foreign::ValueText(*keys)));
       }
     }
@@ -369,8 +428,8 @@ class KairDerivation {
   }
 
   void Schedule() {
-    const std::string type = Text("train.G_scheduler_type").value_or("");
-    if (type == "MultiStepLR") return Set("train.schedule.kind", KairScalar("multistep"));
+    const std::string type = Word("train.G_scheduler_type").value_or("");
+    if (type == "multisteplr") return Set("train.schedule.kind", KairScalar("multistep"));
     if (type.empty()) return;
     const std::vector<int64_t> periods = Each("train.G_scheduler_periods");
     if (periods.size() > 1) {
@@ -382,7 +441,7 @@ class KairDerivation {
     const double lr = Number("train.G_optimizer_lr").value_or(0),
                  least = Number("train.G_scheduler_eta_min").value_or(0);
     Set("train.schedule.warmup", KairScalar("0"));
-    if (lr > 0) Set("train.schedule.floor", KairScalar(fmt::format("{:.6g}", least / lr)));
+    if (lr > 0) Set("train.schedule.floor", KairScalar(fmt::format("{:.6g}", least / lr)), "train.G_scheduler_eta_min");
     // A cosine that is longer than the training is cut, as there.
     const int64_t cycles = (steps + period - 1) / period;
     Set("train.schedule.kind", KairScalar(cycles == 1 ? "cosine" : "cosine_restarts"));
@@ -393,7 +452,7 @@ class KairDerivation {
   }
 
   void Precision() {
-    const std::string type = Text("train.amp.dtype").value_or("float16");
+    const std::string type = Word("train.amp.dtype").value_or("float16");
     if (Find("train.amp.enable") == nullptr) {
       Derived("precision", "as the recipe",
               "without amp KAIR trains in fp32; here train.precision decides (auto: bf16 on GPUs that have it); set "
@@ -408,8 +467,8 @@ class KairDerivation {
   void Lora() {
     const bool later = phase_.number == 1 && (fuses_ || True("train.phase2_lora_mode"));
     if (True("train.use_lora") && !later) {
-      Set("recipe.lora.rank", KairNumber(Whole("train.lora_rank").value_or(8)));
-      Set("recipe.lora.alpha", KairScalar(Text("train.lora_alpha").value_or("16")));
+      Set("recipe.lora.rank", KairNumber(Whole("train.lora_rank").value_or(8)), "train.lora_rank");
+      Set("recipe.lora.alpha", KairScalar(Text("train.lora_alpha").value_or("16")), "train.lora_alpha");
       ConfigNode targets{.kind = ConfigNode::Kind::kList};
       const ConfigNode* names = Find("train.lora_target_modules");
       for (const std::string& name : names == nullptr ? std::vector<std::string>{"qkv", "proj"} : Names(*names)) {
@@ -436,29 +495,37 @@ class KairDerivation {
   // Of what the adapter gives: in S-VRT's phase 1 they are the whole loss.
   void AdapterLosses() {
     if (!fuses_) return;
-    const auto set = [&](const char* key, const std::optional<std::string>& value) {
-      if (value && std::stod(*value) != 0) Set(fmt::format("recipe.fusion.loss.{}", key), KairScalar(*value));
+    const auto set = [&](const char* key, const ConfigNode* value) {
+      if (value != nullptr && foreign::NumberOf(*value) != 0) Set(fmt::format("recipe.fusion.loss.{}", key), *value);
     };
-    if (phase_.number != 1) return set("fused", Text("train.phase2_fusion_aux_loss_weight"));
+    if (phase_.number != 1) return set("fused", Find("train.phase2_fusion_aux_loss_weight"));
     Set("recipe.fusion.loss.restored", KairScalar("false"));
-    const std::string weight = Text("train.phase1_fusion_aux_loss_weight").value_or("1");
-    set("fused", weight);
-    if (std::stod(weight) <= 0) {
+    const ConfigNode* weight = Find("train.phase1_fusion_aux_loss_weight");
+    if (weight == nullptr) {
+      Set("recipe.fusion.loss.fused", KairScalar("1"));
+      Derived("train.phase1_fusion_aux_loss_weight", "1", "the file does not have it, and phase 1 trains by this loss");
+    } else if (Number("train.phase1_fusion_aux_loss_weight").value_or(0) <= 0) {
       Refuse("train.phase1_fusion_aux_loss_weight",
              "phase 1 trains the adapter alone, by this loss: expected a weight above 0");
     }
-    const auto plain = Text("train.fusion_passthrough_loss_weight");
-    const auto start = Text("train.fusion_warmup.passthrough_weight_start");
-    const auto end = Text("train.fusion_warmup.passthrough_weight_end");
-    set("passthrough", start ? start : plain);
-    set("passthrough_end", end ? end : plain);
-    if (start || end || plain) Set("recipe.fusion.loss.passthrough_steps", KairNumber(phase_.steps));
-    set("update", Text("train.fusion_warmup.update_penalty_weight"));
+    set("fused", weight);
+    const ConfigNode* plain = Find("train.fusion_passthrough_loss_weight");
+    const ConfigNode* start = Find("train.fusion_warmup.passthrough_weight_start");
+    const ConfigNode* end = Find("train.fusion_warmup.passthrough_weight_end");
+    set("passthrough", start != nullptr ? start : plain);
+    set("passthrough_end", end != nullptr ? end : plain);
+    if (start != nullptr || end != nullptr || plain != nullptr)
+      Set("recipe.fusion.loss.passthrough_steps", KairNumber(phase_.steps));
+    set("update", Find("train.fusion_warmup.update_penalty_weight"));
     if (const auto head = Whole("train.fusion_warmup.head_only_iters"); head && *head > 0)
-      Set("recipe.fusion.warmup", KairNumber(*head));
+      Set("recipe.fusion.warmup", KairNumber(*head), "train.fusion_warmup.head_only_iters");
   }
 
   void Phase() {
+    if (True("train.two_run.enable") && True("train.two_run.phase2.G_optimizer_reuse")) {
+      Refuse("train.two_run.phase2.G_optimizer_reuse",
+             "the second run begins with a fresh optimizer: expected false, as in S-VRT's code");
+    }
     if (phase_.number == 0) return;
     if (phase_.steps < 1) {
       Refuse(phase_.steps_key, fmt::format("phase {} needs its steps: found {}", phase_.number, phase_.steps));

@@ -41,7 +41,7 @@ path.images|s|I|||follows from the run directory
 path.tensorboard|s|I|||follows from the run directory
 datasets|o|I|||
 datasets.*|o|I|||
-netD|o|R|||VRT is trained without a discriminator
+netD|x|R|||VRT is trained without a discriminator
 netG|o|I|||
 train|o|I|||
 val|o|I|||
@@ -121,7 +121,7 @@ datasets.*.use_hflip|b|H+|data.hflip||horizontal flip of half of the clips
 datasets.*.use_rot|b|H+|data.rotate||vertical flip and transposition, half of the clips each
 datasets.*.color_jitter|b|M|data.color_jitter||brightness, contrast, saturation and hue within 0.05, of VFI data alone
 datasets.*.mirror_sequence|b|R||false|of RVRT's clips of 14 frames
-datasets.*.pad_sequence|b|M||false,true|test clips are padded where their length asks for it
+datasets.*.pad_sequence|b|M||false,true|clips are trained with the frames that they have, where KAIR repeats the last one to fill its window; test clips are padded where their length asks for it
 datasets.*.temporal_scale|i|M|data.frames|1,2|2: every second of num_frame frames is input, the one in their middle is the target (VFI data)
 datasets.*.sigma_min|n|H+|recipe.noise.min||of Gaussian noise, in levels of 255
 datasets.*.sigma_max|n|H+|recipe.noise.max||of Gaussian noise, in levels of 255
@@ -161,7 +161,7 @@ netG.use_checkpoint_attn|b|H+|recipe.recompute.attention||activation recomputati
 netG.use_checkpoint_ffn|b|H+|recipe.recompute.ffn||activation recomputation
 netG.no_checkpoint_attn_blocks|l|H+|recipe.recompute.keep_attention||stages without it
 netG.no_checkpoint_ffn_blocks|l|H+|recipe.recompute.keep_ffn||stages without it
-netG.init_type|s|H||default|weights are initialised as VRT does itself
+netG.init_type|s|H||default,none|weights are initialised as VRT does itself
 netG.init_bn_type|s|I|||VRT has no batch norm
 netG.init_gain|n|I|||only for other values of init_type
 netG.input_mode|s|M||concat,dual|recipe.fusion says it
@@ -177,7 +177,7 @@ netG.restoration_reducer.index|i|H+|recipe.fusion.reducer_index||which of the ex
 netG.fusion|o|I|||
 netG.fusion.enable|b|M|recipe.fusion.operator||false: early concatenation
 netG.fusion.placement|s|H||early|features are not injected into stages (middle, hybrid)
-netG.fusion.operator|s|M|recipe.fusion.operator|concat,gated,pase,pase_residual,attention|this operator is not here: mamba and its kin need a scan kernel of their own
+netG.fusion.operator|s|M|recipe.fusion.operator|concat,gated,pase,pase_residual,attention|the adapter that makes 3 channels of RGB and spikes; mamba and its kin need a scan kernel of their own that is not here
 netG.fusion.mode|s|H+|recipe.fusion.mode|replace,residual|
 netG.fusion.out_chans|i|H+|recipe.fusion.out_channels||
 netG.fusion.inject_stages|l|R|||features are not injected into stages
@@ -188,9 +188,15 @@ netG.fusion.operator_params.hidden_chans|i|H+|recipe.fusion.hidden||
 netG.fusion.operator_params.feature_chans|i|H+|recipe.fusion.features||
 netG.fusion.operator_params.kernel_size|i|H+|recipe.fusion.kernel||
 netG.fusion.operator_params.normalize_kernel|b|H+|recipe.fusion.normalize_kernel||
+netG.fusion.operator_params.num_heads|i|H||4|of attention
+netG.fusion.operator_params.mlp_ratio|n|H||2|of attention
+netG.fusion.operator_params.attn_drop|n|H||0|of attention: there is no dropout
+netG.fusion.operator_params.proj_drop|n|H||0|of attention: there is no dropout
 netG.fusion.operator_params.alpha_init|n|H+|recipe.fusion.alpha||
 netG.fusion.operator_params.gate_bias_init|n|H+|recipe.fusion.gate_bias||
+netG.fusion.operator_params.init_gate_bias|n|H+|recipe.fusion.gate_bias||another name of gate_bias_init
 netG.fusion.operator_params.token_dim|i|H+|recipe.fusion.token_dim||
+netG.fusion.operator_params.model_dim|i|H+|recipe.fusion.token_dim||another name of token_dim
 netG.fusion.operator_params.token_stride|i|H+|recipe.fusion.token_stride||
 netG.fusion.operator_params.num_layers|i|H+|recipe.fusion.layers||
 netG.fusion.operator_params.d_state|i|I|||of mamba
@@ -198,6 +204,7 @@ netG.fusion.operator_params.d_conv|i|I|||of mamba
 netG.fusion.operator_params.expand|i|I|||of mamba
 netG.fusion.operator_params.mamba_amp_policy|s|I|||of mamba
 netG.fusion.operator_params.patch_stride|i|I|||of mamba
+netG.fusion.operator_params.token_chunk_size|i|I|||of mamba
 netG.fusion.operator_params.local_layers|i|I|||of mamba
 netG.fusion.operator_params.global_layers|i|I|||of mamba
 netG.fusion.operator_params.enable_diagnostics|b|I|||metrics of the adapter are always written
@@ -210,6 +217,7 @@ netG.spike_encoder.params|x|I|||the encoder is off
 netG.dcn_type|s|H||DCNv2|DCNv4 is not here: it drops the flow from its offsets
 netG.dcn_apply_softmax|b|H||false|of DCNv4
 netG.pa_fuse_amp_policy|s|I|||flow, norms and loss are always computed in fp32
+netG.use_flash_attn|b|I|||a kernel is chosen for the device; the result is the same
 netG.use_sgp|b|R||false|SGP blocks instead of self attention are not here
 netG.sgp_w|n|I|||of SGP blocks
 netG.sgp_k|n|I|||of SGP blocks
@@ -266,6 +274,8 @@ train.manual_seed|i|H+|run.seed||the same on all ranks; samples do not depend on
 train.timing|x|I|||every metric line has the times of a step
 train.profiler|x|I|||track.profile traces steps
 train.compile|x|I|||steps are captured as CUDA graphs (train.graph)
+train.sync_cuda_timing|b|I|||every metric line has the times of a step
+train.freeze_known_unused_parameters|b|I|||the reducer follows which parameters are used
 train.freeze_backbone|b|M|phases||phase 1 trains the adapter alone
 train.partial_load|b|M|recipe.partial||weights may lack parameters, which keep their initial values
 train.use_lora|b|M|recipe.lora.rank||false: rank 0
@@ -320,6 +330,8 @@ logging.swanlab_name|s|I|||of SwanLab
 logging.swanlab_description|s|I|||of SwanLab
 logging.swanlab_mode|s|I|||of SwanLab
 logging.swanlab_auto_resume|b|I|||of SwanLab
+logging.swanlab_resume_strategy|s|I|||of SwanLab
+logging.swanlab_run_id|s|I|||of SwanLab
 logging.swanlab_run_id_file|s|I|||of SwanLab
 logging.use_logfire|b|M|||Logfire is not a tracker here: the metric stream and TensorBoard have every number
 logging.logfire_token|s|S|LOGFIRE_TOKEN||a key belongs in the environment

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/config_json.h"
 #include "base/text.h"
@@ -46,23 +47,36 @@ const KairKey* RowOf(const std::string& path) {
 }
 
 // Our keys that a test set has of its own; in everything else it follows the training set.
-constexpr std::string_view kOfTestSets[] = {"data.target", "data.input", "data.meta_info", "data.spikes.path"};
+constexpr std::string_view kOfTestSets[] = {"data.kind",      "data.target",      "data.input",
+                                            "data.meta_info", "data.spikes.path", "data.spikes.precomputed_path"};
+// Kinds of data, which both sets have.
+constexpr std::string_view kOfBoth[] = {"datasets.*.dataset_type", "datasets.*.temporal_scale"};
+
+bool OneOf(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
 
 void Take(const std::string& path, const ConfigEntry& entry, const KairKey& row, KairTranslation* made) {
   KairNote note{path, foreign::ValueText(entry.value), row.to, row.why, entry.where.line};
   const bool test = path.starts_with("datasets.test.");
-  if (note.to.starts_with("data.") && test) note.to = "data.test." + note.to.substr(5);
   const bool taken = row.fate == KairKey::Fate::kHonoured || row.fate == KairKey::Fate::kMapped;
-  const bool null = entry.value.kind == ConfigNode::Kind::kNull;
-  if (taken && test && row.copied && (null || foreign::IsAllowed(row, entry.value)) &&
-      std::ranges::find(kOfTestSets, row.to) == std::end(kOfTestSets)) {
+  const bool fine = entry.value.kind == ConfigNode::Kind::kNull || foreign::IsAllowed(row, entry.value);
+  const bool follows = row.to.starts_with("data.") || row.to.starts_with("train.");
+  if (test && OneOf(row.to, kOfTestSets)) {
+    note.to = "data.test." + row.to.substr(5);
+  } else if (test && OneOf(row.path, kOfBoth)) {
+    note.to.clear();
+  } else if (test && taken && fine && follows) {
     note.reason = "test clips are read whole, and their spikes as those of training";
     note.to.clear();
     made->ignored.push_back(std::move(note));
     return;
   }
   const std::string to = note.to;
-  if (made->Take(std::move(note), row, entry.value)) foreign::SetKey(&made->settings, to, entry.value);
+  if (!made->Take(std::move(note), row, entry.value)) return;
+  ConfigNode value = entry.value;
+  if (const std::string* spelling = foreign::AllowedSpelling(row, value)) value.text = *spelling;
+  foreign::SetKey(&made->settings, to, std::move(value));
 }
 
 Result<KairTranslation> TranslateOne(const std::string& file, const ConfigNode& options,
@@ -95,6 +109,35 @@ Result<KairTranslation> TranslateOne(const std::string& file, const ConfigNode& 
   return made;
 }
 
+// What no key of the file says alone points to the file.
+void PointTo(const ConfigLocation& file, ConfigNode* node) {
+  if (node->where.source == nullptr) node->where = file;
+  for (ConfigNode& item : node->items) PointTo(file, &item);
+  for (ConfigEntry& entry : node->entries) {
+    if (entry.where.source == nullptr) entry.where = file;
+    PointTo(file, &entry.value);
+  }
+}
+
+// What all phases have in common, then what each has of its own.
+std::vector<KairDerived> JoinDerived(std::vector<std::vector<KairDerived>> phases) {
+  std::vector<KairDerived> joined, own;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    for (KairDerived& one : phases[i]) {
+      const bool common = std::ranges::all_of(phases, [&](const std::vector<KairDerived>& phase) {
+        return std::ranges::any_of(phase, [&](const KairDerived& other) {
+          return other.name == one.name && other.value == one.value && other.reason == one.reason;
+        });
+      });
+      if (common && i > 0) continue;
+      if (!common && !one.name.starts_with("phase ")) one.name = fmt::format("phase {}: {}", i + 1, one.name);
+      (common ? joined : own).push_back(one);
+    }
+  }
+  joined.insert(joined.end(), own.begin(), own.end());
+  return joined;
+}
+
 }  // namespace
 
 Result<KairTranslation> TranslateKair(std::string_view text, const std::string& file) {
@@ -102,8 +145,11 @@ Result<KairTranslation> TranslateKair(std::string_view text, const std::string& 
   if (!tree.ok()) return tree.status();
   const std::vector<KairPhase> phases = SplitKair(tree->root());
   Result<KairTranslation> whole = TranslateOne(file, tree->root(), tree->errors());
+  const ConfigLocation anywhere{tree->root().where.source, 0, 0};
+  if (whole.ok()) PointTo(anywhere, &whole->settings);
   if (!whole.ok() || phases.empty()) return whole;
   std::vector<ConfigNode> settings;
+  std::vector<std::vector<KairDerived>> derived;
   for (const KairPhase& phase : phases) {
     Result<KairTranslation> one = TranslateOne(file, phase.options, {}, phase);
     if (!one.ok()) return one;
@@ -112,11 +158,11 @@ Result<KairTranslation> TranslateKair(std::string_view text, const std::string& 
       const auto same = [&](const KairNote& known) { return known.key == note.key && known.value == note.value; };
       if (std::ranges::none_of(whole->refused, same)) whole->refused.push_back(std::move(note));
     }
-    for (KairDerived& derived : one->derived) {
-      if (derived.name.starts_with("phase ")) whole->derived.push_back(std::move(derived));
-    }
+    derived.push_back(std::move(one->derived));
   }
+  whole->derived = JoinDerived(std::move(derived));
   whole->settings = JoinKair(phases, settings);
+  PointTo(anywhere, &whole->settings);
   return whole;
 }
 

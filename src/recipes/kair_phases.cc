@@ -22,8 +22,7 @@ const ConfigNode* Find(const ConfigNode& options, std::string_view path) {
 
 int64_t Whole(const ConfigNode& options, std::string_view path) {
   const ConfigNode* node = Find(options, path);
-  return node != nullptr && node->kind == Kind::kScalar && node->LooksNumber() ? std::llround(std::stod(node->text))
-                                                                               : 0;
+  return node == nullptr ? 0 : std::llround(foreign::NumberOf(*node).value_or(0));
 }
 
 bool True(const ConfigNode& options, std::string_view path) {
@@ -70,12 +69,6 @@ bool Pair(const ConfigNode& options, std::string_view key) {
   return node != nullptr && node->items.size() > 1;
 }
 
-bool Fuses(const ConfigNode& options) {
-  const ConfigNode* strategy = Find(options, "netG.input.strategy");
-  return True(options, "netG.fusion.enable") && Find(options, "datasets.train.dataroot_spike") != nullptr &&
-         (strategy == nullptr || strategy->text == "fusion");
-}
-
 // The part of `all` that `base` does not say in the same way.
 ConfigNode Without(const ConfigNode& all, const ConfigNode& base) {
   ConfigNode rest{.kind = Kind::kMap};
@@ -102,11 +95,17 @@ ConfigNode Shared(const ConfigNode& first, const ConfigNode& second) {
 
 }  // namespace
 
+bool FusesKair(const ConfigNode& options) {
+  if (Find(options, "datasets.train.dataroot_spike") == nullptr) return false;
+  const ConfigNode* strategy = Find(options, "netG.input.strategy");
+  return strategy == nullptr ? True(options, "netG.fusion.enable") : foreign::LowerCase(strategy->text) == "fusion";
+}
+
 std::vector<KairPhase> SplitKair(const ConfigNode& options) {
   const bool two_run = True(options, "train.two_run.enable");
   const int64_t total = Whole(options, "train.total_iter"), fix = Whole(options, "train.fix_iter");
   const bool sizes = Pair(options, "gt_size") || Pair(options, "dataloader_batch_size");
-  if (!two_run && !sizes && !(Fuses(options) && fix > 0)) return {};
+  if (!two_run && !sizes && !(FusesKair(options) && fix > 0)) return {};
   // A training that ends before fix_iter has the first phase alone.
   const bool cut = !two_run && total > 0 && fix >= total;
   std::vector<KairPhase> phases;

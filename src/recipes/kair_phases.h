@@ -19,6 +19,9 @@ struct KairPhase {
   ConfigNode options;
 };
 
+// Whether an adapter fuses RGB and spikes: by netG.input.strategy, or by netG.fusion.enable where it does not say.
+bool FusesKair(const ConfigNode& options);
+
 // Two phases, or none for a file with one.
 std::vector<KairPhase> SplitKair(const ConfigNode& options);
 

@@ -72,6 +72,7 @@ SETTINGS = [
     (nothing, {"netG__in_chans": 3}, 2, ["opt.json:", "netG.in_chans = 3", "36 instead of 27 channels"]),
     (weights(3), {"path": {"pretrained_netG": "w.safetensors"}}, 2, ["w.safetensors", "[8, 27, 1, 3, 3], expected [8, 36, 1, 3, 3]", "made for RGB"]),
     (nothing, {"path": {"pretrained_netG": "absent.pth"}}, 3, ["checkpoint.weights", "absent.pth"]),
+    (nothing, {"train__G_optimizer_lr": -1}, 2, ["opt.json:", "train.optimizer.lr", "found the number -1"]),
     (nothing, {"datasets__train__dataloader_batch_size": 1}, 2, ["train.batch is 1", "2 ranks", "at most 1 rank"]),
     (nothing, {"train__two_run": {"enable": True, "phase1": {"total_iter": 2}, "phase2": {"total_iter": 2, "G_lossfn_type": "ssim"}}},
      2, ["G_lossfn_type", "ssim"]),

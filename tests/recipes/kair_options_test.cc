@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -66,6 +67,10 @@ std::string Train(const std::string& more = "") {
     , "G_regularizer_clipstep": null, "G_param_strict": true, "E_param_strict": true
     , "checkpoint_test": 5000, "checkpoint_save": 5000, "checkpoint_print": 200)" +
          more;
+}
+
+std::string Changed(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
 }
 
 const char* const kSpikes = R"(, "dataroot_spike": "a/spikes", "spike_h": 250, "spike_w": 400, "spike_channels": 1
@@ -271,9 +276,8 @@ TEST(KairOptions, AdditionsOfSVrt) {
 }
 
 TEST(KairOptions, TwoPhasesBySizes) {
-  std::string data = Data("TrainDataset", 6, 192);
-  data.replace(data.find("192"), 3, "[160, 96]");
-  data.replace(data.find("\"dataloader_batch_size\": 8"), 26, "\"dataloader_batch_size\": [32, 16]");
+  std::string data = Changed(Data("TrainDataset", 6, 192), "192", "[160, 96]");
+  data = Changed(data, "\"dataloader_batch_size\": 8", "\"dataloader_batch_size\": [32, 16]");
   const json all = ConfigOf(OptionFile(data, Net(6, 96, 2), Train()))["config"];
   EXPECT_EQ(all["data"]["crop"], 160);
   EXPECT_EQ(all["train"]["batch"], 32);
@@ -286,9 +290,8 @@ TEST(KairOptions, TwoPhasesBySizes) {
 
 // A training shorter than fix_iter, of a file made for debugging, ends in the first phase.
 TEST(KairOptions, ATrainingThatEndsBeforeFixIterHasOnePhase) {
-  std::string data = Data("TrainDataset", 6, 192), train = Train();
-  data.replace(data.find("192"), 3, "[160, 96]");
-  train.replace(train.find("300000"), 6, "10");
+  const std::string data = Changed(Data("TrainDataset", 6, 192), "192", "[160, 96]");
+  const std::string train = Changed(Train(), "300000", "10");
   const json all = ConfigOf(OptionFile(data, Net(6, 96, 2), train))["config"];
   EXPECT_EQ(all["data"]["crop"], 160);
   EXPECT_EQ(all["phases"], json::parse(R"([{"steps": 10}])"));
@@ -305,6 +308,50 @@ TEST(KairOptions, KeysThatAreLeftOutAreAsInKair) {
     "train": {"steps": 10, "clip_norm": 0, "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "weight_decay": 0}}})"))
       << all["config"].dump(1);
   EXPECT_THAT(all["derived"].dump(), HasSubstr("train.G_optimizer_betas"));
+}
+
+// As KAIR's code uses them: words without regard to case, a learning rate of their own for fix_keys also without a
+// freeze, no validation before the end for 0.
+TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
+  std::string train = Train(R"(, "amp": {"enable": true, "dtype": "BFloat16"})");
+  for (const auto& [from, to] : {std::pair(R"("adam")", R"("Adam")"),
+                                 std::pair(R"("charbonnier")", R"("Charbonnier")"), std::pair(R"("fix_iter": 20000)", R"("fix_iter": -1)"),
+                                 std::pair(R"("checkpoint_test": 5000)", R"("checkpoint_test": 0)"),
+                                 std::pair(R"("E_decay": 0)", R"("E_decay": 1e-400)")}) {
+    train = Changed(train, from, to);
+  }
+  const std::string text = OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), train);
+  const json all = ConfigOf(text)["config"];
+  EXPECT_EQ(all["train"]["optimizer"]["kind"], "adam");
+  EXPECT_EQ(all["train"]["precision"], "bf16");
+  EXPECT_EQ(all["recipe"]["loss"], "charbonnier");
+  EXPECT_EQ(all["data"]["validation"]["every"], 0);
+  EXPECT_FALSE(all["train"].contains("ema"));
+  EXPECT_EQ(all["train"]["groups"], json::parse(R"([{"match": "*spynet*", "lr_scale": 0.125},
+                                                    {"match": "*deform*", "lr_scale": 0.125}])"));
+  // What our own reader finds wrong points to the key of the file.
+  const Result<KairTranslation> made = TranslateKair(text, "o.json");
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(foreign::FindKey(made->settings, "data.frames")->where.ToString().substr(0, 10), "o.json:14:");
+  EXPECT_EQ(foreign::FindKey(made->settings, "data.kind")->where.ToString(), "o.json");
+  const std::string steps = Changed(Train(), R"("checkpoint_test": 5000)", R"("checkpoint_test": [4000, 10000])");
+  const json listed = ConfigOf(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), steps));
+  EXPECT_EQ(listed["config"]["data"]["validation"]["every"], 2000);
+  EXPECT_THAT(listed["derived"].dump(), HasSubstr("validation steps"));
+}
+
+// What holds for one phase alone is said for that phase.
+TEST(KairOptions, DerivedValuesOfPhases) {
+  const std::string train =
+      Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 3000}
+                             , "phase2": {"total_iter": 6000, "fix_iter": 0}})");
+  const Result<KairTranslation> made =
+      TranslateKair(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), train), "o.json");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const std::string table = made->Table("");
+  EXPECT_THAT(table, HasSubstr("  phase 1: freeze = steps 0 to 2999"));
+  EXPECT_THAT(table, Not(HasSubstr("  freeze =")));
+  EXPECT_THAT(table, HasSubstr("  global batch = 8"));
 }
 
 struct Refusal {
@@ -343,6 +390,19 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
       {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5, "G_scheduler_periods": [3, 2]}
                                           , "phase2": {"total_iter": 5}})"),
        "", "train.G_scheduler_periods = [3, 2]: every cosine has the same length"},
+      {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5}
+                                          , "phase2": {"total_iter": 5, "G_optimizer_reuse": true}})"),
+       "", "train.two_run.phase2.G_optimizer_reuse = true: the second run begins with a fresh optimizer"},
+      {plain, net, Changed(train, R"("checkpoint_test": 5000)", R"("checkpoint_test": [5000, 12345])"), "",
+       "5 is the greatest that these steps have in common: 2469 validations instead of 2"},
+      {Changed(plain, "192", "[192, 96, 64]"), net, train, "",
+       "datasets.train.gt_size = [192, 96, 64]: expected a whole number, or two"},
+      {plain + R"(, "gtsize": 3)", net, train, "", "(did you mean 'datasets.train.gt_size'?)"},
+      {plain, net, train, R"(, "netD": {"net_type": "discriminator_unet"})", "VRT is trained without a discriminator"},
+      {plain + kSpikes, Net(6, 192, 2, R"(, "in_chans": 4, "input": {"strategy": "concat", "raw_ingress_chans": 7})"),
+       train, "", "netG.input.raw_ingress_chans = 7: the data have 4 channels"},
+      {plain + kSpikes, Net(6, 192, 2, R"(, "in_chans": 4, "input": {"strategy": "fusion", "mode": "dual"})"), train, "",
+       "netG.fusion.operator: with an adapter (strategy fusion) concat"},
       {plain, R"("net_type": "swinir", "mlp_ratio": 2)", train, "", "netG.net_type = swinir: this recipe is vrt"},
       {plain + R"(, "dataroot_spike": "s", "spike_reconstruction": {"type": "snn", "spike_win": 8})", net, train, "",
        "snn needs a network of its own"},
@@ -364,6 +424,26 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
   }
   EXPECT_THAT(ErrorOf("[1]"), HasSubstr("expected sections with keys at the top"));
   EXPECT_THAT(ErrorOf("{\"task\": "), HasSubstr("o.json:1"));
+}
+
+// A test set has clips of its own, and nothing else.
+TEST(KairOptions, TestSetsFollowTheTrainingSet) {
+  const std::string data = Data("TrainDataset", 6, 192) + R"(}, "test": {"dataset_type": "VideoRecurrentTestDataset"
+      , "dataroot_gt": "t/GT", "dataroot_lq": "t/LQ", "io_backend": {"type": "lmdb"}, "num_frame": -1
+      , "dataloader_batch_size": 1, "gt_size": 64)";
+  const json all = ConfigOf(OptionFile(data, Net(6, 192, 2), Train()));
+  EXPECT_EQ(all["config"]["data"]["test"], json::parse(R"({"target": "t/GT", "input": "t/LQ", "kind": "lmdb"})"));
+  EXPECT_EQ(all["config"]["data"]["crop"], 192);
+  std::map<std::string, std::string> became;
+  for (const char* list : {"honoured", "mapped", "ignored"}) {
+    for (const json& note : all[list]) became[note["key"]] = fmt::format("{} {}", list, note["to"].get<std::string>());
+  }
+  EXPECT_EQ(became["datasets.test.dataroot_gt"], "honoured data.test.target");
+  EXPECT_EQ(became["datasets.test.io_backend.type"], "mapped data.test.kind");
+  EXPECT_EQ(became["datasets.test.dataset_type"], "mapped ");
+  for (const char* key : {"num_frame", "dataloader_batch_size", "gt_size"}) {
+    EXPECT_EQ(became[fmt::format("datasets.test.{}", key)], "ignored ") << key;
+  }
 }
 
 // Sizes of a sensor without spikes say nothing: they are listed, and the translation has no key for them.

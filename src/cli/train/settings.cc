@@ -60,7 +60,9 @@ Result<ConfigTree> LoadTree(const std::string& recipe, const ConfigFiles& files,
   if (!translated.ok()) return translated.status();
   LOCKSTEP_RETURN_IF_ERROR(translated->Check());
   *options = std::move(*translated);
-  return ConfigTree::Parse((*options)->Yaml(), files.options + " (translated)", ConfigTree::Format::kYaml);
+  ConfigTree tree = ConfigTree::Empty(files.options);
+  tree.Merge((*options)->settings);
+  return tree;
 }
 
 // What is read of a configuration with phases: all of it but for them, or one of them over it.
