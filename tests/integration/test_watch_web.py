@@ -12,6 +12,7 @@ import subprocess
 import time
 
 import browser
+import fake_runs
 import harness
 
 HOSTILE = "x<img src=q onerror=hit()>\"'&"
@@ -199,7 +200,13 @@ class Page(harness.Case):
     def test_metrics_pass_promtool_and_have_every_name_of_the_dashboard(self):
         harness.require("promtool")
         make_run(self.tmp, "run \\ \"quoted\" <é>")
-        server = Server(self, self.tmp / "runs" / "run \\ \"quoted\" <é>", "--http", ":0")
+        live = fake_runs.FakeRun(self.tmp / "runs", "live", world=100, nodes=13, owner=os.getpid())
+        for step in range(1, 4):
+            live.step(step, engine=True)
+        live.sample(hot=5, step=3)
+        with open(live.path / "metrics/rank-0.jsonl", "a") as file:
+            file.write(fake_runs.metric_line(0, 4, loss="nan", tokens_per_second=1e5, lr="inf"))
+        server = Server(self, self.tmp / "runs" / "run \\ \"quoted\" <é>", live.path, "--http", ":0")
         answer, text = server.ask("/metrics")
         self.assertEqual(answer.getheader("Content-Type"), "text/plain; version=0.0.4; charset=utf-8")
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
@@ -228,8 +235,10 @@ class Page(harness.Case):
         page = (harness.ROOT / "docs/watch-web.md").read_text()
         for name in families:
             self.assertIn(re.sub(r"^(lockstep_[a-z]+|DCGM_FI_DEV)_", "", name), page, name)
-        exported = set(re.findall(rb"^# TYPE (\w+)", text, re.M))
-        self.assertGreaterEqual(exported, {b"lockstep_run_step", b"lockstep_rank_step_seconds", b"DCGM_FI_DEV_GPU_UTIL", b"lockstep_link_errors"})
+        exported = re.findall(r"^# TYPE (\w+)", text.decode(), re.M)
+        self.assertEqual(sorted(exported), sorted(families), "each once, and all that exist")
+        samples = [line.rsplit(" ", 1)[0] for line in text.decode().splitlines() if not line.startswith("#")]
+        self.assertEqual(len(samples), len(set(samples)))
 
 
 class Access(harness.Case):
