@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/weights.h"
 #include "engine/state.h"
@@ -110,6 +111,28 @@ Result<models::FusionConfig> FusionFromJson(const nlohmann::json& json) {
   return c;
 }
 
+nlohmann::json SpikesToJson(const VrtSpikes& spikes) {
+  return {{"form", data::kSpikeKinds[static_cast<size_t>(spikes.form.kind)]},
+          {"channels", spikes.form.channels},
+          {"half_window", spikes.form.half_window},
+          {"middle", spikes.form.middle},
+          {"height", spikes.sensor.height},
+          {"width", spikes.sensor.width},
+          {"flip", spikes.sensor.flip}};
+}
+
+std::optional<VrtSpikes> SpikesFromJson(const nlohmann::json& json) {
+  const std::string form = GetString(json, "form");
+  if (std::ranges::find(data::kSpikeKinds, form) == data::kSpikeKinds.end()) return std::nullopt;
+  const auto number = [&](const char* key, int otherwise) {
+    return static_cast<int>(GetInt(json, key, otherwise));
+  };
+  VrtSpikes spikes;
+  spikes.form = {data::SpikeKindByName(form), number("channels", 1), number("half_window", 20), number("middle", 44)};
+  spikes.sensor = {number("height", 360), number("width", 640), json.value("flip", true)};
+  return spikes;
+}
+
 bool IsVrt(const std::string& path) {
   const Result<std::string> folder = record::FindCheckpoint(path);
   if (!folder.ok()) return false;
@@ -150,6 +173,8 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
     loaded.step = reader->step();
     const nlohmann::json identity = reader->state().value("identity", nlohmann::json::object());
     config = FromCheckpoint(identity, *folder, &lora);
+    const nlohmann::json recipe = reader->state().value("recipe", nlohmann::json::object());
+    loaded.spikes = SpikesFromJson(recipe.value("spikes", nlohmann::json::object()));
     if (identity.contains("fusion")) {
       Result<models::FusionConfig> read = FusionFromJson(identity["fusion"]);
       if (!read.ok()) return read.status().Context(*folder);
@@ -164,6 +189,9 @@ Result<LoadedVrt> LoadVrtWeights(const std::string& path, const std::string& var
     if (!own.ok()) return own.status().Context(path);
     tensors = std::move(*own);
     config = FromFile(tensors, (*file)->metadata(), path, variant);
+    if (const auto said = (*file)->metadata().find(kSpikesKey); said != (*file)->metadata().end()) {
+      loaded.spikes = SpikesFromJson(nlohmann::json::parse(said->second, nullptr, false));
+    }
     Result<std::optional<models::FusionConfig>> found = FusionOf(tensors, (*file)->metadata(), path);
     if (!found.ok()) return found.status();
     fusion = *found;

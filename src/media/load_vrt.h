@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "media/vrt_spikes.h"
 #include "models/vrt.h"
 #include "models/vrt_fusion.h"
 
@@ -17,6 +18,7 @@ namespace lockstep::media {
 struct LoadedVrt {
   std::shared_ptr<models::Vrt> model;              // LoRA merged
   std::shared_ptr<models::FusionAdapter> adapter;  // null: spikes, if any, are further channels
+  std::optional<VrtSpikes> spikes;                 // of its training, where the checkpoint or file says so
   std::string path;                                // the file or the step folder
   std::string note;                                // which of several models in a file; "": nothing
   std::optional<uint64_t> step;                    // of a checkpoint

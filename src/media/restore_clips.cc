@@ -291,11 +291,18 @@ std::string FoundClip::FrameName(int64_t frame) const {
 }
 
 data::SpikeSensor SensorOf(const RestoreAsked& asked) {
-  return {asked.sensor_height, asked.sensor_width, !asked.no_flip};
+  data::SpikeSensor sensor = asked.trained ? asked.trained->sensor : data::SpikeSensor{};
+  if (asked.sensor_height > 0) sensor.height = asked.sensor_height;
+  if (asked.sensor_width > 0) sensor.width = asked.sensor_width;
+  if (asked.no_flip) sensor.flip = false;
+  return sensor;
 }
 
 data::SpikeForm FormOf(const RestoreAsked& asked, int64_t channels) {
-  return {.kind = data::SpikeKindByName(asked.spike_form), .channels = static_cast<int>(channels)};
+  data::SpikeForm form = asked.trained ? asked.trained->form : data::SpikeForm{};
+  if (!asked.spike_form.empty()) form.kind = data::SpikeKindByName(asked.spike_form);
+  form.channels = static_cast<int>(channels);
+  return form;
 }
 
 Status CheckFrameNumbers(const std::string& folder, const std::vector<std::string>& names) {

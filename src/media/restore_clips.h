@@ -31,7 +31,7 @@ struct FoundClip {
   std::string FrameName(int64_t frame) const;
 };
 
-// Sensor and form of the spikes that flags ask for.
+// Sensor and form of the spikes: what flags say, else the weights.
 data::SpikeSensor SensorOf(const RestoreAsked& asked);
 data::SpikeForm FormOf(const RestoreAsked& asked, int64_t channels);
 

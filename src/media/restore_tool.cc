@@ -61,6 +61,16 @@ Status CheckModel(const models::VrtConfig& config, int64_t spikes, const Restore
   return Status::Ok();
 }
 
+// Another sensor may be told than that of the training; another form would be other channels.
+Status CheckSpikeForm(const LoadedVrt& loaded, const RestoreAsked& asked) {
+  if (!loaded.spikes || asked.spike_form.empty()) return Status::Ok();
+  if (data::SpikeKindByName(asked.spike_form) == loaded.spikes->form.kind) return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("--spike-form {}: '{}' was trained with spikes as {}", asked.spike_form, loaded.path,
+                            loaded.spikes->form.Folder()),
+                "leave --spike-form out");
+}
+
 std::string ChecksumOf(const models::Vrt& model) {
   Checksum sum;
   for (const auto& item : model.named_parameters()) {
@@ -92,6 +102,7 @@ Result<Restorer> LoadRestorer(const MediaOptions& options) {
   const models::VrtConfig& config = made.loaded.model->config();
   made.spike_channels = made.loaded.adapter ? made.loaded.adapter->config().spike_bins : config.in_chans - 3;
   LOCKSTEP_RETURN_IF_ERROR(CheckModel(config, made.spike_channels, asked, made.loaded.path));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpikeForm(made.loaded, asked));
   made.tiles = asked.tiles;
   made.tiles.scale = config.upscale;
   made.tiles.window = config.ClipMultiples();
@@ -132,10 +143,11 @@ nlohmann::json SettingsOf(const MediaOptions& options, const Restorer& restorer)
       {"version", ThisBuild().version},
   };
   if (!asked.spikes.empty()) {
-    all["--spike-form"] = asked.spike_form;
-    all["--sensor-height"] = std::to_string(asked.sensor_height);
-    all["--sensor-width"] = std::to_string(asked.sensor_width);
-    all["--no-flip"] = asked.no_flip ? "yes" : "no";
+    const data::SpikeSensor sensor = SensorOf(asked);
+    all["--spike-form"] = FormOf(asked, restorer.spike_channels).Folder();
+    all["--sensor-height"] = std::to_string(sensor.height);
+    all["--sensor-width"] = std::to_string(sensor.width);
+    all["--no-flip"] = sensor.flip ? "no" : "yes";
   }
   if (asked.noise) all["--noise"] = std::to_string(*asked.noise);
   if (restorer.loaded.adapter) all["the adapter"] = FusionToJson(restorer.loaded.adapter->config()).dump();
@@ -285,6 +297,7 @@ void Summarise(const MediaOptions& options, const Restorer& restorer, const std:
   all["windows"] = windows;
   all["windows_kept"] = agreed.kept;
   all["tile_batch"] = restorer.tiles.batch;
+  if (restorer.spike_channels > 0) all["spikes"] = FormOf(options.restore, restorer.spike_channels).Folder();
   all["variant"] = config.name == "custom" ? "vrt" : "vrt " + config.name;
   all["weights"] = restorer.loaded.path;
   all["averaged"] = restorer.loaded.averaged;
@@ -297,12 +310,14 @@ void Summarise(const MediaOptions& options, const Restorer& restorer, const std:
 
 }  // namespace
 
-Status Restore(const MediaOptions& options, nlohmann::json* summary) {
+Status Restore(const MediaOptions& given, nlohmann::json* summary) {
+  MediaOptions options = given;
   const comm::Bootstrap& who = options.restore.who;
   auto comm = comm::Communicator::Connect(who, {.timeout = kPatience, .connect_timeout = kConnect, .group = "restore"});
   if (!comm.ok()) return comm.status();
   // Checked by every rank, so that all leave with the same error before anything is written.
   Result<Restorer> restorer = LoadRestorer(options);
+  if (restorer.ok()) options.restore.trained = restorer->loaded.spikes;
   LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, restorer.status()));
   Result<std::vector<FoundClip>> clips = FindRestoreClips(options, restorer->spike_channels);
   LOCKSTEP_RETURN_IF_ERROR(engine::AgreeOver(**comm, clips.status()));

@@ -17,6 +17,7 @@
 #include "media/files.h"
 #include "media/load_taehv.h"
 #include "media/restore.h"
+#include "media/vrt_spikes.h"
 #include "track/progress_line.h"
 
 namespace lockstep::media {
@@ -24,9 +25,11 @@ namespace lockstep::media {
 // Of `restore` alone.
 struct RestoreAsked {
   RestoreTiles tiles;                      // batch 0: chosen by the device
-  std::string spikes, spike_form = "tfp";  // folder of .dat files, one for each frame; of many clips the one above
-  int sensor_height = 360, sensor_width = 640;
+  std::string spikes;                       // folder of .dat files, one for each frame; of many clips the one above
+  std::string spike_form;                   // "": as in training, where the weights say it, else tfp
+  int sensor_height = 0, sensor_width = 0;  // 0: likewise, else 360 x 640
   bool no_flip = false;
+  std::optional<VrtSpikes> trained;  // what the weights say
   std::optional<int> noise;  // of 255
   bool allow_gaps = false;   // numbers of frames may leave some out
   comm::Bootstrap who;       // ranks share clips and windows

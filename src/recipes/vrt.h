@@ -73,6 +73,7 @@ class VrtRecipe : public engine::Recipe {
   Status LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) override;
   Status Start(at::Device device) override;
   nlohmann::json Identity() const override;
+  engine::RecipeState Save() override;
   std::vector<engine::Unit> Units() override;
   void RunUnits(engine::UnitRunner runner) override { model_->RunUnits(std::move(runner)); }
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "media/load_vrt.h"
 #include "recipes/vrt.h"
 
 namespace lockstep::recipes {
@@ -236,6 +238,14 @@ Status VrtRecipe::Check(engine::Config* config) {
   whole_clips_ = data_.Test().has_value() && !shrunk_;
   if (whole_clips_) config->data.validation.batch = 1;  // clips differ in length
   return Status::Ok();
+}
+
+// What restoring with the weights must do with spikes.
+engine::RecipeState VrtRecipe::Save() {
+  engine::RecipeState state;
+  const data::SpikeInput& spikes = data_.train.spikes;
+  if (spikes.use) state.values["spikes"] = media::SpikesToJson({spikes.form, spikes.sensor});
+  return state;
 }
 
 // A tiny shape with the same inputs and parts.

@@ -97,7 +97,7 @@ class Restore(harness.Case):
             (self.words("out", given="mixed", spikes=spikes), "mixed size"),
             (self.words("out", given=clip, spikes="few"), "frame '000002.png' of"),
             (self.words("out", given="sharp.mkv", spikes="few"), "1 files for the 3 frames"),
-            ((*weights, clip, "out", "--spikes", spikes, "--tile", "64"), "bytes"),  # not 360 x 640
+            ((*weights, clip, "out", "--spikes", spikes, "--tile", "64", "--sensor-width", "50"), "bytes"),  # that of the training is 32
             (self.words(clip + "/out", given=clip, spikes=spikes), "inside INPUT"),
             (self.words("out.mp4"), "has 2 clips, and OUTPUT 'out.mp4' is one file"),
             (self.words("none/out", given=clip, spikes=spikes), "none/out"),
@@ -117,7 +117,7 @@ class Restore(harness.Case):
 
     def test_an_adapter_with_lora_is_measured_from_lmdb_and_restored_as_it_validated(self):
         self.train("--set", "recipe.fusion.operator=gated", "--set", "recipe.in_channels=3", "--set", "recipe.lora.rank=2", "--set",
-                   'recipe.lora.targets=["*qkv*", "*proj*"]')
+                   'recipe.lora.targets=["*qkv*", "*proj*"]', "--set", "data.spikes.form=voxel")
         row, = harness.read_jsonl(train.run_path("run") / "validation.jsonl")
         ready = harness.engine("data", "prepare", "gopro-spike", "scenes", "--split", "test", "--lmdb", *SENSOR)
         self.assertEqual(ready.returncode, 0, ready.stdout + ready.stderr)
@@ -139,10 +139,14 @@ class Restore(harness.Case):
                                cwd=self.tmp, capture_output=True, text=True, check=True).stdout
         self.assertIn("stage1.residual_group2.blocks.0.attn.qkv_self.weight", names)
         self.assertNotIn("lora", names)
-        # LoRA is merged here, and spikes are not rounded to bytes.
-        restored = harness.engine("restore", "--weights", "runs/run", sides["input"], "sharp", "--spikes", spikes, *SENSOR, "--tile", "64",
-                                  "--frames", "4")
+        # LoRA is merged here, and spikes are not rounded to bytes; their form and sensor are those of the training.
+        restored = harness.engine("restore", "--weights", "runs/run", sides["input"], "sharp", "--spikes", spikes, "--tile", "64",
+                                  "--frames", "4", "--json")
         self.assertEqual(restored.returncode, 0, restored.stderr)
+        self.assertEqual(json.loads(restored.stdout)["spikes"], "voxel_b1")
+        other = harness.engine("restore", "--weights", "runs/run", sides["input"], "other", "--spikes", spikes, "--spike-form", "tfp")
+        self.assertEqual(other.returncode, 2, other.stdout)
+        self.assertIn("was trained with spikes as voxel_b1", other.stderr)
         pairs = zip(sorted((self.tmp / sides["target"] / clip["name"]).iterdir()), sorted((self.tmp / "sharp" / clip["name"]).iterdir()),
                     strict=True)
         scores = [test_vrt.psnr(*pair) for pair in pairs]
@@ -152,6 +156,10 @@ class Restore(harness.Case):
             written = harness.engine("export", "--weights", source, copy)
             self.assertEqual(written.returncode, 0, written.stderr)
         self.assertEqual((self.tmp / "merged.safetensors").read_bytes(), (self.tmp / "again.safetensors").read_bytes())
+        said = harness.engine("eval", "vrt", "--weights", "merged.safetensors", "--target", sides["target"], "--input", sides["input"],
+                              "--spikes", spikes, "--set", "recipe.test.tile=64", "--set", "recipe.test.frames=4", "--json")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertAlmostEqual(json.loads(said.stdout)["clips"][0]["psnr"], clip["psnr"], 4)
         refused = harness.engine("restore", "--weights", "merged.pth", "--variant", "tiny", sides["input"], "again", "--spikes", spikes)
         self.assertEqual(refused.returncode, 2, refused.stdout)
         self.assertIn("has a fusion adapter and does not say its operator", refused.stderr)

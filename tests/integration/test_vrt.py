@@ -118,7 +118,7 @@ class Vrt(harness.Case):
         given = [pathlib.Path("scenes", *parts, "scene_0004") for parts in (("GOPRO_Large", "test_GT"), ("GOPRO_Large", "test_GT_blurred"),
                                                                           ("GOPRO_Large_spike_seq", "test"))]
         spikes, sensor = ["--spikes", given[2] / "spike"], ["--sensor-height", "32", "--sensor-width", "32"]
-        restored = harness.engine("restore", "--weights", run, given[1], "sharp", *spikes, *sensor, "--tile", "64", "--json")
+        restored = harness.engine("restore", "--weights", run, given[1], "sharp", *spikes, "--tile", "64", "--json")
         self.assertEqual(restored.returncode, 0, restored.stderr)
         self.assertEqual(json.loads(restored.stdout)["frames"], 3)
         self.assertTrue(json.loads(restored.stdout)["averaged"])
@@ -140,7 +140,7 @@ class Vrt(harness.Case):
         again = harness.engine("eval", "vrt", "--weights", "whole.safetensors", *folders, *sensor, "--set", "recipe.test.tile=64", "--json")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertAlmostEqual(json.loads(again.stdout)["clips"][0]["psnr"], clip["psnr"], 4)
-        for words, expected in [([], "--spikes"), ([*spikes, *sensor, "--tile", "60"], "multiple"), (spikes, "bytes")]:
+        for words, expected in [([], "--spikes"), ([*spikes, "--tile", "60"], "multiple"), ([*spikes, "--sensor-width", "50"], "bytes")]:
             refused = harness.engine("restore", "--weights", run, given[1], "other", *words)
             self.assertIn(refused.returncode, (2, 3), refused.stdout)
             self.assertIn(expected, refused.stderr)

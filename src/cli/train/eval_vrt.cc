@@ -15,6 +15,7 @@
 #include "cli/train/settings.h"
 #include "data/image.h"
 #include "engine/trainer.h"
+#include "media/load_vrt.h"
 #include "models/vrt_file.h"
 #include "recipes/vrt_evaluation.h"
 #include "record/checkpoint_folder.h"
@@ -30,7 +31,7 @@ using recipes::VrtClip;
 struct VrtFlags {
   std::string recipe, weights, variant, target, input, spikes, picture;
   ConfigFiles files;
-  std::vector<std::string> overrides;
+  std::vector<std::string> said, overrides;  // keys by the file of the weights, and by --set
   std::string device = "auto", precision = "auto";
   int sensor_height = 0, sensor_width = 0, worst = 5;
   bool strict = false, json = false;
@@ -48,9 +49,9 @@ constexpr Column kColumns[] = {{"psnr", "PSNR", 2},
 
 bool IsLmdb(const std::string& path) { return path.ends_with(".lmdb") || path.ends_with(".lmdb/"); }
 
-// The shape that a file of Lockstep says in its metadata, as keys of the recipe; none where it says none, or where no
-// model of the recipe has what keys cannot say.
-std::vector<std::string> ShapeOfFile(const std::string& path) {
+// The shape that a file of Lockstep says in its metadata, as keys of the recipe, and with `spikes` how those were read;
+// none where it says none, or where no model of the recipe has what keys cannot say.
+std::vector<std::string> ShapeOfFile(const std::string& path, bool spikes) {
   const Result<std::unique_ptr<Weights>> file = OpenWeights(path);
   if (!file.ok()) return {};
   const auto said = (*file)->metadata().find(models::kVrtKey);
@@ -77,13 +78,29 @@ std::vector<std::string> ShapeOfFile(const std::string& path) {
   const nlohmann::json shape = models::ToJson(*config);
   std::vector<std::string> keys = {"recipe.model=" + base->name, fmt::format("data.scale={}", config->upscale)};
   for (const auto& [from, to] : kKeys) keys.push_back(fmt::format("recipe.{}={}", to, shape[from].dump()));
-  if (config->in_chans > 3) keys.push_back(fmt::format("data.spikes.channels={}", config->in_chans - 3));
+  if (config->in_chans > 3 && spikes) keys.push_back(fmt::format("data.spikes.channels={}", config->in_chans - 3));
+  const auto add = [&](const char* key, const std::string& section, const std::vector<std::string>& names) {
+    const auto found = (*file)->metadata().find(key);
+    if (found == (*file)->metadata().end()) return;
+    const nlohmann::json values = nlohmann::json::parse(found->second, nullptr, false);
+    for (const std::string& name : names) {
+      if (values.is_object() && values.contains(name)) {
+        keys.push_back(fmt::format("{}.{}={}", section, name, values[name].dump()));
+      }
+    }
+  };
+  add(media::kFusionKey, "recipe.fusion",
+      {"operator", "frames", "hidden", "kernel", "normalize_kernel", "features", "token_dim", "token_stride", "layers",
+       "reducer_index"});
+  if (spikes) {
+    add(media::kSpikesKey, "data.spikes", {"form", "channels", "half_window", "middle", "height", "width", "flip"});
+  }
   return keys;
 }
 
 // Flags as keys; what the user sets comes last and wins.
 std::vector<std::string> Keys(const VrtFlags& asked) {
-  std::vector<std::string> keys;
+  std::vector<std::string> keys = asked.said;
   const auto set = [&](const std::string& key, const std::string& value) { keys.push_back(key + "=" + value); };
   if (!asked.variant.empty()) set("recipe.model", asked.variant);
   if (!asked.target.empty()) {
@@ -111,10 +128,10 @@ Result<Settings> ReadAll(const recipes::Registry& recipes, const VrtFlags& asked
   VrtFlags all = asked;
   if (all.files.config.empty() && all.files.options.empty()) {
     all.files.config = ConfigOfRun(asked.weights);
-    std::vector<std::string> shape;
-    if (all.files.config.empty() && asked.variant.empty()) shape = ShapeOfFile(asked.weights);
-    all.overrides.insert(all.overrides.begin(), shape.begin(), shape.end());
-    if (all.files.config.empty() && ((asked.variant.empty() && shape.empty()) || asked.target.empty())) {
+    if (all.files.config.empty() && asked.variant.empty()) {
+      all.said = ShapeOfFile(asked.weights, !asked.spikes.empty());
+    }
+    if (all.files.config.empty() && ((asked.variant.empty() && all.said.empty()) || asked.target.empty())) {
       return Status(
           Code::kUsage, fmt::format("'{}' does not say its model and clips", asked.weights),
           "--config or --opt FILE of its training, or --target and --input, and --variant NAME for upstream's files");

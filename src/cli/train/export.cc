@@ -113,6 +113,7 @@ Status ExportVrt(const ExportFlags& asked) {
   const at::ScalarType type = wanted == Dtype::kF16 ? at::kHalf : wanted == Dtype::kBF16 ? at::kBFloat16 : at::kFloat;
   std::map<std::string, std::string> metadata;
   if (loaded->adapter) metadata[media::kFusionKey] = media::FusionToJson(loaded->adapter->config()).dump();
+  if (loaded->spikes) metadata[media::kSpikesKey] = media::SpikesToJson(*loaded->spikes).dump();
   LOCKSTEP_RETURN_IF_ERROR(models::WriteVrtFile(*loaded->model, asked.output, "params", type, metadata));
   SayModel(asked, "vrt " + loaded->model->config().name, *loaded);
   return Status::Ok();

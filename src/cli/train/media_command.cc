@@ -74,9 +74,12 @@ void DeclareRestore(Arguments& args, media::RestoreAsked* asked) {
   args.Option("--spikes", &asked->spikes,
               "folder of the clip's spike files (.dat), one for each frame; for a folder of clips DIR/CLIP/spike/*.dat")
       .Named("DIR");
-  args.Option("--spike-form", &asked->spike_form, "how spikes become channels").OneOf(data::kSpikeKinds);
-  args.Option("--sensor-height", &asked->sensor_height, "of the spike camera (360)").Between(1, 1 << 20);
-  args.Option("--sensor-width", &asked->sensor_width, "of the spike camera (640)").Between(1, 1 << 20);
+  args.Option("--spike-form", &asked->spike_form, "how spikes become channels (as in training, else tfp)")
+      .OneOf(data::kSpikeKinds);
+  args.Option("--sensor-height", &asked->sensor_height, "of the spike camera (as in training, else 360)")
+      .Between(1, 1 << 20);
+  args.Option("--sensor-width", &asked->sensor_width, "of the spike camera (as in training, else 640)")
+      .Between(1, 1 << 20);
   args.Flag("--no-flip", &asked->no_flip, "the spike file's first row is the picture's first");
   args.Option("--noise", &asked->noise, "level of the noise, of 255, for models that ask for it").Between(0, 255);
   args.Option("--nproc-per-node", &asked->ranks,
