@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,11 +112,17 @@ Result<LmdbWriter> LmdbWriter::Create(const std::string& path, bool overwrite) {
   LmdbWriter writer;
   writer.path_ = path;
   writer.overwrite_ = overwrite;
-  writer.temporary_ = path + fmt::format(".{}.part", ::getpid());
+  writer.temporary_ = path + ".part";  // one name, so that what a killed process left is used again
   LOCKSTEP_RETURN_IF_ERROR(MakeDirs(writer.temporary_));
   const std::string file = writer.temporary_ + "/data.mdb";
-  writer.file_ = UniqueFd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  writer.file_ = UniqueFd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
   if (!writer.file_) return FileError("create", file, errno);
+  // A file system without locks has none to respect.
+  if (::flock(writer.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    writer.file_.reset();  // not ours to remove
+    return Status(Code::kUsage, fmt::format("another process writes '{}'", path), "wait until it is done, or stop it");
+  }
+  if (::ftruncate(writer.file_.get(), 0) != 0) return FileError("truncate", file, errno);
   LOCKSTEP_RETURN_IF_ERROR(writer.Append(std::string(2 * kLmdbPage, '\0')));
   return writer;
 }

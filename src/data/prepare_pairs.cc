@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 
 #include "base/files.h"
@@ -89,6 +90,38 @@ Status WritePicture(const std::string& path, const std::vector<uint8_t>& planes,
   return png.ok() ? WriteFileAtomic(path, *png, 0644, Durability::kProcess) : png.status();
 }
 
+// Frames of an LMDB as they are now: the same keys, and values of the files' sizes.
+bool HoldsFrames(const LmdbListing& lmdb, const PairedSet& set, bool target) {
+  std::map<std::string, uint64_t> bytes;
+  for (const LmdbValue& value : lmdb.values) bytes[value.key] = value.bytes;
+  const std::string& root = target ? set.config().target : set.config().input;
+  for (const PairedClip& clip : set.clips()) {
+    for (int64_t i = 0; i < clip.frames(); ++i) {
+      const auto found = bytes.find(fmt::format("{}/{}", clip.name, clip.stems[i]));
+      const std::string file = JoinPath(JoinPath(root, clip.name), (target ? clip.target : clip.input)[i].name);
+      if (found == bytes.end() || static_cast<int64_t>(found->second) != SizeOnDisk(file)) return false;
+    }
+  }
+  return bytes.size() == static_cast<size_t>(set.frames());
+}
+
+// Generated clips are kept, so that a killed run goes on; those of other settings are not.
+Status CheckSameScenes(const GeneratedTree& tree, const PrepareShare& share) {
+  const std::string file = tree.path + "/scenes.txt";
+  const std::string text = fmt::format("{} clips by seed {}, {} frames of {}x{}, sensor 1/{}\n", tree.clips, tree.seed,
+                                       tree.frames, tree.width, tree.height, tree.divisor);
+  if (const Result<std::string> known = ReadFile(file); known.ok()) {
+    if (*known == text) return Status::Ok();
+    return Status(
+        Code::kUsage,
+        fmt::format("'{}' has scenes of other settings: {}, asked for {}", tree.path, Trim(*known), Trim(text)),
+        "choose another folder, or delete this one");
+  }
+  if (share.part != 0) return Status::Ok();
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirs(tree.path));
+  return WriteFileAtomic(file, text);
+}
+
 Status WriteGeneratedClip(const GeneratedTree& tree, uint64_t clip, const std::string& split, const std::string& name) {
   const std::string gt = fmt::format("{}/GOPRO_Large/{}_GT/{}", tree.path, split, name);
   const std::string lq = fmt::format("{}/GOPRO_Large/{}_GT_blurred/{}", tree.path, split, name);
@@ -149,10 +182,12 @@ Status WriteFramesToLmdb(const PairedSet& set, bool target, const std::string& p
   if (!overwrite && SizeOnDisk(path + "/data.mdb") >= 0 && SizeOnDisk(path + "/meta_info.txt") >= 0) {
     const Result<LmdbListing> there = ListLmdb(path);
     if (!there.ok()) return there.status();
-    if (there->values.size() == all) {
+    if (HoldsFrames(*there, set, target)) {
       if (progress) progress(all, all, all);
       return Status::Ok();
     }
+    return Status(Code::kUsage, fmt::format("'{}' holds other frames than the folders have now", path),
+                  "write it again with --overwrite");
   }
   Result<LmdbWriter> lmdb = LmdbWriter::Create(path, overwrite);
   if (!lmdb.ok()) return lmdb.status();
@@ -210,6 +245,7 @@ Status WriteGeneratedTree(const GeneratedTree& tree, const PrepareShare& share, 
                     "8x8, whose number is a multiple of 8",
                     tree.width, tree.height, tree.divisor));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameScenes(tree, share));
   const uint64_t test_clips = std::max<uint64_t>(tree.clips / 4, 1);
   std::string meta[2];
   std::vector<uint64_t> mine;

@@ -33,7 +33,8 @@ SpikeAlignment AlignSpikes(const PairedSet& set, const PrepareShare& share);
 // "clip frames (h,w,3) first" for each clip.
 std::string MetaInfoOf(const PairedSet& set);
 
-// The frames of one side, as they are, under keys clip/frame. An LMDB with all these keys is kept.
+// The frames of one side, as they are, under keys clip/frame. An LMDB with all these keys and
+// the frames' sizes is kept, one with others an error unless `overwrite`.
 Status WriteFramesToLmdb(const PairedSet& set, bool target, const std::string& path, bool overwrite,
                          const PrepareProgress& progress);
 
@@ -48,7 +49,8 @@ struct GeneratedTree {
   int height = 128, width = 128, divisor = 2;
 };
 // GOPRO_Large/<split>_GT and <split>_GT_blurred, GOPRO_Large_spike_seq/<split> and its config.yaml, and
-// meta_info_GoPro_<split>_GT.txt, for split train and test (a quarter of the clips, at least one).
+// meta_info_GoPro_<split>_GT.txt, for split train and test (a quarter of the clips, at least one). Clips that are there
+// are kept; scenes.txt says their settings, and other ones are an error.
 Status WriteGeneratedTree(const GeneratedTree& tree, const PrepareShare& share, const PrepareProgress& progress);
 
 }  // namespace lockstep::data

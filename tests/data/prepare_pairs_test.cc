@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "data/lmdb_writer.h"
 #include "data/paired_clips.h"
 
 namespace lockstep::data {
@@ -112,6 +113,35 @@ TEST_F(PrepareTest, AnLmdbIsWrittenOnce) {
   ASSERT_TRUE(WriteFramesToLmdb(set, true, path, false, count).ok());
   EXPECT_EQ(kept, 6U);
   EXPECT_THAT(*ReadFile(path + "/meta_info.txt"), testing::StartsWith("scene_0000/000001.png (32,48,3) 1\n"));
+  // A frame that is another one since is not in it.
+  const std::string frame = dir_ / "GOPRO_Large/train_GT/scene_0001/000002.png";
+  ASSERT_TRUE(WriteFileAtomic(frame, *ReadFile(dir_ / "GOPRO_Large/train_GT/scene_0001/000001.png") + "more").ok());
+  EXPECT_THAT(WriteFramesToLmdb(set, true, path, false, count).message(), HasSubstr("holds other frames"));
+  ASSERT_TRUE(WriteFramesToLmdb(set, true, path, true, count).ok());
+  ASSERT_TRUE(WriteFramesToLmdb(set, true, path, false, count).ok());
+  EXPECT_EQ(kept, 6U);
+}
+
+TEST_F(PrepareTest, WhatAKilledProcessLeftOfAnLmdbIsUsedAgain) {
+  const PairedSet set = *PairedSet::Open(Config());
+  const std::string path = dir_ / "GOPRO_Large/train_GT.lmdb";
+  ASSERT_TRUE(MakeDirs(path + ".part").ok());
+  ASSERT_TRUE(WriteFileAtomic(path + ".part/data.mdb", std::string(100000, 'x')).ok());
+  ASSERT_TRUE(WriteFramesToLmdb(set, true, path, false, nullptr).ok());
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  ASSERT_TRUE(WriteFramesToLmdb(set, true, path, false, nullptr).ok());  // readable, and the same frames
+  // Two at once do not write one file.
+  const Result<LmdbWriter> one = LmdbWriter::Create(dir_ / "x.lmdb", false);
+  const Result<LmdbWriter> two = LmdbWriter::Create(dir_ / "x.lmdb", false);
+  EXPECT_TRUE(one.ok());
+  EXPECT_THAT(two.status().message(), HasSubstr("another process writes"));
+}
+
+TEST_F(PrepareTest, ScenesOfOtherSettingsAreNotMixed) {
+  const GeneratedTree tree{.path = dir_.path(), .clips = 4, .frames = 2, .height = 32, .width = 48, .divisor = 2};
+  const Status status = WriteGeneratedTree(tree, {}, nullptr);
+  EXPECT_THAT(status.message(), HasSubstr("3 clips by seed 0, 2 frames of 48x32, sensor 1/2, asked for 4 clips"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "GOPRO_Large/train_GT/scene_0003"));
 }
 
 }  // namespace

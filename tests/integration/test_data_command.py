@@ -151,6 +151,9 @@ class DataCommand(harness.Case):
         sheet = self.tmp / "pairs.png"
         self.data("show", scenes, "--kind", "gopro-spike", *sensor, "--height", 32, "--width", 32, "--samples", 2, "--out", sheet)
         self.assertEqual(Image.open(sheet).size, (3 * 32 + 2 * 2, 2 * 32 + 2))
+        for form in ("tfp:x", "tfp:4:5", "tfp:"):
+            self.assertIn(f"--artefacts {form}: expected one of tfp",
+                          self.data("prepare", "gopro-spike", scenes, *sensor, "--artefacts", form, code=2).stderr)
         # 250 x 400 is not what these files have.
         wrong = self.data("prepare", "gopro-spike", scenes, "--sensor-height", 250, "--sensor-width", 400, code=3)
         self.assertIn("no whole number of steps of 250 x 400", wrong.stderr)

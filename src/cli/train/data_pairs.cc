@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -89,13 +90,15 @@ data::PairedConfig ConfigOf(const PrepareFlags& asked) {
 // "tfp:4" or "raw_window:41".
 Result<data::SpikeForm> FormOf(const std::string& text, int half_window) {
   const std::vector<std::string> parts = Split(text, ':');
-  if (std::ranges::find(data::kSpikeKinds, parts[0]) == data::kSpikeKinds.end()) {
+  const std::optional<int> channels = parts.size() > 1 ? ParseDigits<int>(parts[1]) : 1;
+  const bool known = std::ranges::find(data::kSpikeKinds, parts[0]) != data::kSpikeKinds.end();
+  if (!known || parts.size() > 2 || !channels) {
     return Status(Code::kUsage, fmt::format("--artefacts {}: expected one of {}, and :channels{}", text,
-                                            Join(data::kSpikeKinds, ", "), DidYouMean(parts[0], data::kSpikeKinds)));
+                                            Join(data::kSpikeKinds, ", "),
+                                            known ? "" : DidYouMean(parts[0], data::kSpikeKinds)));
   }
-  data::SpikeForm form{.kind = data::SpikeKindByName(parts[0]), .half_window = half_window};
-  if (parts.size() > 1) form.channels = std::atoi(parts[1].c_str());
-  LOCKSTEP_RETURN_IF_ERROR(data::CheckForm(form));
+  const data::SpikeForm form{data::SpikeKindByName(parts[0]), *channels, half_window};
+  LOCKSTEP_RETURN_IF_ERROR(data::CheckForm(form).Context("--artefacts " + text));
   return form;
 }
 
@@ -195,8 +198,10 @@ int DataPrepareMain(int argc, char** argv) {
   args.Option("--half-window", &asked.half_window, "of tfp and tfi").Between(1, 1 << 14).ShowDefault();
   args.Flag("--overwrite", &asked.overwrite, "write LMDBs again");
   args.Option("--threads", &asked.threads, "of this process (default: one per core)").Between(1, 4096).Named("N");
-  args.Option("--clips", &asked.tree.clips, "generated for training; a quarter as many for testing").ShowDefault();
-  args.Option("--frames", &asked.tree.frames, "of a generated clip").ShowDefault();
+  args.Option("--clips", &asked.tree.clips, "generated for training; a quarter as many for testing")
+      .Between(1, 1 << 20)
+      .ShowDefault();
+  args.Option("--frames", &asked.tree.frames, "of a generated clip").Between(1, 1 << 20).ShowDefault();
   args.Option("--height", &asked.tree.height, "of generated frames").Between(16, 4096).ShowDefault();
   args.Option("--width", &asked.tree.width, "of generated frames").Between(16, 4096).ShowDefault();
   args.Option("--divisor", &asked.tree.divisor, "frame size / sensor size of generated clips")
