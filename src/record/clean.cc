@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"

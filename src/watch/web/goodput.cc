@@ -76,11 +76,9 @@ Timeline ReadTimeline(const std::vector<json>& events) {
     } else if (type == "attempt_ended") {
       line.attempts[attempt].ended = t;
       over(t);
-    } else if (type == "run_ended") {
-      over(t);
     } else if (type == "stalled" && !stalled) {
       stalled = t;
-    } else if (type == "stall_over") {
+    } else if (type == "stall_over" || type == "run_ended") {
       over(t);
     }
     ended = t;
