@@ -116,14 +116,21 @@ Goodput MeasureGoodput(const std::string& metrics_path, const std::vector<json>&
   result.attempts = std::move(timeline.attempts);
   double first_t = 0;
   std::map<int, double> last_t;
+  std::vector<double> moved(timeline.stalls.size());  // the last line before each stall was noticed
   EachTimedLine(metrics_path, [&](const TimedLine& line) {
     AttemptTimes& attempt = result.attempts[line.attempt];
     if (!attempt.first_step) attempt.first_step = line.step;
     attempt.last_step = std::max(attempt.last_step.value_or(0), line.step);
     if (first_t == 0) first_t = line.t;
     last_t[line.attempt] = line.t;
+    for (size_t i = 0; i < moved.size(); ++i) {
+      if (line.t <= timeline.stalls[i].first) moved[i] = std::max(moved[i], line.t);
+    }
   });
   if (first_t == 0) return result;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    if (moved[i] > 0) timeline.stalls[i].first = moved[i];
+  }
   // A launcher that was killed wrote no end: its run went on at least to its last metric line.
   for (auto& [from, to] : timeline.down) {
     for (const auto& [attempt, t] : last_t) from = t < to ? std::max(from, t) : from;
