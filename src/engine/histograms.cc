@@ -8,6 +8,8 @@ namespace lockstep::engine {
 namespace {
 
 constexpr int64_t kBuckets = 30;
+constexpr double kLargest = 1e36;      // the width of 30 buckets must stay a float32
+constexpr int64_t kCounted = 1 << 24;  // at::histc counts in float32, which knows no further whole number
 
 // The part of one parameter that this rank owns, values or gradients.
 struct OwnPart {
@@ -28,9 +30,9 @@ std::vector<OwnPart> OwnParts(const FlatParameters& flat) {
   return parts;
 }
 
-at::Tensor Finite(const at::Tensor& numbers) {
+at::Tensor Usable(const at::Tensor& numbers) {
   const at::Tensor wide = numbers.to(at::kFloat);
-  return wide.masked_select(at::isfinite(wide));
+  return wide.masked_select(wide.abs() <= kLargest);
 }
 
 }  // namespace
@@ -42,10 +44,10 @@ Result<ParameterHistograms> HistogramsOf(const FlatParameters& flat, double grad
   constexpr double kNothing = -std::numeric_limits<double>::infinity();
   std::vector<double> ends(2 * rows, kNothing);  // largest value and largest negated value of each row
   for (const OwnPart& part : parts) {
-    const at::Tensor finite = Finite(part.numbers);
-    if (finite.numel() == 0) continue;
-    ends[2 * part.row] = std::max(ends[2 * part.row], finite.max().item<double>());
-    ends[2 * part.row + 1] = std::max(ends[2 * part.row + 1], -finite.min().item<double>());
+    const at::Tensor usable = Usable(part.numbers);
+    if (usable.numel() == 0) continue;
+    ends[2 * part.row] = std::max(ends[2 * part.row], usable.max().item<double>());
+    ends[2 * part.row + 1] = std::max(ends[2 * part.row + 1], -usable.min().item<double>());
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks->host().AllReduce(ends.data(), ends.size(), comm::DType::kF64, comm::Op::kMax).Wait());
   const auto edge = [&](size_t row, int64_t i) {
@@ -56,10 +58,12 @@ Result<ParameterHistograms> HistogramsOf(const FlatParameters& flat, double grad
   std::vector<double> counts(rows * kBuckets, 0);
   for (const OwnPart& part : parts) {
     if (ends[2 * part.row] == kNothing) continue;
-    const at::Tensor found = at::histc(Finite(part.numbers), kBuckets, edge(part.row, 0), edge(part.row, kBuckets));
-    const at::Tensor numbers = found.to(at::kCPU, at::kDouble).contiguous();
-    const auto* first = static_cast<const double*>(numbers.const_data_ptr());
-    for (int64_t i = 0; i < kBuckets; ++i) counts[part.row * kBuckets + static_cast<size_t>(i)] += first[i];
+    for (const at::Tensor& some : Usable(part.numbers).split(kCounted)) {
+      const at::Tensor found = at::histc(some, kBuckets, edge(part.row, 0), edge(part.row, kBuckets));
+      const at::Tensor numbers = found.to(at::kCPU, at::kDouble).contiguous();
+      const auto* first = static_cast<const double*>(numbers.const_data_ptr());
+      for (int64_t i = 0; i < kBuckets; ++i) counts[part.row * kBuckets + static_cast<size_t>(i)] += first[i];
+    }
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks->AllReduceSum(&counts));
   ParameterHistograms histograms;

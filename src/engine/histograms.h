@@ -17,7 +17,7 @@ namespace lockstep::engine {
 // "weights/<name>" and "gradients/<name>".
 using ParameterHistograms = std::vector<std::pair<std::string, track::HistogramData>>;
 
-// Before the update. Gradients are multiplied by `gradient_factor`. What is not finite is left out.
+// Before the update. Gradients are multiplied by `gradient_factor`. What is not finite, or beyond 1e36, is left out.
 Result<ParameterHistograms> HistogramsOf(const FlatParameters& flat, double gradient_factor, Ranks* ranks);
 
 }  // namespace lockstep::engine
