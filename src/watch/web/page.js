@@ -168,7 +168,8 @@ async function refresh(item) {
     } catch (error) { failed ||= error.status !== 404; item.chart.waiting = false; }
   }));
   item.busy = false;
-  if (stamp === item.stamp && !failed) {
+  if (failed) item.chart.show(item.chart.lines, state.range, looks());
+  else if (stamp === item.stamp) {
     const shown = lines.filter(Boolean);
     showLines(item, shown, Math.min(1, ...shown.map((l) => l.curve.progress ?? 1)));
     ready();

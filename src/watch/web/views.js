@@ -153,7 +153,7 @@ export function ranksView(run, state, redraw) {
   if (rank && Object.keys(rank.stages).length) {
     const total = Object.values(rank.stages).reduce((a, b) => a + (number(b) ?? 0), 0);
     stack.append(make("div.card", make("h2", `Rank ${rank.rank}: where a step goes`, make("span", rank.wait_peer === null ? "" : `waited longest for rank ${rank.wait_peer}`)),
-      table([["stage", "text"], ["seconds", ""], ["part", ""]], Object.entries(rank.stages).map(([stage, s]) => ({ cells: [stage, seconds(s), total > 0 ? percent((100 * s) / total) : "–"] })))));
+      table([["stage", "text"], ["seconds", ""], ["part", ""]], Object.entries(rank.stages).sort((a, b) => (number(b[1]) ?? 0) - (number(a[1]) ?? 0)).map(([stage, s]) => ({ cells: [stage, seconds(s), total > 0 ? percent((100 * s) / total) : "–"] })))));
   }
   return stack;
 }
