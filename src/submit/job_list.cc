@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/digits.h"
 #include "base/json.h"
@@ -111,6 +112,7 @@ bool Holds(const Json& status, const std::string& type) {
 
 // A Job, PyTorchJob, TrainJob or Volcano Job: each says it in its own way.
 JobState ReadObject(const Platform& platform, const Json& item) {
+  static const std::set<std::string> at_work = {"Running", "Completing", "Aborting", "Terminating"};
   JobState job;
   job.platform = platform.name;
   const Json& meta = At(item, "metadata");
@@ -131,7 +133,8 @@ JobState ReadObject(const Platform& platform, const Json& item) {
     for (const Json& one : At(status, "conditions")) {
       if (one.is_object() && GetString(one, "type") == "Failed") job.detail = GetString(one, "reason");
     }
-  } else if (phase == "Running" || Holds(status, "Running") || GetInt(status, "active") > 0) {
+  } else if (at_work.count(phase) > 0 || Holds(status, "Running") || GetInt(status, "active") > 0 ||
+             GetInt(status, "terminating") > 0) {
     job.state = "running";
   } else {
     job.state = "pending";

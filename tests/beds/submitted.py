@@ -102,8 +102,9 @@ class Cluster:
         hosts = [f"h{i // tile}" for i in range(slots)]
         file = self.folder / "hostfile"
         file.write_text("".join(f"{host}\n" for host in hosts))
-        return self.script(text, LSB_JOBID="4711", LSB_JOBINDEX="0", LSB_DJOB_HOSTFILE=str(file), LSB_HOSTS=" ".join(hosts),
-                           LSB_DJOB_NUMPROC=str(slots), PROBE_HOST="h0")
+        more = {"LSB_DJOB_HOSTFILE": str(file)} if slots > 1 else {}
+        return self.script(text, LSB_JOBID="4711", LSB_JOBINDEX="0", LSB_HOSTS=" ".join(hosts), LSB_DJOB_NUMPROC=str(slots), PROBE_HOST="h0",
+                           **more)
 
     def pbs(self, text, nodes):
         chunks = int(re.search(r"select=(\d+):", text)[1])

@@ -186,6 +186,11 @@ class Seen(harness.Case):
     def test_in_pods(self):
         self.promised(PODS)
 
+    def test_lsf_job_of_one_slot(self):
+        cluster = submitted.Cluster(self.tmp / "slot")
+        seen = cluster.lsf(render("lsf", job("lsf", 1, cpus=None, lockstep=str(cluster.probe))), 1)
+        self.assertEqual([(one["explain"]["nnodes"], one["explain"]["node_rank"]) for one in seen.values()], [(1, 0)])
+
     def test_env_wins_over_the_variables_of_an_image(self):
         """pyxis keeps the image's value; apptainer too, unless the name has its prefix, and it evaluates values unless told."""
         env = {f"ODD_{i}": value for i, value in enumerate(ODD)}

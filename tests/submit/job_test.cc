@@ -220,6 +220,10 @@ TEST(Lists, WhatClientsPrint) {
       {"volcano",
        {R"({"metadata":{"name":"a"},"spec":{"tasks":[{"replicas":2}]},"status":{"failed":1,"state":{"phase":"Aborted"}}})",
         "failed 2"}},
+      {"volcano",
+       {R"({"metadata":{"name":"a"},"spec":{"tasks":[{"replicas":2}]},"status":{"state":{"phase":"Completing"}}})",
+        "running 2"}},
+      {"kubernetes", {R"({"metadata":{"name":"a"},"spec":{"parallelism":1},"status":{"terminating":1}})", "running 1"}},
       {"volcano", {R"({"metadata":{"name":"a"},"spec":{"tasks":null},"status":null})", "pending 0"}}};
   for (const auto& [platform, object] : objects) {
     const std::vector<JobState> jobs = read(platform, fmt::format("{{\"items\":[{}]}}", object.first));
