@@ -106,18 +106,20 @@ Tensor RelativePositionIndex(const Size3& window) {
   return index.to(at::kLong).contiguous();
 }
 
+// In float32 and in this order, as upstream: its weights were trained with these values, to the last bit.
 Tensor SinePositionCode(int64_t height, int64_t width, int64_t channels) {
   const int64_t half = channels / 2;
-  const Tensor i = at::arange(half);
-  const Tensor wavelength = at::pow(10000.0, (2 * at::div(i, 2, "floor")).to(at::kDouble) / static_cast<double>(half));
+  const Tensor i = at::arange(half, at::kFloat);
+  const Tensor wavelength = at::pow(10000.0, 2 * at::div(i, 2, "floor") / static_cast<double>(half));
   const auto along = [&](int64_t size) {  // [size, half]
-    const double step = 2 * std::numbers::pi / (static_cast<double>(size) + 1e-6);
-    const Tensor angle = at::arange(1, size + 1).to(at::kDouble).mul(step).unsqueeze(1) / wavelength;
+    const Tensor place = at::arange(1, size + 1, at::kFloat);
+    const Tensor angle =
+        (place / (place.select(0, size - 1) + 1e-6) * (2 * std::numbers::pi)).unsqueeze(1) / wavelength;
     return at::where(i.remainder(2).eq(0), angle.sin(), angle.cos());
   };
   const Tensor y = along(height).unsqueeze(1).expand({height, width, half});
   const Tensor x = along(width).unsqueeze(0).expand({height, width, half});
-  return at::cat({y, x}, 2).view({1, height * width, 2 * half}).to(at::kFloat).contiguous();
+  return at::cat({y, x}, 2).view({1, height * width, 2 * half}).contiguous();
 }
 
 std::shared_ptr<const WindowPlan> WindowTables::Plan(int64_t batch, const Size3& size, const Size3& window,

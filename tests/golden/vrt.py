@@ -65,12 +65,14 @@ def position_index(window):
 
 
 def sine_code(h, w, width):
+    """In float32 as upstream: a constant, to the last bit."""
     half = width // 2
-    i = torch.arange(half, dtype=torch.float64)
+    i = torch.arange(half, dtype=torch.float32)
     wave = 10000.0**(2 * (i // 2) / half)
 
     def along(size):
-        angle = (torch.arange(1, size + 1, dtype=torch.float64) / (size + 1e-6) * 2 * math.pi)[:, None] / wave
+        place = torch.arange(1, size + 1, dtype=torch.float32)
+        angle = (place / (place[-1] + 1e-6) * (2 * math.pi))[:, None] / wave
         return torch.where(i % 2 == 0, angle.sin(), angle.cos())
     return torch.cat([along(h)[:, None].expand(h, w, half), along(w)[None].expand(h, w, half)], 2).reshape(h * w, width)
 
@@ -88,7 +90,7 @@ class Attention(nn.Module):
         if mutual:
             self.qkv_mut = nn.Linear(width, 3 * width, bias=bias)
         self.proj = nn.Linear((2 if mutual else 1) * width, width)
-        self.index, self.code = position_index(window), sine_code(window[1], window[2], width).float()
+        self.index, self.code = position_index(window), sine_code(window[1], window[2], width)
 
     def forward(self, x, mask):
         windows, n, width = x.shape

@@ -42,9 +42,8 @@ TEST(VrtUpstream, DISABLED_WeightsForwardAndGradientsAgree) {
       gradient = std::max(gradient, (item.value().grad() - truth).abs().max().item<double>() / scale);
     }
     fmt::print("{}: output {:.2g}, gradients {:.2g}\n", name, forward, gradient);
-    EXPECT_LT(forward, 1e-6) << name;
-    // Upstream rounds its position codes to 3e-7, and the model without neighbours multiplies that by a thousand.
-    EXPECT_LT(gradient, std::string(name) == "interpolate" ? 1e-3 : 1e-5) << name;
+    EXPECT_LT(forward, 1e-11) << name;
+    EXPECT_LT(gradient, 1e-8) << name;
   }
   ASSERT_EQ(system((command + " --load").c_str()), 0);
 }
