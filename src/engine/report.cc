@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/clock.h"
+#include "base/config_json.h"
 #include "base/config_tree.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -23,14 +24,17 @@
 namespace lockstep::engine {
 namespace {
 
-constexpr std::chrono::seconds kUploadPatience{60};  // for what is not uploaded when training is over
+// For what is not uploaded when training is over; and when the launcher or a further phase waits for the end.
+constexpr std::chrono::seconds kUploadPatience{60}, kUploadHurry{5};
 
-// Every scalar of a configuration under its path; secrets are masked.
+// Every scalar and list of a configuration under its path; secrets are masked.
 void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* values) {
   for (const ConfigEntry& entry : node.entries) {
     const std::string name = path.empty() ? entry.key : path + "." + entry.key;
     const ConfigNode& value = entry.value;
     if (value.kind == ConfigNode::Kind::kMap) Flatten(value, name, values);
+    if (value.kind == ConfigNode::Kind::kList)
+      (*values)[name] = track::HParamList{ToJsonLine(nlohmann::json(ToJson(value)))};
     if (value.kind != ConfigNode::Kind::kScalar) continue;
     if (IsSecretName(name)) {
       (*values)[name] = kMasked;
@@ -113,6 +117,7 @@ track::WandbOptions Report::Wandb(const Environment& env) const {
     if (!tag.empty()) wandb.tags.push_back(tag);
   }
   wandb.console = fmt::format("{}/logs/attempt-{}/node-0/rank-0.log", options_.run_dir, options_.attempt);
+  wandb.console_from_now = options_.goes_on;
   wandb.secrets = SecretValues(env);
   return wandb;
 }
@@ -305,16 +310,19 @@ Result<std::string> Report::Finish(const track::StreamEnd& end) {
   if (progress_) progress_->Finish();
   if (pictures_) pictures_->Wait();  // TensorBoard gets them too
   SetMissing(last_step_);
-  const Status written = metrics_->Finish(end);
-  if (upload_) {
-    if (const std::string said = upload_->Finish(kUploadPatience); !said.empty()) Say("W&B: " + said);
-    upload_.reset();
-  }
-  if (!written.ok()) return written;
+  LOCKSTEP_RETURN_IF_ERROR(metrics_->Finish(end));
   if (!pictures_ || options_.metrics_path.empty()) return std::string();
   pictures_->DrawCurve();
   pictures_->Wait();
   return pictures_->curve_path();
+}
+
+void Report::AwaitUpload(const std::function<bool()>& hurry) {
+  if (!upload_) return;
+  if (const std::string said = upload_->Finish(kUploadPatience, kUploadHurry, hurry); !said.empty()) {
+    Say("W&B: " + said);
+  }
+  upload_.reset();
 }
 
 }  // namespace lockstep::engine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -58,6 +59,7 @@ class Report {
     std::string metrics_path;  // of this rank
     int rank = 0, attempt = 0;
     uint64_t steps = 0, first_step = 0;
+    bool goes_on = false;  // after an earlier phase
     at::Device device = at::kCPU;
     TrackConfig track;
     std::string recipe;
@@ -79,8 +81,11 @@ class Report {
   // Which samples a step used on this rank (track.samples).
   Status Samples(uint64_t step, const std::vector<data::SampleId>& ids);
   void Histograms(uint64_t step, std::vector<std::pair<std::string, track::HistogramData>> histograms);
-  // Waits for the pictures, loss.png among them; returns its path or "". With W&B live it also waits for the upload.
+  // Waits for the pictures, loss.png among them; returns its path or "".
   Result<std::string> Finish(const track::StreamEnd& end);
+  // With W&B live: waits for the rest of the upload, not for long where `hurry` says so. After everything that other
+  // ranks wait for.
+  void AwaitUpload(const std::function<bool()>& hurry);
 
  private:
   void SetStages(uint64_t step, const StageTimes& stages);

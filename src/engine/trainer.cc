@@ -22,13 +22,15 @@ Result<RunEnd> Trainer::Run() {
   outcome.preempted = end.ok() && *end == RunEnd::kStopped;
   outcome.exit_code = !end.ok() ? 1 : outcome.preempted ? kExitResume : 0;
   const Result<std::string> curve = report_->Finish(outcome);
-  if (!end.ok()) {
+  if (end.ok()) {
+    if (const Status agreed = ranks_->Agree(saved.Context("the last checkpoint")); !agreed.ok()) end = agreed;
+  } else if (!ranks_->agreed_to_fail()) {
     // An error that all ranks have needs no alarm: the others would hear of it twice.
-    if (!ranks_->agreed_to_fail()) ranks_->tensors().Abort(end.status().message());
-    return end;
+    ranks_->tensors().Abort(end.status().message());
   }
-  LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saved.Context("the last checkpoint")));
-  if (ranks_->is_main() && curve.ok() && !curve->empty()) report_->Say("loss curve: " + *curve);
+  if (end.ok() && ranks_->is_main() && curve.ok() && !curve->empty()) report_->Say("loss curve: " + *curve);
+  const bool more = end.ok() && *end == RunEnd::kFinished && options_.phase.index + 1 < options_.phase.count;
+  report_->AwaitUpload([&] { return more || !end.ok() || outcome.preempted || stop_.signal() != 0; });
   return end;
 }
 

@@ -109,6 +109,7 @@ Status Trainer::Setup() {
   report.attempt = options_.attempt;
   report.steps = std::max(config_.train.steps, options_.phase.total);
   report.first_step = state_.position.step;
+  report.goes_on = options_.phase.takes_over;
   report.device = device_;
   report.track = config_.track;
   report.recipe = recipe_->name();

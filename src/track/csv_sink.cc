@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
@@ -34,9 +35,14 @@ Status KeepUpTo(const std::string& path, uint64_t step) {
   const std::string temporary = path + ".new";
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << kCsvHeader;
+  std::string row;
   for (std::string line; std::getline(in, line);) {
-    const auto of = LeadingDigits<uint64_t>(line);
-    if (!in.eof() && of && *of <= step) out << line << '\n';
+    row += line;
+    row += '\n';
+    if (std::count(row.begin(), row.end(), '"') % 2 != 0) continue;  // it goes on: a name with a newline
+    const auto of = LeadingDigits<uint64_t>(row);
+    if (!in.eof() && of && *of <= step) out << row;
+    row.clear();
   }
   out.close();
   if (!out) return FileError("write", temporary, errno);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -30,8 +31,9 @@ constexpr uint32_t kRewind = UINT32_MAX - 2;
 constexpr char kDroppedName[] = "rank/metrics_dropped";
 constexpr size_t kQueuedBytes = 256u << 20;  // pictures and texts that wait for the writer
 
-// Something for the sinks that is no scalar, and how large it is.
+// Something for the sinks that is no scalar, its step, and how large it is.
 struct Extra {
+  uint64_t step = 0;
   std::function<void(Sink&)> deliver;
   size_t bytes = 0;
 };
@@ -115,7 +117,7 @@ class Metrics::Impl {
       const uint64_t target = asked ? ring_.claimed() : 0;
       Drain();
       for (; ring_.taken() < target; Drain()) std::this_thread::yield();
-      DeliverExtras();
+      DeliverExtras(UINT64_MAX);
       if (asked) EmitUpTo(UINT64_MAX, UnixSeconds());
       for (size_t i = 0; end && i < sinks_.size(); ++i) sinks_[i]->Finish(UnixSeconds(), *end);
       if (!asked && Now() - written < write_every_) continue;
@@ -148,6 +150,7 @@ class Metrics::Impl {
 
   void EmitUpTo(uint64_t step, double t) {
     while (!pending_.empty() && pending_.begin()->first <= step) {
+      DeliverExtras(pending_.begin()->first);
       Emit(pending_.begin()->first, t, pending_.begin()->second);
       pending_.erase(pending_.begin());
     }
@@ -182,16 +185,23 @@ class Metrics::Impl {
     last_index_.resize(known_names_.size());
   }
 
-  void DeliverExtras() {
-    std::deque<Extra> extras;
+  // Those up to this step, before the line of that step: W&B knows no way back.
+  void DeliverExtras(uint64_t step) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      extras.swap(extras_);
+      std::move(extras_.begin(), extras_.end(), std::back_inserter(taken_extras_));
+      extras_.clear();
       extras_bytes_ = 0;
     }
-    for (Extra& extra : extras) {
+    std::vector<Extra> later;
+    for (Extra& extra : taken_extras_) {
+      if (extra.step > step) {
+        later.push_back(std::move(extra));
+        continue;
+      }
       for (auto& sink : sinks_) extra.deliver(*sink);
     }
+    taken_extras_ = std::move(later);
   }
 
   Status Write() {
@@ -224,6 +234,7 @@ class Metrics::Impl {
 
   // The writer's own.
   std::vector<std::unique_ptr<Sink>> sinks_;
+  std::vector<Extra> taken_extras_;
   std::map<uint64_t, Values> pending_;  // by step
   std::vector<std::string> known_names_;
   std::vector<size_t> last_index_;
@@ -269,7 +280,8 @@ void Metrics::Rewind(uint64_t step) { impl_->Push(kRewind, step, UnixSeconds());
 
 void Metrics::Text(std::string tag, uint64_t step, std::string markdown) {
   const size_t bytes = markdown.size();
-  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), markdown = std::move(markdown)](Sink& sink) {
+  impl_->Add({step,
+              [t = UnixSeconds(), step, tag = std::move(tag), markdown = std::move(markdown)](Sink& sink) {
                 sink.Text(t, step, tag, markdown);
               },
               bytes});
@@ -277,7 +289,8 @@ void Metrics::Text(std::string tag, uint64_t step, std::string markdown) {
 
 void Metrics::Image(std::string tag, uint64_t step, std::string png, int width, int height) {
   const size_t bytes = png.size();
-  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), png = std::move(png), width, height](Sink& sink) {
+  impl_->Add({step,
+              [t = UnixSeconds(), step, tag = std::move(tag), png = std::move(png), width, height](Sink& sink) {
                 sink.Image(t, step, tag, png, width, height);
               },
               bytes});
@@ -285,7 +298,8 @@ void Metrics::Image(std::string tag, uint64_t step, std::string png, int width, 
 
 void Metrics::Video(std::string tag, uint64_t step, std::string gif, int width, int height) {
   const size_t bytes = gif.size();
-  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), gif = std::move(gif), width, height](Sink& sink) {
+  impl_->Add({step,
+              [t = UnixSeconds(), step, tag = std::move(tag), gif = std::move(gif), width, height](Sink& sink) {
                 sink.Video(t, step, tag, gif, width, height);
               },
               bytes});
@@ -293,14 +307,15 @@ void Metrics::Video(std::string tag, uint64_t step, std::string gif, int width, 
 
 void Metrics::Histogram(std::string tag, uint64_t step, HistogramData data) {
   const size_t bytes = 16 * data.edges.size();
-  impl_->Add({[t = UnixSeconds(), step, tag = std::move(tag), data = std::move(data)](Sink& sink) {
+  impl_->Add({step,
+              [t = UnixSeconds(), step, tag = std::move(tag), data = std::move(data)](Sink& sink) {
                 sink.Histogram(t, step, tag, data);
               },
               bytes});
 }
 
 void Metrics::HParams(HParamMap values) {
-  impl_->Add({[t = UnixSeconds(), values = std::move(values)](Sink& sink) { sink.HParams(t, values); }, 4096});
+  impl_->Add({0, [t = UnixSeconds(), values = std::move(values)](Sink& sink) { sink.HParams(t, values); }, 4096});
 }
 
 Status Metrics::Finish(const StreamEnd& end) { return impl_->Flush(end); }

@@ -43,7 +43,10 @@ struct MetricId {
   uint32_t index = UINT32_MAX;
 };
 
-using HParamValue = std::variant<double, std::string, bool>;
+struct HParamList {
+  std::string json;
+};
+using HParamValue = std::variant<double, std::string, bool, HParamList>;
 using HParamMap = std::map<std::string, HParamValue>;
 
 // How many values lie between two edges: counts.size() + 1 == edges.size(), or both are empty.

@@ -163,6 +163,7 @@ class TensorBoardSink final : public Sink {
       if (const double* number = std::get_if<double>(&value)) content.Double(2, *number);
       if (const std::string* text = std::get_if<std::string>(&value)) content.Bytes(3, *text);
       if (const bool* flag = std::get_if<bool>(&value)) content.Varint(4, *flag ? 1 : 0);
+      if (const HParamList* list = std::get_if<HParamList>(&value)) content.Bytes(3, list->json);
       entry.Bytes(1, name).Message(2, content);
       session.Message(1, entry);
     }

@@ -5,7 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -17,6 +21,10 @@ namespace lockstep::track {
 namespace {
 
 constexpr char kUploader[] = "wandb";
+const std::pair<const char*, std::vector<std::string>> kForbidden[] = {
+    {"WANDB_MODE", {"offline", "disabled", "dryrun"}}, {"WANDB_DISABLED", {"true", "True", "TRUE", "1"}}};
+// What is meant for wandb.init of a program: here the files say it.
+constexpr std::string_view kOfAProgram[] = {"WANDB_DIR", "WANDB_RESUME", "WANDB_RUN_ID"};
 
 bool OnPath(const Environment& env, const std::string& program) {
   for (const std::string& folder : Split(ValueOf(env, "PATH"), ':')) {
@@ -75,6 +83,12 @@ std::string LastLine(const std::string& path) {
 }  // namespace
 
 Status CanUploadToWandb(const Environment& env) {
+  // wandb's sync does not look at them, but they say what is wanted.
+  for (const auto& [name, values] : kForbidden) {
+    const std::string value = ValueOf(env, name);
+    if (std::find(values.begin(), values.end(), value) == values.end()) continue;
+    return Status(Code::kEnvironment, fmt::format("{} is '{}'", name, value));
+  }
   if (!OnPath(env, kUploader)) {
     return Status(Code::kEnvironment, "there is no program 'wandb' in PATH", "pip install wandb");
   }
@@ -94,7 +108,9 @@ Result<WandbLive> WandbLive::Start(const std::string& dir, const Environment& en
   options.argv = {kUploader, "beta", "sync", "--live"};
   for (const std::string& fragment : WandbFragments(dir)) options.argv.push_back(fragment);
   for (const auto& [name, value] : env) {
-    if (name != "WANDB_DIR") options.env.push_back(name + "=" + value);
+    if (std::find(std::begin(kOfAProgram), std::end(kOfAProgram), name) == std::end(kOfAProgram)) {
+      options.env.push_back(name + "=" + value);
+    }
   }
   options.env.push_back("WANDB_DIR=" + dir.substr(0, dir.rfind('/')));  // its own logs: <run>/wandb/logs
   options.stdin_fd = in.get();
@@ -132,10 +148,17 @@ std::optional<std::string> WandbLive::Poll() {
              : Ended(*ended_);
 }
 
-std::string WandbLive::Finish(std::chrono::milliseconds patience) {
-  const TimePoint until = Now() + patience;
+std::string WandbLive::Finish(Millis patience, Millis hurried, const std::function<bool()>& hurry) {
   if (ended_) return "";
-  while (!(ended_ = TryWait(process_.pid)) && Now() < until) std::this_thread::sleep_for(Millis(20));
+  const TimePoint begin = Now();
+  TimePoint until = begin + patience;
+  for (bool late = false; !(ended_ = TryWait(process_.pid)) && Now() < until;) {
+    if (!late && hurry()) {
+      late = true;
+      until = std::min(until, Now() + hurried);
+    }
+    std::this_thread::sleep_for(Millis(20));
+  }
   if (ended_) return Ended(*ended_);
   SignalGroup(process_, SIGTERM);
   for (const TimePoint hard = Now() + Millis(2000); !ended_ && Now() < hard;) {
@@ -144,7 +167,7 @@ std::string WandbLive::Finish(std::chrono::milliseconds patience) {
   }
   if (!ended_) SignalGroup(process_, SIGKILL);
   return fmt::format("wandb's sync was not done after {} s; what is missing: wandb sync {}/offline-run-*",
-                     std::chrono::duration_cast<std::chrono::seconds>(patience).count(), ShellQuote(dir_));
+                     std::chrono::duration_cast<std::chrono::seconds>(until - begin).count(), ShellQuote(dir_));
 }
 
 }  // namespace lockstep::track

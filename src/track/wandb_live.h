@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,7 +14,8 @@
 
 namespace lockstep::track {
 
-// Why no upload can start: no wandb in PATH, or no key that it would find. Ok where it can.
+// Why no upload can start: wandb's variables forbid it, no wandb in PATH, or no key that it would find. Ok where it
+// can.
 Status CanUploadToWandb(const Environment& env);
 
 class WandbLive {
@@ -23,8 +25,10 @@ class WandbLive {
 
   // How it ended, once, where it ended before the run; cheap.
   std::optional<std::string> Poll();
-  // After the exit record: waits until everything is uploaded, at most so long. What to say.
-  std::string Finish(std::chrono::milliseconds patience);
+  // After the exit record: waits until everything is uploaded, at most so long, or so long from when `hurry` is true.
+  // What to say.
+  std::string Finish(std::chrono::milliseconds patience, std::chrono::milliseconds hurried,
+                     const std::function<bool()>& hurry);
 
  private:
   WandbLive(std::string dir, std::string log, Process process)

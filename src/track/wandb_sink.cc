@@ -75,6 +75,10 @@ class WandbSink final : public Sink {
  public:
   WandbSink(WandbOptions options, WandbBefore before)
       : options_(std::move(options)), before_(std::move(before)), console_(options_.console) {
+    if (options_.console_from_now) {
+      console_.SkipToLast(1);
+      console_.Read([](std::string_view) { return true; }, 1);
+    }
     Begin(UnixSeconds(), options_.first_step);
   }
 
@@ -117,7 +121,8 @@ class WandbSink final : public Sink {
       if (const double* number = std::get_if<double>(&value)) json = *number;
       if (const std::string* text = std::get_if<std::string>(&value)) json = *text;
       if (const bool* flag = std::get_if<bool>(&value)) json = *flag;
-      items.emplace_back(name, ToJsonLine(json));
+      const HParamList* list = std::get_if<HParamList>(&value);
+      items.emplace_back(name, list != nullptr ? list->json : ToJsonLine(json));
     }
     Put(WandbConfigRecord(items));
   }
@@ -127,7 +132,8 @@ class WandbSink final : public Sink {
     CommitRow();
     for (auto& [name, value] : std::exchange(late_, {})) changed_[name] = std::move(value);  // no row took them
     Summarise();
-    Console();
+    while (Console()) {
+    }
     System(t);
     if (end.preempted) Put(WandbPreemptingRecord());
     Put(WandbExitRecord(end.exit_code, Runtime(t)));
@@ -265,14 +271,15 @@ class WandbSink final : public Sink {
     changed_.clear();
   }
 
-  void Console() {
-    if (options_.console.empty()) return;
+  // True when there is more.
+  bool Console() {
+    if (options_.console.empty()) return false;
     const double t = UnixSeconds();
     const auto take = [&](std::string_view line) {
       Put(WandbOutputRecord(t, MaskSecrets(std::string(line) + "\n", options_.secrets)));
       return true;
     };
-    console_.Read(take, kConsoleBytes);
+    return console_.Read(take, kConsoleBytes);
   }
 
   // Memory and CPU of this process, as wandb's own monitor names them.

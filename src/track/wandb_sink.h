@@ -20,6 +20,7 @@ struct WandbOptions {
   std::vector<std::string> tags;
   uint64_t first_step = 0;           // steps done before this attempt: later ones of earlier attempts are repeated
   std::string console;               // the log of this rank, which is followed; empty: none
+  bool console_from_now = false;     // an earlier stream of this process has what is there
   std::vector<std::string> secrets;  // values that are masked in what is written
 };
 

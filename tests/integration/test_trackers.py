@@ -142,3 +142,12 @@ class Trackers(harness.Case):
             self.assertRegex(done.stdout + done.stderr, says, name)
             self.assertIn("wandb sync", done.stdout + done.stderr, name)
             self.assertEqual(len(list((train.run_path(name) / "wandb").glob("offline-run-*/run-*.wandb"))), 1)
+
+    def test_an_upload_that_hangs_holds_up_neither_the_other_ranks_nor_a_stop(self):
+        harness.require("torch")
+        hanging = harness.write("bin/wandb", "#!/bin/sh\nexec sleep 600\n", 0o755)
+        env = {**train.ONE_THREAD, "PATH": f"{hanging.parent}:/usr/bin:/bin", "HOME": str(self.tmp), "WANDB_API_KEY": "k" * 40}
+        sets = {**EVERYTHING, "track.wandb": "live", "train.steps": 100000, "run.max_time": "1s", "comm.timeout": "20s"}
+        done = harness.lockstep(*train.command(sets=sets), env=env)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertIn("was not done after 5 s", done.stdout)

@@ -40,6 +40,15 @@ TEST(Csv, ARestartLeavesEveryStepOnce) {
             "step,attempt,name,value\n1,0,loss,1\n2,0,loss,2\n3,1,loss,13\n4,1,loss,14\n4,1,\"a,\"\"b\"\"\",nan\n");
 }
 
+TEST(Csv, ARowWhoseNameHasANewlineStaysWhole) {
+  Result<TempDir> dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  const std::string path = *dir / "metrics.csv", kept = "step,attempt,t,name,value\n1,0,17.000,\"a\n7,\"\"b\"\"\",2\n";
+  ASSERT_TRUE(WriteFileAtomic(path, kept + "2,0,17.000,\"a\n1,\"\"b\"\"\",2\n").ok());
+  ASSERT_TRUE(Metrics::Start({.csv_path = path, .first_step = 1}).ok());
+  EXPECT_EQ(*ReadFile(path), kept);
+}
+
 TEST(Gif, FramesOfDifferentSizesAreRefused) {
   EXPECT_FALSE(EncodeGif({}, 8).ok());
   EXPECT_FALSE(EncodeGif({{2, 1, std::vector<uint8_t>(6)}, {1, 2, std::vector<uint8_t>(6)}}, 8).ok());

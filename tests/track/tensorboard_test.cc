@@ -83,7 +83,8 @@ TEST_F(TensorBoardTest, ScalarsOfEveryStepAreRead) {
 
 TEST_F(TensorBoardTest, TextsPicturesAndHyperparametersAreRead) {
   std::unique_ptr<Metrics> metrics = Open();
-  metrics->HParams({{"lr", 1e-4}, {"recipe", std::string("taehv")}, {"reproducible", true}});
+  metrics->HParams(
+      {{"lr", 1e-4}, {"recipe", std::string("taehv")}, {"reproducible", true}, {"betas", HParamList{"[0.9]"}}});
   metrics->Text("config", 0, "# größe\n\n| a | b |");
   metrics->Image("validation/clip", 10, std::string("\x89PNG not decoded here\0!", 23), 64, 32);
   metrics->Image("validation/clip", 20, std::string(300000, 'p'), 640, 320);
@@ -92,6 +93,7 @@ TEST_F(TensorBoardTest, TextsPicturesAndHyperparametersAreRead) {
     const json found = Read(flags);
     EXPECT_EQ(found["hparams"]["lr"], json({"number_value", 1e-4}));
     EXPECT_EQ(found["hparams"]["recipe"], json({"string_value", "taehv"}));
+    EXPECT_EQ(found["hparams"]["betas"], json({"string_value", "[0.9]"}));
     EXPECT_EQ(found["hparams"]["reproducible"], json({"bool_value", true}));
     EXPECT_EQ(found["text"]["config"], json({{0, "# größe\n\n| a | b |"}}));
     ASSERT_EQ(found["images"]["validation/clip"].size(), 2u);

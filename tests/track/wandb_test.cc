@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -34,12 +35,16 @@ class WandbTest : public ::testing::Test {
 
   std::string Dir() const { return *dir_ / "wandb"; }
 
-  std::unique_ptr<Metrics> Open(uint64_t first_step = 0, const std::string& console = "") {
+  std::unique_ptr<Metrics> Open(uint64_t first_step = 0, const std::string& console = "", bool from_now = false) {
     MetricsOptions options;
     options.first_step = first_step;
     options.flush = std::chrono::milliseconds(20);
-    options.wandb = {
-        .dir = Dir(), .name = "night-1", .project = "taehv", .console = console, .secrets = {"hunter2hunter2"}};
+    options.wandb = {.dir = Dir(),
+                     .name = "night-1",
+                     .project = "taehv",
+                     .console = console,
+                     .console_from_now = from_now,
+                     .secrets = {"hunter2hunter2"}};
     Result<std::unique_ptr<Metrics>> metrics = Metrics::Start(options);
     EXPECT_TRUE(metrics.ok()) << metrics.status().ToString();
     return std::move(*metrics);
@@ -102,7 +107,10 @@ TEST_F(WandbTest, ARunIsReadByWandbsOwnMessages) {
   const std::string console = *dir_ / "rank-0.log";
   ASSERT_TRUE(AppendLine(console, "hello W&B, the key is hunter2hunter2").ok());
   std::unique_ptr<Metrics> metrics = Open(0, console);
-  metrics->HParams({{"train.batch", 4.0}, {"recipe", std::string("taehv")}, {"reproducible", true}});
+  metrics->HParams({{"train.batch", 4.0},
+                    {"recipe", std::string("taehv")},
+                    {"reproducible", true},
+                    {"train.optimizer.betas", HParamList{"[0.9,0.99]"}}});
   Steps(*metrics, 1, 3, 0.25);
   metrics->Set(metrics->Register("grad_norm"), 3, std::nan(""));
   metrics->EndStep(3);
@@ -120,6 +128,7 @@ TEST_F(WandbTest, ARunIsReadByWandbsOwnMessages) {
   const json config = All(records, "config")[0]["update"];
   EXPECT_EQ(config[0], json({{"key", "recipe"}, {"value_json", "\"taehv\""}}));
   EXPECT_EQ(config[2], json({{"nested_key", {"train", "batch"}}, {"value_json", "4.0"}}));
+  EXPECT_EQ(config[3], json({{"nested_key", {"train", "optimizer", "betas"}}, {"value_json", "[0.9,0.99]"}}));
   EXPECT_EQ(History(records, "loss"),
             (std::map<std::string, std::string>{{"1", "0.25"}, {"2", "0.25"}, {"3", "0.25"}}));
   EXPECT_EQ(History(records, "grad_norm")["3"], "NaN");
@@ -255,6 +264,37 @@ TEST_F(WandbTest, AStepHasOneRowHoweverOftenItIsFlushedAndAlsoAfterAKill) {
   }
 }
 
+TEST_F(WandbTest, AHistogramStandsAtItsStepHoweverQuicklyTheStepsFollow) {
+  std::unique_ptr<Metrics> metrics = Open();
+  for (uint64_t step = 1; step <= 40; ++step) {
+    if (step % 4 == 0) metrics->Histogram("weights/a", step, {.edges = {0, 1, 2}, .counts = {5, 6}});
+    Steps(*metrics, step, step, 0.5);
+  }
+  ASSERT_TRUE(metrics->Finish({}).ok());
+  std::set<int> steps;
+  for (const auto& [step, value] : History(Read(0), "weights/a")) steps.insert(std::stoi(step));
+  EXPECT_EQ(steps, (std::set<int>{4, 8, 12, 16, 20, 24, 28, 32, 36, 40}));
+}
+
+TEST_F(WandbTest, TheWholeConsoleIsKeptAndALaterPhaseOfTheProcessDoesNotRepeatIt) {
+  const std::string console = *dir_ / "rank-0.log";
+  std::string log;
+  for (int i = 0; i < 10'000; ++i)
+    log += "a line of a log that says much in the last second: " + std::to_string(i) + "\n";
+  ASSERT_TRUE(WriteFileAtomic(console, log).ok());
+  std::unique_ptr<Metrics> metrics = Open(0, console);
+  Steps(*metrics, 1, 1, 1);
+  ASSERT_TRUE(metrics->Finish({}).ok());
+  metrics = Open(1, console, /*from_now=*/true);
+  ASSERT_TRUE(AppendLine(console, "phase 2").ok());
+  Steps(*metrics, 2, 2, 1);
+  ASSERT_TRUE(metrics->Finish({}).ok());
+  EXPECT_EQ(All(Read(0), "output_raw").size(), 10'000u);
+  const json second = All(Read(1), "output_raw");
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0]["line"], "phase 2\n");
+}
+
 TEST_F(WandbTest, AFragmentWithoutARunIsRemovedBecauseTheUploaderWouldRefuseAll) {
   const std::string folder = Dir() + "/offline-run-20260101_000000-abcd1234";
   ASSERT_TRUE(MakeDirs(folder).ok());
@@ -303,9 +343,25 @@ TEST(WandbLive, WhatIsMissingForAnUploadIsNamed) {
   EXPECT_TRUE(CanUploadToWandb(env).ok());
   Result<WandbLive> live = WandbLive::Start(dir->path(), env);
   ASSERT_TRUE(live.ok()) << live.status().ToString();
-  const std::string said = live->Finish(std::chrono::seconds(60));
+  const std::string said = live->Finish(std::chrono::seconds(60), std::chrono::seconds(60), [] { return true; });
   EXPECT_NE(said.find("exit code 3"), std::string::npos) << said;
   EXPECT_NE(said.find("wandb sync"), std::string::npos) << said;
+  for (const auto& [name, value] : Environment{{"WANDB_MODE", "offline"}, {"WANDB_DISABLED", "true"}}) {
+    Environment forbidden = env;
+    forbidden[name] = value;
+    EXPECT_NE(CanUploadToWandb(forbidden).message().find(name), std::string::npos) << name;
+  }
+}
+
+TEST(WandbLive, AnUploadIsNotWaitedForWhereTheEndIsInAHurry) {
+  Result<TempDir> dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  ASSERT_TRUE(WriteFileAtomic(*dir / "wandb", "#!/bin/sh\nexec sleep 600\n", 0755).ok());
+  const Environment env = {{"PATH", dir->path() + ":/usr/bin:/bin"}, {"WANDB_API_KEY", "k"}};
+  Result<WandbLive> live = WandbLive::Start(dir->path(), env);
+  ASSERT_TRUE(live.ok()) << live.status().ToString();
+  const std::string said = live->Finish(std::chrono::hours(1), std::chrono::seconds(0), [] { return true; });
+  EXPECT_NE(said.find("was not done after 0 s"), std::string::npos) << said;
 }
 
 }  // namespace
