@@ -22,6 +22,7 @@ struct Compared {
     double steady = 0;      // part of the steps in which it did more than the others, by a tenth of a step at least
     double collective = 0;  // median over the steps
     double mean_collective = 0;
+    double worked = 0;                     // seconds over all steps that it did more than the others
     double data = 0;                       // mean
     double stage_excess[Window::kStages];  // medians
     double rest_excess = 0;                // what no stage explains
@@ -30,6 +31,7 @@ struct Compared {
   std::vector<Rank> ranks;
   bool stages = false;  // collectives are known
   double step = 0;      // median seconds of a step
+  double together = 0;  // mean seconds of a step that even the rank that came last spent in collectives
   size_t steps = 0;
   double seconds = 0;  // of all of them
   uint64_t first = 0, last = 0;
@@ -41,6 +43,7 @@ std::optional<Compared> CompareRanks(const Window& window, double now);
 using Findings = std::vector<Finding>;
 
 void FindStragglers(const Window& window, const std::optional<Compared>& compared, double now, Findings* out);
+void FindRepeatedDelays(const Window& window, const std::optional<Compared>& compared, double now, Findings* out);
 void FindPauses(const Window& window, const std::optional<Compared>& compared, double now, Findings* out);
 void FindSlowLinks(const Window& window, const std::optional<Compared>& compared, double now, Findings* out);
 void FindBounds(const Window& window, const std::optional<Compared>& compared, double now, Findings* out);

@@ -258,8 +258,8 @@ void FindLossTrouble(const Window& window, const std::optional<Compared>&, doubl
 std::vector<Finding> FindAll(const Window& window, double now) {
   // Later rules may look at what earlier ones found.
   constexpr void (*kRules[])(const Window&, const std::optional<Compared>&, double, Findings*) = {
-      FindLossTrouble, FindStalls, FindGpuTrouble, FindStragglers,  FindPauses,
-      FindSlowLinks,   FindBounds, FindLinkErrors, FindMemoryGrowth};
+      FindLossTrouble, FindStalls,    FindGpuTrouble, FindStragglers, FindRepeatedDelays,
+      FindPauses,      FindSlowLinks, FindBounds,     FindLinkErrors, FindMemoryGrowth};
   Findings found;
   const std::optional<Compared> compared = CompareRanks(window, now);
   for (const auto rule : kRules) rule(window, compared, now, &found);

@@ -18,9 +18,14 @@ constexpr size_t kLeastSteps = 5;           // at least, however long they are
 constexpr size_t kMostCompared = 1u << 15;  // steps times ranks
 constexpr uint64_t kWarmUp = 3;             // steps of an attempt that are not compared
 constexpr double kPart = 0.25;              // of a step: less is not worth a word
-constexpr double kLeast = 0.005;            // seconds
+constexpr double kLeast = 0.002;            // seconds
 constexpr double kSteady = 0.7;             // of the steps
-constexpr double kBlamed = 0.6;             // of the wait: for one rank
+constexpr double kLongSpan = 10;            // seconds: of delays that come back now and then
+constexpr double kLeastTime = 2;            // seconds of steps, of which such delays are a part
+constexpr size_t kLeastDelays = 8;          // fewer may hit the same rank by chance, but saving is no chance
+constexpr size_t kLeastSaves = 4;
+constexpr double kAlone = 4;     // times as much as anybody else: a busy machine delays now one, now another
+constexpr double kBlamed = 0.6;  // of the wait: for one rank
 constexpr double kPauseAtLeast = 2, kPauseSteps = 10;
 constexpr size_t kCollective = 3;  // in record::kStageNames
 constexpr size_t kData = 0;
@@ -60,8 +65,8 @@ const Window::Step* At(const Window::Rank& rank, uint64_t step) {
   return it == rank.steps.end() || it->step != step ? nullptr : &*it;
 }
 
-// Steps that every rank has, the newest last.
-std::vector<uint64_t> CommonSteps(const std::vector<const Window::Rank*>& ranks) {
+// Steps that every rank has, of the last `span` seconds, the newest last.
+std::vector<uint64_t> CommonSteps(const std::vector<const Window::Rank*>& ranks, double span) {
   std::vector<uint64_t> steps;
   const Window::Rank& lead = *ranks.front();
   uint64_t newest = UINT64_MAX, first = 0;
@@ -74,7 +79,7 @@ std::vector<uint64_t> CommonSteps(const std::vector<const Window::Rank*>& ranks)
   for (auto it = lead.steps.rbegin(); it != lead.steps.rend() && steps.size() < most; ++it) {
     if (it->step > newest) continue;
     if (it->step < first) break;
-    if (from == 0) from = it->t - kSpan;
+    if (from == 0) from = it->t - span;
     if (it->t < from && steps.size() >= kLeastSteps) break;
     const bool all = std::all_of(ranks.begin(), ranks.end(), [&](const auto* rank) { return At(*rank, it->step); });
     if (all) steps.push_back(it->step);
@@ -83,13 +88,13 @@ std::vector<uint64_t> CommonSteps(const std::vector<const Window::Rank*>& ranks)
   return steps;
 }
 
-// What the excess is made of.
-std::string StageOf(const Compared::Rank& rank) {
+// What the excess is made of; `rest`: what no stage explains.
+std::string StageOf(const double (&stages)[Window::kStages], double rest) {
   size_t best = Window::kStages;
-  double most = rank.rest_excess;
+  double most = rest;
   for (size_t k = 0; k < Window::kStages; ++k) {
-    if (k != kCollective && rank.stage_excess[k] > most) {
-      most = rank.stage_excess[k];
+    if (k != kCollective && stages[k] > most) {
+      most = stages[k];
       best = k;
     }
   }
@@ -131,7 +136,7 @@ std::optional<Compared> CompareRanks(const Window& window, double now) {
     found.ranks.back().rank = number;
   }
   if (ranks.empty()) return std::nullopt;
-  const std::vector<uint64_t> steps = CommonSteps(ranks);
+  const std::vector<uint64_t> steps = CommonSteps(ranks, kSpan);
   if (steps.size() < kLeastSteps) return std::nullopt;
   found.steps = steps.size();
   found.first = steps.front();
@@ -156,6 +161,8 @@ std::optional<Compared> CompareRanks(const Window& window, double now) {
       found.ranks[r].mean_collective += row[r].collective / static_cast<double>(steps.size());
       found.ranks[r].data += row[r].stages[kData] / static_cast<double>(steps.size());
     }
+    const auto less = [](const OneStep& a, const OneStep& b) { return a.collective < b.collective; };
+    found.together += std::min_element(row.begin(), row.end(), less)->collective / static_cast<double>(steps.size());
     durations.push_back(Median(&values));
     found.seconds += durations.back();
     const auto compare = [&](auto&& value, auto&& list) {
@@ -183,6 +190,7 @@ std::optional<Compared> CompareRanks(const Window& window, double now) {
     const auto more = std::count_if(lists[r].excess.begin(), lists[r].excess.end(),
                                     [&](double excess) { return excess > found.step / 10; });
     rank.steady = static_cast<double>(more) / static_cast<double>(steps.size());
+    for (const double excess : lists[r].excess) rank.worked += std::max(0.0, excess);
     rank.own = Median(&lists[r].own);
     rank.excess = Median(&lists[r].excess);
     rank.collective = Median(&lists[r].collective);
@@ -208,7 +216,7 @@ void FindStragglers(const Window& window, const std::optional<Compared>& compare
   finding.rule = "straggler";
   finding.rank = slow->rank;
   finding.node = window.ranks().at(slow->rank).node;
-  finding.stage = StageOf(*slow);
+  finding.stage = StageOf(slow->stage_excess, slow->rest_excess);
   finding.text = fmt::format("rank {} is slow in {}: the others wait for it, {} of each {} step", slow->rank,
                              finding.stage, SecondsText(slow->excess), SecondsText(compared->step));
   finding.evidence = fmt::format(
@@ -216,6 +224,78 @@ void FindStragglers(const Window& window, const std::optional<Compared>& compare
       "in {:.0f} % of the steps",
       compared->first, compared->last, slow->rank, SecondsText(slow->own), SecondsText(slow->collective),
       SecondsText(wait), slow->steady * 100);
+  out->push_back(std::move(finding));
+}
+
+// A rank that is slow in some of its steps only: when it saves, when its storage hangs, in every third one.
+void FindRepeatedDelays(const Window& window, const std::optional<Compared>& compared, double, Findings* out) {
+  if (!compared || !compared->stages || compared->ranks.size() < 2 || Has(*out, "straggler")) return;
+  std::vector<const Window::Rank*> ranks;
+  for (const Compared::Rank& rank : compared->ranks) ranks.push_back(&window.ranks().at(rank.rank));
+  const std::vector<uint64_t> steps = CommonSteps(ranks, kLongSpan);
+  if (steps.empty()) return;
+  struct Delays {
+    double seconds = 0, stages[Window::kStages] = {}, rest = 0;
+    size_t count = 0;
+  };
+  std::vector<Delays> of(ranks.size());
+  std::vector<OneStep> row(ranks.size());
+  std::vector<double> values(ranks.size()), waits;
+  const double least = std::max(kLeast, kPart * compared->step);
+  double total = 0;
+  for (const uint64_t number : steps) {
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const Window::Step& step = *At(*ranks[r], number);
+      row[r] = Read(step);
+      values[r] = step.seconds;
+    }
+    total += Median(&values);
+    for (size_t r = 0; r < ranks.size(); ++r) values[r] = row[r].own;
+    const auto slow = static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+    const double excess = values[slow] - Others(values, slow);
+    if (excess < least) continue;
+    waits.clear();
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (r != slow) waits.push_back(row[r].collective);
+    }
+    if (Median(&waits) - row[slow].collective < excess / 2) continue;
+    Delays& delays = of[slow];
+    delays.seconds += excess;
+    ++delays.count;
+    const auto more = [&](auto&& value) {
+      for (size_t r = 0; r < ranks.size(); ++r) values[r] = value(row[r]);
+      return values[slow] - Others(values, slow);
+    };
+    delays.rest += more([](const OneStep& one) { return one.rest; });
+    for (size_t k = 0; k < Window::kStages; ++k) {
+      delays.stages[k] += more([k](const OneStep& one) { return one.stages[k]; });
+    }
+  }
+  const auto worst = static_cast<size_t>(
+      std::max_element(of.begin(), of.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; }) -
+      of.begin());
+  double second = 0;
+  for (size_t r = 0; r < of.size(); ++r) {
+    if (r != worst) second = std::max(second, of[r].seconds);
+  }
+  const Delays& delays = of[worst];
+  const std::string stage = StageOf(delays.stages, delays.rest);
+  if (total < kLeastTime || delays.count < (stage == "checkpoint" ? kLeastSaves : kLeastDelays)) return;
+  if (delays.seconds < std::max(kPart * total, kAlone * second)) return;
+  Finding finding;
+  finding.rule = "straggler";
+  finding.rank = compared->ranks[worst].rank;
+  finding.node = ranks[worst]->node;
+  finding.stage = stage;
+  finding.text =
+      fmt::format("rank {} is slow in {} in {} of {} steps: the others wait for it, {} of {}", *finding.rank,
+                  finding.stage, delays.count, steps.size(), SecondsText(delays.seconds), SecondsText(total));
+  finding.evidence = fmt::format(
+      "steps {} to {}: in {} of them rank {} works {} longer than the others, who wait in collectives; nobody else "
+      "does "
+      "for more than {} in all",
+      steps.front(), steps.back(), delays.count, *finding.rank,
+      SecondsText(delays.seconds / static_cast<double>(delays.count)), SecondsText(second));
   out->push_back(std::move(finding));
 }
 
@@ -265,6 +345,7 @@ void FindSlowLinks(const Window& window, const std::optional<Compared>& compared
   if (!compared || !compared->stages || compared->ranks.size() < 3 || Has(*out, "straggler")) return;
   const double least = std::max(kLeast, kPart * compared->step);
   std::map<int, size_t> votes;
+  std::map<int, double> waited;  // for it, seconds over all voters
   std::vector<double> waits;
   size_t voters = 0;
   for (const Compared::Rank& rank : compared->ranks) {
@@ -274,6 +355,7 @@ void FindSlowLinks(const Window& window, const std::optional<Compared>& compared
     std::pair<int, double> most{-1, 0};
     for (const auto& [peer, seconds] : rank.waited_for) {
       all += seconds;
+      waited[peer] += seconds;
       if (seconds > most.second) most = {peer, seconds};
     }
     if (most.first < 0) continue;
@@ -287,6 +369,8 @@ void FindSlowLinks(const Window& window, const std::optional<Compared>& compared
   for (const Compared::Rank& rank : compared->ranks) {
     // It cannot vote for itself.
     if (voters < 3 || votes[rank.rank] + 1 < voters || rank.collective < 0.4 * wait) continue;
+    // They waited while it worked.
+    if (rank.worked > 0.5 * waited[rank.rank] / static_cast<double>(voters - 1)) continue;
     Finding finding;
     finding.rule = "straggler";
     finding.rank = rank.rank;
@@ -309,11 +393,7 @@ void FindBounds(const Window& window, const std::optional<Compared>& compared, d
   const auto count = static_cast<double>(compared->steps);
   const double mean = compared->seconds / count;
   std::vector<double> data;
-  double least_wait = mean;
-  for (const Compared::Rank& rank : compared->ranks) {
-    data.push_back(rank.data);
-    least_wait = std::min(least_wait, rank.mean_collective);
-  }
+  for (const Compared::Rank& rank : compared->ranks) data.push_back(rank.data);
   const double typical = Median(&data);
   if (typical >= 0.3 * mean && typical >= kLeast) {
     Finding finding;
@@ -327,6 +407,7 @@ void FindBounds(const Window& window, const std::optional<Compared>& compared, d
   }
   // Where the CPUs are full, waiting for others is waiting for a CPU.
   if (!compared->stages || compared->ranks.size() < 2 || CpuIsFull(window)) return;
+  const double least_wait = compared->together;
   if (least_wait < 0.4 * mean || least_wait < kLeast) return;
   Finding finding;
   finding.rule = "communication-bound";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 
 namespace lockstep::watch {
@@ -20,6 +21,8 @@ struct Job {
   double delay = 0;    // each step, from step `from` on
   uint64_t from = 0, to = ~0ull;
   uint64_t steps = 200;
+  // More of `stage`, of any rank and step.
+  std::function<double(int rank, uint64_t step, std::mt19937& draw)> more;
   bool as_samples = false;  // as a node streams them, one line a second
   bool waits = true;        // wait_peer is known
   unsigned seed = 1;
@@ -43,6 +46,7 @@ double Train(const Job& job, Window* window, double* began = nullptr) {
                                            {"optimizer", job.optimizer * around(draw)},
                                            {"checkpoint", 0}};
       if (r == job.slow && delayed && job.stage != "network") one[job.stage] += job.delay;
+      if (job.more) one[job.stage] += job.more(r, step, draw);
       double own = 0;
       for (const auto& [name, value] : one) own += value;
       arrive.push_back(own);
@@ -163,6 +167,68 @@ TEST(Findings, TheSlowRankIsNamedWithinTenSeconds) {
     const std::vector<Finding> found = FindAll(window, t);
     ASSERT_EQ(found.size(), 1u) << delay << "\n" << Show(found);
     EXPECT_EQ(found[0].rank, 2);
+  }
+}
+
+TEST(Findings, ARankThatIsSlowInSomeStepsOnlyIsNamed) {
+  const struct {
+    const char* stage;
+    std::function<double(int, uint64_t, std::mt19937&)> more;
+  } cases[] = {
+      {"data", [](int rank, uint64_t step, auto&) { return rank == 2 && step % 3 == 0 ? 0.3 : 0; }},
+      {"checkpoint", [](int rank, uint64_t step, auto&) { return rank == 2 && step % 10 == 0 ? 1.0 : 0; }},
+      {"backward", [](int rank, uint64_t, auto& draw) { return rank == 2 && draw() % 5 < 2 ? 0.2 : 0; }},
+  };
+  for (const auto& test : cases) {
+    for (const int world : {2, 3, 4, 24}) {
+      Job job;
+      job.world = world;
+      job.slow = 2;
+      job.stage = test.stage;
+      job.more =
+          world == 2 ? [&](int rank, uint64_t step, auto& draw) { return test.more(rank * 2, step, draw); } : test.more;
+      const std::vector<Finding> found = Find(job);
+      ASSERT_EQ(found.size(), 1u) << test.stage << " " << world << "\n" << Show(found);
+      EXPECT_EQ(found[0].rule, "straggler");
+      EXPECT_EQ(found[0].rank, world == 2 ? 1 : 2);
+      EXPECT_EQ(found[0].stage, test.stage);
+    }
+  }
+}
+
+TEST(Findings, AFewMillisecondsOfAShortStepAreASlowRank) {
+  Job job;
+  job.data = 0.0001, job.forward = 0.002, job.backward = 0.003, job.collective = 0.0002, job.optimizer = 0.0001;
+  job.slow = 1;
+  job.stage = "forward";
+  job.delay = 0.004;
+  job.steps = 1000;
+  const std::vector<Finding> found = Find(job);
+  ASSERT_EQ(found.size(), 1u) << Show(found);
+  EXPECT_EQ(found[0].rank, 1);
+}
+
+// Nobody's fault, no network and no communication: the load is uneven, the machine is busy, or everybody saves.
+TEST(Findings, RanksThatWaitForEachOtherInTurnAreNotAccused) {
+  const struct {
+    const char* what;
+    std::function<double(int, uint64_t, std::mt19937&)> more;
+  } cases[] = {
+      {"in turn", [](int rank, uint64_t step, auto&) { return step / 7 % 4 == static_cast<uint64_t>(rank) ? 0.2 : 0; }},
+      {"now and then", [](int, uint64_t, auto& draw) { return draw() % 10 < 3 ? 3e-5 * (draw() % 10000) : 0; }},
+      {"rarely", [](int, uint64_t, auto& draw) { return draw() % 60 == 0 ? 1.0 : 0; }},
+      {"all", [](int, uint64_t step, auto&) { return step % 10 == 0 ? 1.0 : 0; }},
+  };
+  for (const auto& test : cases) {
+    for (unsigned seed = 0; seed < 50; ++seed) {
+      Job job;
+      job.seed = seed;
+      job.stage = "forward";
+      job.more = test.more;
+      job.steps = 60 + seed;
+      const std::vector<Finding> found = Find(job);
+      EXPECT_TRUE(found.empty()) << test.what << " " << seed << "\n" << Show(found);
+    }
   }
 }
 
