@@ -21,6 +21,7 @@ namespace {
 
 constexpr auto kAskAgain = std::chrono::seconds(3);
 constexpr int kPodsAskedMs = 1000;
+constexpr int kMostFailures = 5;  // of kubectl, one after the other
 
 void SayEnded(const FoundJob& job, const submit::JobState& state) {
   fmt::print(stderr, "lockstep logs: job '{}' has ended: {}{}{}\n", Printable(job.record.name), state.state,
@@ -92,26 +93,31 @@ Result<bool> WaitForPods(const FoundJob& job, const submit::Client& client) {
 // kubectl ends with the pods; a job whose pods are started again goes on.
 Status FollowPods(const FoundJob& job, const submit::Client& client, std::optional<size_t> lines) {
   std::string since;
-  for (;;) {
+  for (int failures = 0;;) {
     Result<bool> pods = WaitForPods(job, client);
     if (!pods.ok() || !*pods) return pods.status();
     std::fflush(stdout);
     Result<int> code = client.RunLogs(client.LogWords(job.record, true, lines, since));
     if (!code.ok()) return code.status();
     if (*code == 128 + SIGPIPE) return Status::Ok();  // whoever read us has gone
-    if (*code != 0)
+    // A pod that goes while kubectl asks for its log is a failure, too; its words have been printed.
+    failures = *code == 0 ? 0 : failures + 1;
+    if (failures == kMostFailures) {
       return Status(Code::kEnvironment, fmt::format("{} ended with exit code {}", job.platform->client, *code));
+    }
     const submit::JobState state = client.Show(job.record);
     if (state.state == "unknown") return Status(Code::kEnvironment, state.detail);
     if (state.ended()) {
       SayEnded(job, state);
       return Status::Ok();
     }
-    // What was printed is not printed again: pods that have ended are there still. Where none has, kubectl lost them.
-    Result<submit::PodsState> now = client.Pods(job.record);
-    if (!now.ok()) return now.status();
-    since = now->last_end;
-    lines = since.empty() ? std::optional<size_t>(0) : std::nullopt;
+    if (*code == 0) {
+      // What was printed is not printed again: pods that have ended are there still. Where none has, kubectl lost them.
+      Result<submit::PodsState> now = client.Pods(job.record);
+      if (!now.ok()) return now.status();
+      since = now->last_end;
+      lines = since.empty() ? std::optional<size_t>(0) : std::nullopt;
+    }
     ::poll(nullptr, 0, kPodsAskedMs);
   }
 }

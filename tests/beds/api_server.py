@@ -48,7 +48,7 @@ class ApiServer:
     def __init__(self, folder):
         self.objects = {}  # (group, plural, namespace, name) -> object
         self.calls = []  # method and path
-        self.logs = {}  # pod -> text
+        self.logs = {}  # pod -> text, or None
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -152,7 +152,10 @@ class ApiServer:
         if one is None:
             return to.status(404, "NotFound", f"{plural} \"{rest[3]}\" not found")
         if rest[4:] == ["log"]:
-            return to.answer(self.logs.get(rest[3], "").encode(), kind="text/plain")
+            text = self.logs.get(rest[3], "")
+            if text is None:  # the pod goes at this moment
+                return to.status(404, "NotFound", f"pods \"{rest[3]}\" not found")
+            return to.answer(text.encode(), kind="text/plain")
         if to.command == "DELETE":
             del self.objects[group, plural, space, rest[3]]
             return to.answer({"kind": "Status", "apiVersion": "v1", "status": "Success"})

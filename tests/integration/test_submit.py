@@ -455,6 +455,7 @@ class Refused(harness.Case):
         self.assertIn("4 mistakes", done.stderr)
         text = "program: a.py\ntime: 2m\nenv:\n  A: b\n  HF_TOKEN: c\nmounts:\n- {from: /a, to: /a}\n- {from: b, to: /b}\nworkdir: x\n"
         done = submit("--render", "--platform", "kubernetes", harness.write("job.yaml", text), "--workdir", "y", "--set", "name=A b")
+        self.assertEqual(done.stderr.count(" name: "), 2, "one message, and its remedy")
         for place in ("job.yaml:2:7: time: ", "job.yaml:5:13: env.HF_TOKEN: ", r"job.yaml:8:10: mounts\[1\].from: ", r"\n  workdir: .*'y'",
                       r"command line \(--set name=A b\): name: .*'A b'"):
             self.assertRegex(done.stderr, place)

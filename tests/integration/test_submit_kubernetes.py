@@ -118,7 +118,10 @@ class Kubernetes(harness.Case):
         job["status"] = {"active": 2}
         follow = harness.spawn_lockstep("logs", "-f", "night", env=self.env)
         follow.wait_for("step 1 of first")
+        self.api.logs["night-1-second"] = None
         self.pods("second", {"phase": "Running"})
+        follow.wait_for("not found")
+        self.api.logs["night-1-second"] = "step 1 of second\n"
         follow.wait_for("step 1 of second")
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
         self.assertEqual(follow.wait(), 0, follow.output)
