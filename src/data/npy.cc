@@ -61,12 +61,14 @@ Result<NpyFile> NpyFile::Open(const std::string& path) {
   std::string header(length, '\0');
   LOCKSTEP_RETURN_IF_ERROR(file.read_(file.data_ - length, length, header.data()));
   const std::string_view type = ValueOf(header, "descr");
-  if (type.starts_with("'|u1'") || type.starts_with("'|b1'") || type.starts_with("'|i1'")) {
+  if (type.starts_with("'|u1'") || type.starts_with("'|b1'")) {
     file.type_ = ElementType::kU8;
+    file.most_ = type.starts_with("'|b1'") ? 1 : 255;
   } else if (type.starts_with("'<f4'")) {
     file.type_ = ElementType::kF32;
   } else {
-    return NotNpy(path, fmt::format("its numbers are {}; expected uint8 or float32", type.substr(0, type.find(','))));
+    return NotNpy(path,
+                  fmt::format("its numbers are {}; expected uint8, bool or float32", type.substr(0, type.find(','))));
   }
   if (!ValueOf(header, "fortran_order").starts_with("False")) return NotNpy(path, "it is in Fortran order");
   if (!ParseShape(ValueOf(header, "shape"), &file.shape_)) return NotNpy(path, "its header has no shape");

@@ -20,6 +20,7 @@ class NpyFile {
 
   const std::vector<int64_t>& shape() const { return shape_; }
   ElementType type() const { return type_; }  // kU8 or kF32
+  int most() const { return most_; }          // of kU8: 255, of an array of bool 1
   const std::string& path() const { return path_; }
 
   // Rows [top, top + height) and columns [left, left + width) of the last two axes, for all indices of the ones before;
@@ -31,6 +32,7 @@ class NpyFile {
   std::string path_;
   std::vector<int64_t> shape_;
   ElementType type_ = ElementType::kU8;
+  int most_ = 255;
   uint64_t data_ = 0;  // where the array begins
   ReadAt read_;
 };

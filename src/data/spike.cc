@@ -283,7 +283,7 @@ Result<std::vector<float>> ReadRendered(const NpyFile& file, const SpikeSensor& 
   std::vector<uint8_t> bytes(elements);
   LOCKSTEP_RETURN_IF_ERROR(
       file.ReadBox(box.top, box.left, box.height, box.width, reinterpret_cast<std::byte*>(bytes.data())));
-  const float unit = form.kind == SpikeKind::kRawWindow ? 1.0F : 255.0F;
+  const float unit = form.kind == SpikeKind::kRawWindow ? 1.0F : static_cast<float>(file.most());
   for (size_t i = 0; i < elements; ++i) planes[i] = static_cast<float>(bytes[i]) / unit;
   return planes;
 }

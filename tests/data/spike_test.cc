@@ -238,9 +238,28 @@ TEST_F(SpikeTest, NpyFiles) {
                                       {bytes.substr(0, 40), "truncated"},
                                       {std::string("PNG and so on"), "no .npy"},
                                       {std::string(bytes).replace(bytes.find("<f4"), 3, ">f4"), "expected uint8"},
+                                      {std::string(bytes).replace(bytes.find("<f4"), 3, "|i1"), "expected uint8"},
                                       {std::string(bytes).replace(bytes.find("False"), 5, "True "), "Fortran"}}) {
     ASSERT_TRUE(WriteFileAtomic(dir_ / "b.npy", content).ok());
     EXPECT_THAT(NpyFile::Open(dir_ / "b.npy").status().message(), HasSubstr(word));
+  }
+}
+
+// Of bytes 255 is the most, of numpy's bool 1.
+TEST_F(SpikeTest, PrecomputedBytesAndBools) {
+  const std::vector<int64_t> shape = {1, 2, 4};
+  const std::vector<uint8_t> values = {0, 1, 1, 0, 1, 0, 0, 1};
+  const std::string bytes = EncodeNpy(ElementType::kU8, shape, std::as_bytes(std::span(values)));
+  const SpikeSensor sensor{.height = 2, .width = 4};
+  for (const auto& [type, kind, one] :
+       {std::tuple("|b1", SpikeKind::kTfp, 1.0F), std::tuple("|b1", SpikeKind::kRawWindow, 1.0F),
+        std::tuple("|u1", SpikeKind::kTfp, 1 / 255.0F), std::tuple("|u1", SpikeKind::kRawWindow, 1.0F)}) {
+    ASSERT_TRUE(WriteFileAtomic(dir_ / "c.npy", std::string(bytes).replace(bytes.find("|u1"), 3, type)).ok());
+    const Result<NpyFile> file = NpyFile::Open(dir_ / "c.npy");
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const auto planes = ReadRendered(*file, sensor, {.kind = kind}, {0, 1, 2, 3});
+    ASSERT_TRUE(planes.ok()) << planes.status().message();
+    EXPECT_THAT(*planes, ElementsAre(one, one, 0, 0, 0, one)) << type;
   }
 }
 
