@@ -18,6 +18,7 @@ constexpr size_t kLeastSteps = 5;           // at least, however long they are
 constexpr size_t kMostCompared = 1u << 15;  // steps times ranks
 constexpr uint64_t kWarmUp = 3;             // steps of an attempt that are not compared
 constexpr double kPart = 0.25;              // of a step: less is not worth a word
+constexpr double kPartWhenFull = 0.4;       // where all CPUs are busy, some rank gets less of them for a while
 constexpr double kLeast = 0.002;            // seconds
 constexpr double kSteady = 0.7;             // of the steps
 constexpr double kLongSpan = 10;            // seconds: of delays that come back now and then
@@ -204,7 +205,8 @@ void FindStragglers(const Window& window, const std::optional<Compared>& compare
   if (!compared || !compared->stages || compared->ranks.size() < 2) return;
   const auto slow = std::max_element(compared->ranks.begin(), compared->ranks.end(),
                                      [](const auto& a, const auto& b) { return a.excess < b.excess; });
-  if (slow->excess < std::max(kLeast, kPart * compared->step) || slow->steady < kSteady) return;
+  const double part = CpuIsFull(window) ? kPartWhenFull : kPart;
+  if (slow->excess < std::max(kLeast, part * compared->step) || slow->steady < kSteady) return;
   // The others must really wait for it: else each goes at its own pace.
   std::vector<double> waits;
   for (const Compared::Rank& rank : compared->ranks) {
@@ -281,7 +283,7 @@ void FindRepeatedDelays(const Window& window, const std::optional<Compared>& com
   const Delays& delays = of[worst];
   const std::string stage = StageOf(delays.stages, delays.rest);
   if (total < kLeastTime || delays.count < (stage == "checkpoint" ? kLeastSaves : kLeastDelays)) return;
-  if (delays.seconds < std::max(kPart * total, kAlone * second)) return;
+  if (delays.seconds < std::max((CpuIsFull(window) ? kPartWhenFull : kPart) * total, kAlone * second)) return;
   Finding finding;
   finding.rule = "straggler";
   finding.rank = compared->ranks[worst].rank;

@@ -259,7 +259,8 @@ StyledLine RestOfRanks(const RunView& view, const std::vector<size_t>& order, si
   }
   std::string text = fmt::format("... and {} more rank{}", order.size() - shown, order.size() - shown == 1 ? "" : "s");
   if (low <= high) text += low == high ? fmt::format(", step {}", low) : fmt::format(", steps {} to {}", low, high);
-  if (slowest >= 0) text += fmt::format(", {:.3f} to {:.3f} s/it", fast, slow);
+  const std::string least = fmt::format("{:.3f}", fast), most = fmt::format("{:.3f}", slow);
+  if (slowest >= 0) text += fmt::format(", {} s/it", least == most ? most : least + " to " + most);
   if (slow > 1.05 * fast) text += fmt::format(", slowest rank {}", slowest);
   return {{text, Style::kDim}};
 }

@@ -208,6 +208,26 @@ TEST(Findings, AFewMillisecondsOfAShortStepAreASlowRank) {
   EXPECT_EQ(found[0].rank, 1);
 }
 
+// Where all CPUs are busy, some rank gets less of them for a while.
+TEST(Findings, OnAFullMachineOnlyALargeDelayIsASlowRank) {
+  for (const double busy : {195.0, 50.0}) {
+    for (const double delay : {0.05, 0.2}) {
+      Job job;
+      job.slow = 2;
+      job.stage = "backward";
+      job.delay = delay;
+      Window window;
+      const double t = Train(job, &window);
+      record::NodeSample sample;
+      sample.t = t;
+      sample.cpu_percent = busy;
+      sample.cpu_cores = 2;
+      window.Add(sample);
+      EXPECT_EQ(FindAll(window, t).empty(), busy > 180 && delay < 0.1) << busy << " " << delay;
+    }
+  }
+}
+
 // Nobody's fault, no network and no communication: the load is uneven, the machine is busy, or everybody saves.
 TEST(Findings, RanksThatWaitForEachOtherInTurnAreNotAccused) {
   const struct {
