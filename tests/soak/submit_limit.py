@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A job reaches its time limit under a real SLURM of two nodes, as `lockstep submit` wrote it: SIGTERM before the limit, the
-training saves, the job is queued again, starts when SLURM lets it, resumes and succeeds. Two to four minutes, most of
+training saves, the job is queued again, starts when SLURM lets it, resumes and succeeds. Two to eight minutes, most of
 them SLURM's own waiting. Exit code 0 when every step was trained once.
 
     tests/soak/submit_limit.py
@@ -21,7 +21,7 @@ def main():
     folder, began = harness.tmp_dir(), time.monotonic()
     # A wait of ten seconds instead of two minutes before a job that was queued again starts.
     with slurm.Slurm(credentials=10) as bed:
-        steps = 150
+        steps = 320  # more than fit before the first limit on a fast machine
         sets = {"train.steps": steps, "checkpoint.every": 0, "train.batch": 16, "data.height": 32, "data.width": 32, "track.samples": "true"}
         (folder / "job.yaml").write_text(json.dumps({
             "name": "limit", "program": ["lockstep", "train", "taehv", *train.settings(sets)], "lockstep": harness.PROGRAM, "nodes": 2,
