@@ -97,6 +97,12 @@ std::optional<double> NumberOf(const ConfigNode& node) {
   return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
 }
 
+std::optional<int64_t> WholeOf(const ConfigNode& node) {
+  constexpr double kMost = 0x1p62;
+  const std::optional<double> number = NumberOf(node);
+  return number ? std::optional<int64_t>(std::llround(std::clamp(*number, -kMost, kMost))) : std::nullopt;
+}
+
 std::string ValueText(const ConfigNode& node) {
   switch (node.kind) {
     case Kind::kNull:

@@ -5,6 +5,7 @@
 // in files of their own (deepspeed*, accelerate*, recipes/kair_*). Plain values, any thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -75,6 +76,8 @@ struct Translation {
 std::string LowerCase(std::string_view text);
 // None for what is no number, and for one that no double holds.
 std::optional<double> NumberOf(const ConfigNode& node);
+// The same as a whole number; one beyond 2^62 is that.
+std::optional<int64_t> WholeOf(const ConfigNode& node);
 // A value as text, for notes: "[1, 2]".
 std::string ValueText(const ConfigNode& node);
 ConfigNode Scalar(std::string text, bool quoted = false);

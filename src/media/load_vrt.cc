@@ -124,9 +124,7 @@ nlohmann::json SpikesToJson(const VrtSpikes& spikes) {
 std::optional<VrtSpikes> SpikesFromJson(const nlohmann::json& json) {
   const std::string form = GetString(json, "form");
   if (std::ranges::find(data::kSpikeKinds, form) == data::kSpikeKinds.end()) return std::nullopt;
-  const auto number = [&](const char* key, int otherwise) {
-    return static_cast<int>(GetInt(json, key, otherwise));
-  };
+  const auto number = [&](const char* key, int otherwise) { return static_cast<int>(GetInt(json, key, otherwise)); };
   VrtSpikes spikes;
   spikes.form = {data::SpikeKindByName(form), number("channels", 1), number("half_window", 20), number("middle", 44)};
   spikes.sensor = {number("height", 360), number("width", 640), json.value("flip", true)};

@@ -24,17 +24,17 @@ namespace lockstep::media {
 
 // Of `restore` alone.
 struct RestoreAsked {
-  RestoreTiles tiles;                      // batch 0: chosen by the device
+  RestoreTiles tiles;                       // batch 0: chosen by the device
   std::string spikes;                       // folder of .dat files, one for each frame; of many clips the one above
   std::string spike_form;                   // "": as in training, where the weights say it, else tfp
   int sensor_height = 0, sensor_width = 0;  // 0: likewise, else 360 x 640
   bool no_flip = false;
   std::optional<VrtSpikes> trained;  // what the weights say
-  std::optional<int> noise;  // of 255
-  bool allow_gaps = false;   // numbers of frames may leave some out
-  comm::Bootstrap who;       // ranks share clips and windows
-  std::string ranks;         // the launcher's; here it is an error
-  std::string summary;       // file to which the summary goes instead of stdout
+  std::optional<int> noise;          // of 255
+  bool allow_gaps = false;           // numbers of frames may leave some out
+  comm::Bootstrap who;               // ranks share clips and windows
+  std::string ranks;                 // the launcher's; here it is an error
+  std::string summary;               // file to which the summary goes instead of stdout
 };
 
 struct MediaOptions {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -70,8 +69,8 @@ class KairDerivation {
     return node == nullptr ? std::nullopt : foreign::NumberOf(*node);
   }
   std::optional<int64_t> Whole(std::string_view path) const {
-    const std::optional<double> number = Number(path);
-    return number ? std::optional<int64_t>(std::llround(*number)) : std::nullopt;
+    const ConfigNode* node = Find(path);
+    return node == nullptr ? std::nullopt : foreign::WholeOf(*node);
   }
   // A word out of a list, which the code compares without regard to case.
   std::optional<std::string> Word(std::string_view path) const {
@@ -86,7 +85,7 @@ class KairDerivation {
     if (node == nullptr) return {};
     std::vector<int64_t> values;
     const auto add = [&](const ConfigNode& one) {
-      if (const auto number = foreign::NumberOf(one)) values.push_back(std::llround(*number));
+      if (const auto number = foreign::WholeOf(one)) values.push_back(*number);
     };
     add(*node);
     for (const ConfigNode& item : node->items) add(item);
@@ -437,6 +436,9 @@ class KairDerivation {
     }
     const int64_t steps = Whole("train.total_iter").value_or(0);
     const int64_t period = periods.empty() ? steps : periods.front();
+    if (!periods.empty() && period < 1) {
+      return Refuse("train.G_scheduler_periods", "steps of a cosine: expected a whole number above 0");
+    }
     if (period < 1 || steps < 1) return;
     const double lr = Number("train.G_optimizer_lr").value_or(0),
                  least = Number("train.G_scheduler_eta_min").value_or(0);
@@ -531,6 +533,11 @@ class KairDerivation {
       Refuse(phase_.steps_key, fmt::format("phase {} needs its steps: found {}", phase_.number, phase_.steps));
     }
     const bool alone = fuses_ && phase_.number == 1;
+    if (const int64_t fix = Whole("train.fix_iter").value_or(0); alone && fix > 0 && fix < phase_.steps) {
+      Refuse("train.fix_iter",
+             fmt::format("phase 1 of two_run trains the adapter alone to its end: expected {}, its total_iter",
+                         phase_.steps));
+    }
     Derived(fmt::format("phase {}", phase_.number), fmt::format("{} steps", phase_.steps),
             fmt::format("{}{}",
                         phase_.number == 1 ? "from the weights of the file"

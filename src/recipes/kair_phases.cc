@@ -1,7 +1,6 @@
 #include "recipes/kair_phases.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "recipes/kair_options.h"
@@ -22,7 +21,7 @@ const ConfigNode* Find(const ConfigNode& options, std::string_view path) {
 
 int64_t Whole(const ConfigNode& options, std::string_view path) {
   const ConfigNode* node = Find(options, path);
-  return node == nullptr ? 0 : std::llround(foreign::NumberOf(*node).value_or(0));
+  return node == nullptr ? 0 : foreign::WholeOf(*node).value_or(0);
 }
 
 bool True(const ConfigNode& options, std::string_view path) {

@@ -314,8 +314,8 @@ TEST(KairOptions, KeysThatAreLeftOutAreAsInKair) {
 // freeze, no validation before the end for 0.
 TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   std::string train = Train(R"(, "amp": {"enable": true, "dtype": "BFloat16"})");
-  for (const auto& [from, to] : {std::pair(R"("adam")", R"("Adam")"),
-                                 std::pair(R"("charbonnier")", R"("Charbonnier")"), std::pair(R"("fix_iter": 20000)", R"("fix_iter": -1)"),
+  for (const auto& [from, to] : {std::pair(R"("adam")", R"("Adam")"), std::pair(R"("charbonnier")", R"("Charbonnier")"),
+                                 std::pair(R"("fix_iter": 20000)", R"("fix_iter": -1)"),
                                  std::pair(R"("checkpoint_test": 5000)", R"("checkpoint_test": 0)"),
                                  std::pair(R"("E_decay": 0)", R"("E_decay": 1e-400)")}) {
     train = Changed(train, from, to);
@@ -340,10 +340,16 @@ TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   EXPECT_THAT(listed["derived"].dump(), HasSubstr("validation steps"));
 }
 
+// Not a freeze that never was.
+TEST(KairOptions, AFreezeBeyondAllStepsStaysOne) {
+  const std::string train = Changed(Train(), R"("fix_iter": 20000)", R"("fix_iter": 99999999999999999999)");
+  const json all = ConfigOf(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), train))["config"];
+  EXPECT_EQ(all["train"]["groups"][0]["freeze_until"], int64_t{1} << 62);
+}
+
 // What holds for one phase alone is said for that phase.
 TEST(KairOptions, DerivedValuesOfPhases) {
-  const std::string train =
-      Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 3000}
+  const std::string train = Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 4000, "fix_iter": 3000}
                              , "phase2": {"total_iter": 6000, "fix_iter": 0}})");
   const Result<KairTranslation> made =
       TranslateKair(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), train), "o.json");
@@ -395,14 +401,21 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
        "", "train.two_run.phase2.G_optimizer_reuse = true: the second run begins with a fresh optimizer"},
       {plain, net, Changed(train, R"("checkpoint_test": 5000)", R"("checkpoint_test": [5000, 12345])"), "",
        "5 is the greatest that these steps have in common: 2469 validations instead of 2"},
+      {plain, net, Changed(train, R"("G_scheduler_periods": 300000)", R"("G_scheduler_periods": 0)"), "",
+       "train.G_scheduler_periods = 0: steps of a cosine: expected a whole number above 0"},
+      {plain + kSpikes,
+       Net(6, 192, 2, R"(, "in_chans": 4, "fusion": {"enable": true, "operator": "gated"}, "input": {"mode": "dual"})"),
+       Train(
+           R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5, "fix_iter": 3}, "phase2": {"total_iter": 5}})"),
+       "", "train.fix_iter = 3: phase 1 of two_run trains the adapter alone to its end: expected 5"},
       {Changed(plain, "192", "[192, 96, 64]"), net, train, "",
        "datasets.train.gt_size = [192, 96, 64]: expected a whole number, or two"},
       {plain + R"(, "gtsize": 3)", net, train, "", "(did you mean 'datasets.train.gt_size'?)"},
       {plain, net, train, R"(, "netD": {"net_type": "discriminator_unet"})", "VRT is trained without a discriminator"},
       {plain + kSpikes, Net(6, 192, 2, R"(, "in_chans": 4, "input": {"strategy": "concat", "raw_ingress_chans": 7})"),
        train, "", "netG.input.raw_ingress_chans = 7: the data have 4 channels"},
-      {plain + kSpikes, Net(6, 192, 2, R"(, "in_chans": 4, "input": {"strategy": "fusion", "mode": "dual"})"), train, "",
-       "netG.fusion.operator: with an adapter (strategy fusion) concat"},
+      {plain + kSpikes, Net(6, 192, 2, R"(, "in_chans": 4, "input": {"strategy": "fusion", "mode": "dual"})"), train,
+       "", "netG.fusion.operator: with an adapter (strategy fusion) concat"},
       {plain, R"("net_type": "swinir", "mlp_ratio": 2)", train, "", "netG.net_type = swinir: this recipe is vrt"},
       {plain + R"(, "dataroot_spike": "s", "spike_reconstruction": {"type": "snn", "spike_win": 8})", net, train, "",
        "snn needs a network of its own"},

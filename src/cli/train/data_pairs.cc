@@ -93,9 +93,9 @@ Result<data::SpikeForm> FormOf(const std::string& text, int half_window) {
   const std::optional<int> channels = parts.size() > 1 ? ParseDigits<int>(parts[1]) : 1;
   const bool known = std::ranges::find(data::kSpikeKinds, parts[0]) != data::kSpikeKinds.end();
   if (!known || parts.size() > 2 || !channels) {
-    return Status(Code::kUsage, fmt::format("--artefacts {}: expected one of {}, and :channels{}", text,
-                                            Join(data::kSpikeKinds, ", "),
-                                            known ? "" : DidYouMean(parts[0], data::kSpikeKinds)));
+    return Status(Code::kUsage,
+                  fmt::format("--artefacts {}: expected one of {}, and :channels{}", text,
+                              Join(data::kSpikeKinds, ", "), known ? "" : DidYouMean(parts[0], data::kSpikeKinds)));
   }
   const data::SpikeForm form{data::SpikeKindByName(parts[0]), *channels, half_window};
   LOCKSTEP_RETURN_IF_ERROR(data::CheckForm(form).Context("--artefacts " + text));
