@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "track/sink.h"
+#include "track/whole_append.h"
 
 namespace lockstep::track {
 namespace {
@@ -43,6 +44,7 @@ class JsonlSink final : public Sink {
  private:
   // Whole lines, as many as fit into one write.
   Status Send() {
+    if (!buffer_.empty()) LOCKSTEP_RETURN_IF_ERROR(StillThere(fd_.get(), path_));
     while (!buffer_.empty()) {
       if (mid_line_) {
         // What stands there belongs to a killed writer or to a full disk; it must not swallow our first line.

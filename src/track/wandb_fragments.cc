@@ -53,7 +53,8 @@ Status CloseFragment(const std::string& folder, const std::string& id, WandbFrag
     fragment->last_step = open.last_step;
     fragment->runtime = std::max(fragment->runtime, open.runtime);
   }
-  FrameWandbRecord(WandbExitRecord(1, fragment->runtime), at, &end);
+  at = FrameWandbRecord(WandbExitRecord(1, fragment->runtime), at, &end);
+  FrameWandbRecord(WandbFinalRecord(), at, &end);
   if (::ftruncate(fd.get(), static_cast<off_t>(fragment->whole)) != 0) return FileError("truncate", path, errno);
   for (size_t done = 0; done < end.size();) {
     const ssize_t n =

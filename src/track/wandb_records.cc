@@ -14,7 +14,7 @@ namespace {
 
 // Fields of Record.
 constexpr int kHistory = 2, kSummary = 3, kConfig = 5, kFiles = 6, kStats = 7, kOutputRaw = 13, kRun = 17, kExit = 18,
-              kHeaderField = 21, kPreempting = 23;
+              kFinal = 20, kHeaderField = 21, kPreempting = 23;
 constexpr int kValueJson = 16;  // of every item
 constexpr uint64_t kStdout = 1;
 
@@ -187,6 +187,8 @@ std::string WandbExitRecord(int exit_code, double runtime) {
   exit.Varint(1, static_cast<uint64_t>(exit_code)).Varint(2, static_cast<uint64_t>(std::max(0.0, runtime)));
   return RecordOf(kExit, exit);
 }
+
+std::string WandbFinalRecord() { return RecordOf(kFinal, Proto()); }
 
 WandbFragment ReadWandbFragment(std::string_view file) {
   WandbFragment fragment;

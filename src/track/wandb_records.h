@@ -34,6 +34,8 @@ std::string WandbStatsRecord(double t, const std::vector<JsonItem>& items);
 std::string WandbMediaRecord(std::string_view path);  // relative to files/
 std::string WandbPreemptingRecord();
 std::string WandbExitRecord(int exit_code, double runtime);
+// After it: the uploader of wandb 0.17 to 0.22 sends configuration and exit code only where it finds this.
+std::string WandbFinalRecord();
 
 // What a fragment holds.
 struct WandbFragment {

@@ -137,6 +137,7 @@ class WandbSink final : public Sink {
     System(t);
     if (end.preempted) Put(WandbPreemptingRecord());
     Put(WandbExitRecord(end.exit_code, Runtime(t)));
+    Put(WandbFinalRecord());
     finished_ = true;
     if (Send().ok() && fd_) ::unlink(OpenRow().c_str());  // Flush says what failed
   }

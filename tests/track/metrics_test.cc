@@ -1,10 +1,14 @@
 #include "track/metrics.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "record/metrics.h"
@@ -191,6 +195,46 @@ TEST_F(MetricsTest, AFullDiskIsAnErrorOfFlushAndTrainingGoesOn) {
   EXPECT_NE(status.message().find("/dev/full"), std::string::npos) << status.ToString();
   (*metrics)->EndStep(2);
   EXPECT_FALSE((*metrics)->Flush().ok());
+}
+
+// A pipe that nobody reads stands for a disk that does not answer.
+TEST_F(MetricsTest, AWriterThatHangsHoldsUpNoTraining) {
+  ASSERT_TRUE(MakeDirs(*dir_ / "metrics").ok());
+  ASSERT_EQ(::mkfifo(Path().c_str(), 0600), 0);
+  const UniqueFd reader(::open(Path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  std::unique_ptr<Metrics> metrics = Open({.ring_capacity = 1024, .flush = std::chrono::milliseconds(1)});
+  const MetricId loss = metrics->Register("loss");
+  // More than the pipe and the ring hold; were it to wait for the writer, this would never end.
+  for (uint64_t step = 0; metrics->dropped() < 100'000; ++step) metrics->Set(loss, step, 1), metrics->EndStep(step);
+  std::thread drain([&] {
+    char buffer[65536];
+    for (ssize_t n = -1; n != 0;) {
+      n = ::read(reader.get(), buffer, sizeof buffer);
+      if (n < 0) std::this_thread::yield();
+    }
+  });
+  metrics.reset();
+  drain.join();
+}
+
+TEST_F(MetricsTest, FilesThatAreRemovedMeanwhileAreSaid) {
+  const std::string csv = *dir_ / "metrics.csv", tensorboard = *dir_ / "tensorboard";
+  for (const MetricsOptions& options : {MetricsOptions{.jsonl_path = Path()}, MetricsOptions{.csv_path = csv},
+                                        MetricsOptions{.tensorboard_dir = tensorboard},
+                                        MetricsOptions{.wandb = {.dir = *dir_ / "wandb", .name = "run"}}}) {
+    Result<std::unique_ptr<Metrics>> metrics = Metrics::Start(options);
+    ASSERT_TRUE(metrics.ok()) << metrics.status().ToString();
+    const MetricId loss = (*metrics)->Register("loss");
+    (*metrics)->Set(loss, 1, 1);
+    (*metrics)->Set(loss, 2, 1);
+    ASSERT_TRUE((*metrics)->Flush().ok());
+    for (const std::string& path : {Path(), csv, tensorboard, *dir_ / "wandb"}) ASSERT_TRUE(RemoveAll(path).ok());
+    (*metrics)->Set(loss, 3, 1);
+    (*metrics)->Set(loss, 4, 1);
+    const Status status = (*metrics)->Flush();
+    EXPECT_NE(status.message().find("was removed"), std::string::npos) << status.ToString();
+  }
 }
 
 TEST_F(MetricsTest, AFolderThatCannotBeMadeIsNamed) {
