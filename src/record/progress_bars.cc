@@ -198,7 +198,8 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
     const std::string_view name = Has(before, "epoch") ? "[" : "train: ";
     if (size_t digits = before.find(name); !mark.epoch && digits != std::string_view::npos) {
       digits += name.size();
-      if (const auto value = ReadInteger(before, digits)) mark.epoch = EpochNumber{.number = *value, .of = {}};
+      const std::optional<Place> place = ReadPlace(before, digits, ReadInteger);
+      if (place) mark.epoch = EpochNumber{.number = place->step, .of = place->total};
     }
     mark.of_epoch = mark.epoch.has_value();
     mark.seconds_per_step = StatedTime(text.substr(at));

@@ -131,8 +131,15 @@ void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* s
   const bool full = source->step && 10 * *source->step >= 9 * *mark.total;
   const bool numbered = mark.epoch && before;
   const bool last = numbered && mark.epoch->number == before->number && mark.epoch->of == mark.epoch->number;
-  const bool next = again && ((full && !last) || (numbered && mark.epoch->number == before->number + 1));
-  const bool sure = mark.of_epoch && mark.epoch && mark.epoch->number <= 1;
+  const bool counted = numbered && mark.epoch->number == before->number + 1;
+  // A little back: the same bar of another rank in one log, or a few steps that are repeated.
+  const bool same = !numbered || mark.epoch->number == before->number;
+  if (again && same && source->step && 2 * *mark.step > *source->step) return;
+  const bool next = again && ((full && !last) || counted);
+  // A line that goes on in the next epoch counts the steps of all.
+  const bool goes_on = counted && !again && mark.of_epoch;
+  const bool sure = mark.of_epoch && mark.epoch && mark.epoch->number <= 1 && !goes_on;
+  if (goes_on && source->epochs_before == 0) source->by_epochs = false;
   source->by_epochs = next || sure || (source->by_epochs && (!again || mark.epoch));
   if (mark.epoch) {
     if (!before) source->first_epoch = std::min<uint64_t>(mark.epoch->number, 1);

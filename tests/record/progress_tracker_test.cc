@@ -153,17 +153,39 @@ struct Epochs {
   uint64_t epoch;
 };
 
+TEST(ProgressTracker, LinesThatGoOnInTheNextEpochCountAllSteps) {
+  ProgressTracker tracker;
+  for (const char* line : {"[TRAIN] epoch: 1, iter: 100/500, loss: 2.0, batch_cost: 0.5",
+                           "[TRAIN] epoch: 1, iter: 120/500, loss: 1.9, batch_cost: 0.5",
+                           "[TRAIN] epoch: 2, iter: 140/500, loss: 1.8, batch_cost: 0.5",
+                           "[TRAIN] epoch: 2, iter: 160/500, loss: 1.7, batch_cost: 0.5"}) {
+    tracker.Feed(line, {});
+  }
+  EXPECT_EQ(tracker.state().StepOfRun(), 160u);
+  EXPECT_EQ(tracker.state().TotalOfRun(), 500u);
+  EXPECT_FALSE(tracker.state().epoch);
+}
+
 TEST(ProgressTracker, StepsOfTheRunAreKnownAsFarAsTheLinesSayHowEpochsAreCounted) {
   const Epochs cases[] = {
       // A line of one epoch: the first one says it.
       {{"Epoch [1/75], Step [110/464], Loss: 0.3"}, 110, 75 * 464, 1},
       {{"Epoch: [0][  10/5005] Time 0.2 Loss 6.9"}, 10, -1, 0},
       {{"Train: [1/300][20/1251] eta 1:00:00 time 0.5 (0.6) loss 6.8 (6.9)"}, 20, 300 * 1251, 1},
+      {{"INFO  Train:    1/3 ( 33%) [  49/323 ( 15%)]  Loss: 36.77 (81.7)  LR: 1.351e-04"}, 49, 3 * 323, 1},
       // A bar may be of one or of all epochs.
       {{"Epoch 0:  12%|#2| 120/1000 [00:10<01:13, 12.00it/s]"}, 120, -1, 0},
       {{"Epoch 1/1:  12%|#2| 120/1000 [00:10<01:13, 12.00it/s]"}, 120, 1000, 1},
       // The next epoch, although the last line of the one before is far from its end.
       {{"Train Epoch: 1 [50/100 (50%)] Loss: 2", "Train Epoch: 2 [0/100 (0%)] Loss: 1"}, 100, -1, 2},
+      // The end of the same bar of two ranks.
+      {{"Epoch 0: 100%|##| 20/20 [00:10<00:00, 2.0it/s]", "Epoch 0:  95%|##| 19/20 [00:10<00:00, 2.0it/s]"}, 19, -1, 0},
+      {{"  1%|  | 1/20 [00:01<00:01, 5.00it/s]", "  1%|  | 20/20 [00:01<00:01, 5.00it/s]",
+        "  1%|  | 10/20 [00:01<00:01, 5.00it/s]", "  1%|  | 9/20 [00:01<00:01, 5.00it/s]",
+        "  1%|  | 11/20 [00:01<00:01, 5.00it/s]"},
+       31,
+       -1,
+       2},
       // A table whose first column is the epoch.
       {{"  1/30  2.9G  0.3  12  640: 100%|##| 46/46 [00:17<00:00, 2.79it/s]",
         "     Class  Images  Box(P  mAP50): 100%|##| 90/90 [00:55<00:00, 5.60it/s]",
