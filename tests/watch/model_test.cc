@@ -424,6 +424,9 @@ TEST_F(WatchTest, AnEtaOfTheEpochIsNoneOfTheRun) {
     AppendAt(path, test.text, 100);
     Open(path);
     EXPECT_DOUBLE_EQ(Look(100).eta.value_or(-1), test.eta);
+    if (test.eta < 0) continue;
+    EXPECT_DOUBLE_EQ(Look(120).eta.value_or(-1), test.eta - 20);
+    EXPECT_DOUBLE_EQ(Look(9000).eta.value_or(-1), test.eta) << "as it was said last";
   }
 }
 
