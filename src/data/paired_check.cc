@@ -110,6 +110,11 @@ Status CheckPairedConfig(const PairedConfig& config) {
                     config.frames, config.scale, config.spikes.use ? " with spikes" : ""),
         "use data.frames: 4, data.scale: 1 and no spikes");
   }
+  if (config.repeat_last < 0 || (config.repeat_last > 0 && config.interpolate)) {
+    return wrong(fmt::format("the last frame again {} times{}", config.repeat_last,
+                             config.interpolate ? ": frames of interpolation are those around its target" : ""),
+                 "use data.repeat_last: 0");
+  }
   if (config.spikes.use) return CheckForm(config.spikes.form);
   return Status::Ok();
 }

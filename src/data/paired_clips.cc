@@ -23,14 +23,14 @@ class PairedSource final : public Source {
     const PairedClip& first = set_->clips()[0];
     height_ = c.crop > 0 ? c.crop / c.scale : first.input_height;
     width_ = c.crop > 0 ? c.crop / c.scale : first.input_width;
-    fields_.push_back({"input", ElementType::kU8, {c.frames, 3, height_, width_}});
+    fields_.push_back({"input", ElementType::kU8, {c.SampleFrames(), 3, height_, width_}});
     if (c.spikes.use) {
       fields_.push_back({"spikes",
                          c.spikes.floats ? ElementType::kF32 : ElementType::kU8,
-                         {c.frames, c.spikes.form.channels, height_, width_}});
+                         {c.SampleFrames(), c.spikes.form.channels, height_, width_}});
     }
     fields_.push_back(
-        {"target", ElementType::kU8, {c.interpolate ? 1 : c.frames, 3, height_ * c.scale, width_ * c.scale}});
+        {"target", ElementType::kU8, {c.interpolate ? 1 : c.SampleFrames(), 3, height_ * c.scale, width_ * c.scale}});
     for (const PairedClip& clip : set_->clips()) {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + (c.every_start ? clip.frames() : 1));
     }
@@ -64,6 +64,12 @@ class PairedSource final : public Source {
       const int64_t middle = drawn.start + static_cast<int64_t>(c.frames - 1) * drawn.interval;
       LOCKSTEP_RETURN_IF_ERROR(ReadPicture(*clip, middle, true, target_box, drawn, out[last]));
     }
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      std::byte* after = out[field] + c.frames * PerFrame(field);
+      for (int i = 0; i < c.repeat_last; ++i) {
+        std::copy_n(after - PerFrame(field), PerFrame(field), after + i * PerFrame(field));
+      }
+    }
     JitterFields(c.color_jitter, draw, fields_, out);
     return Status::Ok();
   }
@@ -81,6 +87,7 @@ class PairedSource final : public Source {
     std::string identity = fmt::format("paired 1 {} {} {}", set_->config().frames, set_->config().scale,
                                        fields_.size() == 3 ? set_->config().spikes.form.Folder() : "");
     if (set_->config().interpolate) identity += " interpolation";
+    if (set_->config().repeat_last > 0) identity += fmt::format(" last {} times", 1 + set_->config().repeat_last);
     for (const PairedClip& clip : set_->clips()) {
       identity += fmt::format("\n{} {} {} {}x{}", clip.name, clip.first, clip.frames(), clip.width, clip.height);
       for (const Picture& picture : clip.target) identity += fmt::format(" {}", picture.bytes);

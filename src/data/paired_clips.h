@@ -4,6 +4,7 @@
 //   spikes  U8 or F32 [T, S, h, w]        only with spikes; 255 or 1.0 is the most
 //   target  U8 [T, 3, h * scale, w * scale]
 //
+// T is PairedConfig::SampleFrames(): the frames that are read, and the last of them again where that is asked for.
 // For interpolation the T frames of the input are every second one, and the target is the one in their middle.
 // Sample i begins at frame i of all frames of all clips, as KAIR counts them; one that begins too late for its length
 // is moved to a random start of its clip. With Draw::augment: interval, direction, crop, horizontal flip, vertical flip

@@ -44,8 +44,9 @@ struct PairedConfig {
   bool validation = false;         // ... and whether these are wanted, or all others
   SpikeInput spikes;
   int frames = 6;
-  int crop = 224;  // of the target, square; 0: whole frames, which are then of one size
-  int scale = 1;   // target size / input size
+  int repeat_last = 0;  // times that the last one follows again: KAIR's pad_sequence
+  int crop = 224;       // of the target, square; 0: whole frames, which are then of one size
+  int scale = 1;        // target size / input size
   std::vector<int> intervals = {1};
   bool every_start = true;  // every frame begins a sample, as KAIR counts; false: one sample for each clip
   bool random_reverse = false, hflip = true, rotate = true;
@@ -58,6 +59,7 @@ struct PairedConfig {
   uint64_t clips = 256, seed = 0;
   int sensor_divisor = 1;  // picture size / sensor size
 
+  int SampleFrames() const { return frames + repeat_last; }
   int Span() const { return interpolate ? 2 * frames - 1 : frames; }  // frames of a clip that a sample reaches over
 };
 

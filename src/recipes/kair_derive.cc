@@ -156,8 +156,11 @@ class KairDerivation {
       for (const char* stat : {"mean", "std"}) CheckNormal(from + "spike_normalize." + stat, *stat == 'm' ? 0 : 1);
     }
     const std::string type = DataSetType("train");
-    if (type.find("vimeo") != std::string::npos) Set("data.starts", KairScalar("clip"));
-    Interpolation(type.find("vfi") != std::string::npos);
+    const bool vimeo = type.find("vimeo") != std::string::npos, between = type.find("vfi") != std::string::npos;
+    if (vimeo) Set("data.starts", KairScalar("clip"));
+    padded_ = vimeo && !between && True("datasets.train.pad_sequence");
+    if (padded_) Set("data.repeat_last", KairNumber(1), "datasets.train.pad_sequence");
+    Interpolation(between);
     if (type.find("denoising") != std::string::npos) Set("recipe.task", KairScalar("denoise"));
     if (type.ends_with("rgbspike") && Find("datasets.train.dataroot_spike") == nullptr) {
       Refuse("datasets.train.dataset_type", "a data set with spikes needs dataroot_spike");
@@ -549,9 +552,10 @@ class KairDerivation {
   }
 
   void Sizes() {
-    const int64_t frames = Whole("datasets.train.num_frame").value_or(0), scale = Whole("scale").value_or(1);
+    const int64_t read = Whole("datasets.train.num_frame").value_or(0), frames = read + (padded_ ? 1 : 0);
+    const int64_t scale = Whole("scale").value_or(1);
     const std::vector<int64_t> crops = Each("datasets.train.gt_size");
-    if (frames < 1 || crops.empty() || scale < 1) return;
+    if (read < 1 || crops.empty() || scale < 1) return;
     const int64_t target = crops.front() * crops.front(), input = target / (scale * scale);
     const int64_t in = interpolates_ ? (frames + 1) / 2 : frames, out = interpolates_ ? 1 : frames;
     Derived("bytes of a sample", std::to_string(in * (3 + channels_) * input + out * 3 * target),
@@ -567,6 +571,7 @@ class KairDerivation {
   int64_t channels_ = 0;  // of spikes
   bool fuses_ = false;    // an adapter makes RGB of RGB and spikes
   bool interpolates_ = false;
+  bool padded_ = false;  // the last frame of a sample follows once again
 };
 
 }  // namespace

@@ -121,7 +121,7 @@ datasets.*.use_hflip|b|H+|data.hflip||horizontal flip of half of the clips
 datasets.*.use_rot|b|H+|data.rotate||vertical flip and transposition, half of the clips each
 datasets.*.color_jitter|b|M|data.color_jitter||brightness, contrast, saturation and hue within 0.05, of VFI data alone
 datasets.*.mirror_sequence|b|R||false|of RVRT's clips of 14 frames
-datasets.*.pad_sequence|b|M||false,true|clips are trained with the frames that they have, where KAIR repeats the last one to fill its window; test clips are padded where their length asks for it
+datasets.*.pad_sequence|b|M|data.repeat_last||of Vimeo90K's septuplets: the last frame once again; test clips are padded where their length asks for it
 datasets.*.temporal_scale|i|M|data.frames|1,2|2: every second of num_frame frames is input, the one in their middle is the target (VFI data)
 datasets.*.sigma_min|n|H+|recipe.noise.min||of Gaussian noise, in levels of 255
 datasets.*.sigma_max|n|H+|recipe.noise.max||of Gaussian noise, in levels of 255

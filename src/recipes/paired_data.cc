@@ -46,6 +46,7 @@ std::optional<data::PairedConfig> PairedData::Test() const {
   test.validation = true;
   test.crop = 0;
   if (!test.interpolate) test.frames = 1;
+  test.repeat_last = 0;
   test.center = test_center;
   test.repeat_ends = test_repeat_ends;
   test.intervals = {1};
@@ -70,6 +71,8 @@ void DeclarePairedData(ConfigReader& r, PairedData* data, engine::DataConfig* en
             {.required = !c.interpolate, .help = "folder of degraded clips, or an .lmdb; of interpolation the target"});
     r.Field("meta_info", &c.meta_info, {.help = "list of clips, KAIR's or one name in a line; empty: all"});
     r.Field("partition", &c.partition, {.help = "REDS4 or official: clips of REDS that are not trained on"});
+    r.Field("repeat_last", &c.repeat_last,
+            {.min = 0, .help = "times that a sample's last frame follows again, to fill a window"});
     r.Field("intervals", &c.intervals, {.min = 1, .min_items = 1, .help = "distance of frames, drawn for each clip"});
     r.Enum("starts", &c.every_start, {{"every", true}, {"clip", false}},
            {.help = "every frame begins a sample, or one sample for each clip"});

@@ -319,7 +319,7 @@ std::vector<std::string> VrtRecipe::Scores() const {
 }
 
 std::pair<std::string, double> VrtRecipe::PerSample() const {
-  return {"frames", static_cast<double>(data_.train.frames)};
+  return {"frames", static_cast<double>(data_.train.SampleFrames())};
 }
 
 void VrtRecipe::Show(const engine::TensorBatch& batch, track::Sheet* sheet) {

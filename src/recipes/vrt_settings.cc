@@ -226,7 +226,8 @@ Status VrtRecipe::Check(engine::Config* config) {
   if (shrunk_) data_.train.crop = std::min<int>(data_.train.crop, static_cast<int>(32 * shape_.upscale));
   if (data_.train.crop > 0) {
     const int64_t side = data_.train.crop / shape_.upscale;
-    const int64_t frames = settings_.fuses() ? settings_.fusion.BackboneFrames(data_.train.frames) : data_.train.frames;
+    const int64_t own = data_.train.SampleFrames();
+    const int64_t frames = settings_.fuses() ? settings_.fusion.BackboneFrames(own) : own;
     LOCKSTEP_RETURN_IF_ERROR(shape_.CheckClip(frames, side, side).Context("data.frames, data.crop"));
   }
   data_.train.spikes.all = config->data.bad_samples == 0;
@@ -262,6 +263,7 @@ void VrtRecipe::Shrink(engine::Config* config) {
   settings_.keep_attention.reset();
   settings_.keep_ffn.reset();
   data_.train.frames = settings_.interpolates() ? 2 : std::min(data_.train.frames, 3);
+  data_.train.repeat_last = 0;
   if (data_.train.kind == "generated") data_.train.clips = std::min<uint64_t>(data_.train.clips, 16);
 }
 

@@ -134,6 +134,24 @@ TEST_F(PairedTest, WithoutAugmentationACentreCropAndTheLastPossibleStart) {
   EXPECT_EQ(s.input[2 * 256], 2 * 2);  // frames 2, 3, 4
 }
 
+TEST_F(PairedTest, TheLastFrameFollowsAgainInAllFields) {
+  Clip("a", 0, 5);
+  PairedConfig config = Config();
+  const std::unique_ptr<Source> plain = Open(config);
+  config.repeat_last = 2;
+  config.random_reverse = true;
+  const std::unique_ptr<Source> longer = Open(config);
+  EXPECT_NE(longer->Digest(), plain->Digest());
+  const Sample s = Read(*longer, {.epoch = 1, .index = 1, .augment = true});
+  for (const std::vector<uint8_t>* field : {&s.input, &s.spikes, &s.target}) {
+    const size_t frame = field->size() / 5;
+    const auto at = [&](size_t i) { return std::vector(field->begin() + i * frame, field->begin() + (i + 1) * frame); };
+    EXPECT_NE(at(1), at(2));
+    EXPECT_EQ(at(2), at(3));
+    EXPECT_EQ(at(2), at(4));
+  }
+}
+
 TEST_F(PairedTest, IntervalsAndReversal) {
   Clip("a", 0, 9);
   PairedConfig config = Config();
@@ -269,6 +287,13 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
       {"expected a multiple of scale 3", [](auto* c) { c->scale = 3; }},
       {"expected 2 times the input", [](auto* c) { c->scale = 2; }},
       {"cannot be transposed", [](auto* c) { c->crop = 0; }},
+      {"the last frame again 1 times: frames of interpolation",
+       [](auto* c) {
+         c->spikes.use = false;
+         c->interpolate = true;
+         c->frames = 2;
+         c->repeat_last = 1;
+       }},
       {"no folder of spikes", [](auto* c) { c->spikes.path = ""; }},
       {"no folder '", [&](auto* c) { c->spikes.path = dir_ / "gt"; }},
       {"No such file", [&](auto* c) { c->target = dir_ / "nothing"; }},
