@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "engine/tree_sum.h"
+#include "record/json_number.h"
 
 namespace lockstep::engine {
 namespace {
@@ -17,8 +18,9 @@ namespace {
 nlohmann::json Measure(Recipe& recipe, const TensorBatch& batch) {
   nlohmann::json sums = nlohmann::json::array();
   const Loss loss = recipe.ComputeValidationLoss(batch);
-  sums.push_back({"loss", loss.mean.item<double>() * loss.weight});
-  for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, score.sum});
+  sums.push_back({"loss", record::NumberToJson(loss.mean.item<double>() * loss.weight)});
+  // A score may be infinite: the PSNR of what equals its target.
+  for (const Score& score : recipe.Validate(batch)) sums.push_back({score.name, record::NumberToJson(score.sum)});
   return {{"count", batch.count()}, {"weight", recipe.Weight(batch).value_or(loss.weight)}, {"sums", std::move(sums)}};
 }
 
@@ -136,7 +138,7 @@ Result<ValidationResult> RunValidation(const ValidationPlan& plan, Recipe& recip
       }
       for (const nlohmann::json& sum : line["sums"]) {
         const auto name = sum[0].get<std::string>();
-        const double value = sum[1].is_number() ? sum[1].get<double>() : std::numeric_limits<double>::quiet_NaN();
+        const double value = record::ReadNumber(sum[1]).value_or(std::numeric_limits<double>::quiet_NaN());
         auto it =
             std::find_if(result.means.begin(), result.means.end(), [&](const auto& m) { return m.first == name; });
         if (it == result.means.end()) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -106,8 +107,9 @@ void KeepBest(const CleanRules& rules, std::vector<CleanEntry>* entries) {
       entry.best = BestOf(entry.run.path, rules);
     if (entry.best) scored.push_back(&entry);
   }
-  std::stable_sort(scored.begin(), scored.end(), [&](const CleanEntry* a, const CleanEntry* b) {
-    return rules.highest ? *a->best > *b->best : *a->best < *b->best;
+  // Of equal ones the earlier entry comes first.
+  std::ranges::sort(scored, {}, [&](const CleanEntry* entry) {
+    return std::pair(rules.highest ? -*entry->best : *entry->best, entry);
   });
   for (size_t i = 0; i < scored.size() && i < rules.keep_best; ++i) {
     if (scored[i]->why.empty())

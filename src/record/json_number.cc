@@ -8,14 +8,28 @@
 
 namespace lockstep::record {
 
+namespace {
+
+// Null where JSON has a number for it.
+const char* WordFor(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return nullptr;
+}
+
+}  // namespace
+
 void AppendNumber(double value, std::string* out) {
-  if (std::isnan(value)) {
-    out->append("\"nan\"");
-  } else if (std::isinf(value)) {
-    out->append(value > 0 ? "\"inf\"" : "\"-inf\"");
+  if (const char* word = WordFor(value)) {
+    fmt::format_to(std::back_inserter(*out), "\"{}\"", word);
   } else {
     fmt::format_to(std::back_inserter(*out), "{}", value);
   }
+}
+
+nlohmann::json NumberToJson(double value) {
+  if (const char* word = WordFor(value)) return word;
+  return value;
 }
 
 std::optional<double> ReadNumber(const nlohmann::json& value) {

@@ -9,6 +9,7 @@
 namespace lockstep::record {
 
 void AppendNumber(double value, std::string* out);
+nlohmann::json NumberToJson(double value);
 
 // Nothing when it is neither a number nor one of the three strings.
 std::optional<double> ReadNumber(const nlohmann::json& value);

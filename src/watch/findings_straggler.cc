@@ -294,8 +294,7 @@ void FindRepeatedDelays(const Window& window, const std::optional<Compared>& com
                   finding.stage, delays.count, steps.size(), SecondsText(delays.seconds), SecondsText(total));
   finding.evidence = fmt::format(
       "steps {} to {}: in {} of them rank {} works {} longer than the others, who wait in collectives; nobody else "
-      "does "
-      "for more than {} in all",
+      "does for more than {} in all",
       steps.front(), steps.back(), delays.count, *finding.rank,
       SecondsText(delays.seconds / static_cast<double>(delays.count)), SecondsText(second));
   out->push_back(std::move(finding));

@@ -1,9 +1,11 @@
 #include "watch/view.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <type_traits>
 #include <utility>
+
+#include "record/json_number.h"
 
 namespace lockstep::watch {
 namespace {
@@ -14,11 +16,10 @@ template <typename T>
 json OrNull(const std::optional<T>& value) {
   if (!value) return nullptr;
   if constexpr (std::is_floating_point_v<T>) {
-    // As in metric lines: JSON has no such numbers.
-    if (std::isnan(*value)) return "nan";
-    if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
+    return record::NumberToJson(*value);
+  } else {
+    return *value;
   }
-  return *value;
 }
 
 template <typename T>

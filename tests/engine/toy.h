@@ -75,7 +75,7 @@ class Toy : public Recipe {
   }
   std::vector<Score> Validate(const TensorBatch& batch) override {
     const at::Tensor out = net->second->forward(at::tanh(net->first->forward(batch["x"])));
-    return {{"error", (out - batch["y"]).abs().sum().item<double>()}};
+    return {{"error", (out - batch["y"]).abs().sum().item<double>() * score_factor}};
   }
   std::vector<std::string> Scores() const override { return {"error"}; }
   std::pair<std::string, bool> Best() const override { return {"error", false}; }
@@ -96,6 +96,7 @@ class Toy : public Recipe {
   std::shared_ptr<ToyNet> net;
   std::function<void(const TensorBatch&)> before_loss;
   double factor = 1;
+  double score_factor = 1;
   at::Tensor counter = at::zeros({3}, at::kLong);
   std::string note;
 };

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -394,6 +395,23 @@ TEST(Validation, IsAMeanOverAllSamplesOnAnyNumberOfRanks) {
   }
   EXPECT_EQ(scores[0], scores[1]);
   EXPECT_EQ(scores[0], scores[2]);
+}
+
+// As the PSNR of a picture that equals its target: JSON, in which ranks tell their scores, has no such number.
+TEST(Validation, AScoreMayBeInfinite) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.config.train.steps = 1;
+  job.options.run_dir = *dir / "run";
+  job.prepare = [](Toy& toy, int rank) {
+    toy.held_out = std::make_shared<Points>(7);
+    toy.score_factor = rank == 0 ? std::numeric_limits<double>::infinity() : 1;
+  };
+  const Outcome outcome = TrainOn(2, job)[0];
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  const Result<std::string> lines = ReadFile(job.options.run_dir + "/metrics/rank-0.jsonl");
+  ASSERT_TRUE(lines.ok()) << lines.status().ToString();
+  EXPECT_THAT(*lines, testing::HasSubstr("\"val/error\": \"inf\""));
 }
 
 TEST(Validation, EndsTheRunOnAllRanksWhenNothingImproves) {
