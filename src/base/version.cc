@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-// A program's generated commit.cc holds strong definitions (cmake/version.cmake); these stand in everywhere else.
+// Defined in a program's generated commit.cc (cmake/version.cmake), and nowhere in other programs: null there. A weak
+// definition here would not do: g++ takes the value of a constant that it sees.
 [[gnu::weak]] extern const char kBuildCommit[];
 [[gnu::weak]] extern const char kBuildCommitDate[];
-const char kBuildCommit[] = "";
-const char kBuildCommitDate[] = "";
 
 const BuildVersion& ThisBuild() {
-  static const BuildVersion build{LOCKSTEP_VERSION, kBuildCommit, kBuildCommitDate};
+  const char *const commit = kBuildCommit, *const date = kBuildCommitDate;
+  static const BuildVersion build{LOCKSTEP_VERSION, commit != nullptr ? commit : "", date != nullptr ? date : ""};
   return build;
 }
 

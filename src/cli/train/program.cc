@@ -19,7 +19,7 @@
 namespace lockstep {
 
 // Of the library this file is in (cmake/version.cmake). Named here, so that the linker takes it from there for a
-// program of any project, and not base/version.cc's stand-in.
+// program of any project: base/version.cc's weak declaration alone takes nothing from a library.
 extern const char kBuildCommit[];
 [[gnu::used]] static const char* const kCommitOfTheEngine = kBuildCommit;
 
