@@ -185,7 +185,9 @@ bool Translation::Take(Note note, const KeyRow& row, const ConfigNode& value) {
   }
   if (!null && !allowed) {
     const std::string& why = row.otherwise.empty() ? row.why : row.otherwise;
-    note.reason = fmt::format("{}{}expected {}", why, why.empty() ? "" : "; ", Join(row.allowed, ", "));
+    std::vector<std::string> expected = row.allowed;
+    std::ranges::replace(expected, std::string(), std::string("\"\""));
+    note.reason = fmt::format("{}{}expected {}", why, why.empty() ? "" : "; ", Join(expected, ", "));
     refused.push_back(std::move(note));
     return false;
   }

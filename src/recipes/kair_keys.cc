@@ -106,7 +106,7 @@ datasets.*.meta_info_file|s|H+|data.meta_info||clips and their frames; the colum
 datasets.*.filename_tmpl|s|M|||frames are found by the number in their name, whatever its width
 datasets.*.filename_ext|s|M|||PNG and JPEG are recognised by content
 datasets.*.test_mode|b|M|||the section's name says it
-datasets.*.val_partition|s|H+|data.partition|REDS4,official|clips of REDS that are not trained on; KAIR drops them only where name is REDS
+datasets.*.val_partition|s|H+|data.partition|REDS4,official,|clips of REDS that are not trained on (KAIR drops them only where name is REDS); empty: none are left out
 datasets.*.io_backend|o|I|||
 datasets.*.io_backend.type|s|M|data.kind|disk,lmdb|folders or lmdb; memcached is not here
 datasets.*.io_backend.db_paths|x|I|||dataroot_gt and dataroot_lq say it

@@ -185,6 +185,9 @@ TEST(KairOptions, TheShippedShapes) {
   EXPECT_EQ(reds["data"]["partition"], "REDS4");
   EXPECT_EQ(reds["data"]["scale"], 4);
   EXPECT_FALSE(reds["recipe"].contains("fusion"));
+  const json gopro = ConfigOf(OptionFile(Data("VideoRecurrentTrainDataset", 6, 192, lmdb + R"(, "val_partition": "")"),
+                                         Net(6, 64, 2), Train()))["config"];
+  EXPECT_EQ(gopro["data"]["partition"], "");
   const json vimeo = ConfigOf(
       OptionFile(Data("VideoRecurrentTrainVimeoDataset", 7, 256, lmdb), Net(8, 64, 4), Train(), "", 4))["config"];
   EXPECT_EQ(vimeo["data"]["starts"], "clip");
