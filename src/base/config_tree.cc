@@ -231,6 +231,43 @@ std::string JoinSurrogates(std::string text) {
   return out;
 }
 
+// Whether a line belongs to a text below "key: |" or "key: >", where a tab is a character like others.
+bool IsLineOfText(const std::vector<std::string>& lines, size_t line) {
+  const size_t indent = lines[line].find_first_not_of(' ');
+  while (line-- > 0) {
+    const size_t first = lines[line].find_first_not_of(' ');
+    if (first == std::string::npos || first >= indent) continue;
+    const std::string_view head = Trim(lines[line]);
+    const size_t last = head.find_last_not_of("+-0123456789");
+    return last != std::string_view::npos && (head[last] == '|' || head[last] == '>');
+  }
+  return false;
+}
+
+// What most likely brought a word of the YAML library about; empty: its words say enough.
+std::string SyntaxHint(std::string_view text, const YAML::Exception& error) {
+  const std::vector<std::string> lines = Split(text, '\n');
+  // The library sees a mistake in the line that holds it, or in the next one.
+  const size_t seen = static_cast<size_t>(std::max(0, error.mark.line));
+  for (size_t i = seen > 0 ? seen - 1 : 0; i <= seen && i < lines.size(); ++i) {
+    const size_t first = lines[i].find_first_not_of(' ');
+    if (first != std::string::npos && lines[i][first] == '\t' && !IsLineOfText(lines, i)) {
+      return fmt::format("line {} begins with a tab; YAML is indented with blanks", i + 1);
+    }
+  }
+  static const std::pair<std::string_view, const char*> hints[] = {
+      {"illegal map value", "indent the keys of a section alike, and put quotes around a value that holds ': '"},
+      {"end of map not found", "indent the keys of a section alike"},
+      {"end of sequence not found", "indent the items of a list alike"},
+      {"end of map flow not found", "close what a '{' or a quote before it opens"},
+      {"end of sequence flow not found", "close what a '[' or a quote before it opens"},
+      {"illegal EOF in scalar", "close the quote"}};
+  for (const auto& [words, hint] : hints) {
+    if (error.msg.find(words) != std::string::npos) return hint;
+  }
+  return "";
+}
+
 Result<ConfigNode> ParseDocument(const std::string& text, const Source& source) {
   try {
     std::istringstream stream(text);
@@ -246,7 +283,8 @@ Result<ConfigNode> ParseDocument(const std::string& text, const Source& source) 
     return root;
   } catch (const YAML::Exception& error) {
     ConfigLocation where{source, error.mark.line + 1, error.mark.column + 1};
-    return Status(Code::kUsage, fmt::format("{}: {}", where.ToString(), Printable(error.msg, 300)));
+    return Status(Code::kUsage, fmt::format("{}: {}", where.ToString(), Printable(error.msg, 300)),
+                  SyntaxHint(text, error));
   } catch (const std::exception& error) {
     return Status(Code::kUsage, fmt::format("{}: not valid YAML: {}", *source, Printable(error.what(), 300)));
   }
