@@ -37,6 +37,10 @@ constexpr std::array<std::string_view, 11> kSecretWords = {"SECRET",     "SECRET
 constexpr std::array<std::string_view, 2> kSecretEnds = {"PASSWORD", "PASSWD"};
 // Before PWD: working directories, not passwords.
 constexpr std::array<std::string_view, 6> kFolders = {"OLD", "ORIGINAL", "ORIG", "INITIAL", "INIT", "START"};
+// Alone before a colon in running text; "no credentials: ..." is a sentence.
+constexpr std::array<std::string_view, 5> kAlone = {"PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "AUTHORIZATION"};
+// At the end of the name of an exception: "NoCredentialsError: ..." says why.
+constexpr std::array<std::string_view, 4> kTroubles = {"ERROR", "EXCEPTION", "WARNING", "FAILURE"};
 // Before KEY.
 constexpr std::array<std::string_view, 11> kKeyKinds = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "ACCOUNT", "LICENSE", "ENCRYPTION", "STORAGE", "WANDB", "HF"};
@@ -45,13 +49,13 @@ constexpr std::array<std::string_view, 16> kVocabulary = {"EOS",  "BOS",   "PAD"
                                                           "MASK", "STOP",  "END",  "START", "NEXT", "SPECIAL",
                                                           "PER",  "IMAGE", "EACH", "LAST"};
 
-// Issued tokens: GitHub, GitLab, Hugging Face, npm, Google, AWS, Slack, OpenAI, Anthropic, JSON Web Tokens.
+// Issued tokens: GitHub, GitLab, Hugging Face, npm, Google, AWS, Slack, NVIDIA, OpenAI, Anthropic, JSON Web Tokens.
 struct TokenForm {
   std::string_view beginning;
   std::string_view also;  // what its characters may be beside letters and digits
   std::string_view must;  // what one of them is
 };
-constexpr std::array<TokenForm, 16> kTokens = {{{"ghp_", "", ""},
+constexpr std::array<TokenForm, 17> kTokens = {{{"ghp_", "", ""},
                                                 {"gho_", "", ""},
                                                 {"ghs_", "", ""},
                                                 {"ghu_", "", ""},
@@ -63,6 +67,7 @@ constexpr std::array<TokenForm, 16> kTokens = {{{"ghp_", "", ""},
                                                 {"AIza", "_-", ""},
                                                 {"AKIA", "", ""},
                                                 {"xoxb-", "-", ""},
+                                                {"nvapi-", "_-", ""},
                                                 {"sk-", "", ""},
                                                 {"sk-proj-", "_-", ""},
                                                 {"sk-ant-", "_-", ""},
@@ -109,26 +114,72 @@ Place FindToken(std::string_view text, const TokenForm& form, size_t from) {
   return {};
 }
 
+// Whether a name that announces a secret does so in running text as well, before "=" or ":".
+bool IsFieldOfText(std::string_view name, char separator, bool of_link) {
+  const std::vector<std::string> words = WordsOf(name);
+  if (of_link) return true;
+  if (separator == '=') return words.size() > 1 || words[0] != "TOKEN";
+  return words.size() > 1 ? !OneOf(kTroubles, words.back()) : OneOf(kAlone, words[0]);
+}
+
+// What is no secret, whatever its name, and worth reading.
+bool IsNothing(std::string_view value) {
+  constexpr std::array<std::string_view, 7> kNothing = {"", kMasked, "None", "null", "True", "False", "<unset>"};
+  return std::find(kNothing.begin(), kNothing.end(), value) != kNothing.end();
+}
+
 // The value of a field behind the separator at `at`: of "name=value", "name: value" or "\"name\": \"value\"". Nothing
-// where the name announces no secret.
-Place SecretField(std::string_view text, size_t at) {
+// where the name announces no secret. In running text it ends with its line.
+Place SecretField(std::string_view text, size_t at, bool running = false) {
   size_t end = at;
-  if (end > 0 && (text[end - 1] == '"' || text[end - 1] == '\'')) --end;
+  const bool quoted = end > 0 && (text[end - 1] == '"' || text[end - 1] == '\'');
+  if (quoted) --end;
   size_t begin = end;
   while (begin > 0 && IsNameCharacter(text[begin - 1])) --begin;
   const std::string_view name = text.substr(begin, end - begin);
   const bool of_link = begin > 0 && (text[begin - 1] == '?' || text[begin - 1] == '&');
   const bool signs = of_link && std::find(kSignatures.begin(), kSignatures.end(), name) != kSignatures.end();
   if (!signs && !IsSecretName(name)) return {};
+  if (running && !quoted && !IsFieldOfText(name, text[at], of_link)) return {};
   size_t first = text.find_first_not_of(' ', at + 1);
   if (first == std::string_view::npos || text.substr(at).starts_with("://")) return {};
-  std::string_view stop = text[at] == '=' ? "&,;}] \"'" : ",}]\"'";
-  if (text[first] == '"' || text[first] == '\'') stop = text.substr(first++, 1);
+  const auto is_quote = [&](size_t i) { return i < text.size() && (text[i] == '"' || text[i] == '\''); };
+  if (text[first] == 'b' && is_quote(first + 1)) ++first;  // bytes, as Python shows them
+  std::string stop(text[at] == '=' ? "&,;}] \"'" : ",}]\"'");
+  if (is_quote(first)) stop = text[first++];
+  if (running) stop += text[at] == '=' ? "\r\n\t)" : "\r\n";
   const size_t size = std::min(text.find_first_of(stop, first), text.size()) - first;
+  if (running && IsNothing(text.substr(first, size))) return {};
+  return size > 0 ? Place{first, size} : Place{};
+}
+
+// The value behind the flag at `at` in a line: "--api-key X". Nothing where the name announces no secret.
+Place SecretFlag(std::string_view text, size_t at) {
+  if (at > 0 && text[at - 1] != ' ' && text[at - 1] != '\n') return {};
+  const size_t end = std::min(text.find_first_of(" \r\n", at), text.size());
+  const std::string_view name = text.substr(at, end - at);
+  if (!std::all_of(name.begin(), name.end(), IsNameCharacter) || !IsSecretName(name)) return {};
+  const size_t first = text.find_first_not_of(' ', end);
+  if (first == std::string_view::npos || text[first] == '-') return {};
+  const size_t size = std::min(text.find_first_of(" \r\n", first), text.size()) - first;
   return size > 0 ? Place{first, size} : Place{};
 }
 
 void Mask(const Place& place, std::string* text) { text->replace(place.at, place.size, kMasked); }
+
+// What is a secret by itself, whatever stands before it.
+std::string MaskKnown(std::string text, const std::vector<std::string>& values) {
+  for (const std::string& value : values) {
+    for (size_t at = 0; (at = text.find(value, at)) != std::string::npos; at += sizeof kMasked - 1) {
+      Mask({at, value.size()}, &text);
+    }
+  }
+  for (Place place; (place = FindPassword(text, place.found() ? place.at : 0)).found();) Mask(place, &text);
+  for (const TokenForm& form : kTokens) {
+    for (Place place; (place = FindToken(text, form, place.found() ? place.at : 0)).found();) Mask(place, &text);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -171,14 +222,12 @@ std::vector<std::string> SecretValues(const Environment& env) {
 }
 
 std::string MaskSecrets(std::string text, const std::vector<std::string>& values) {
-  for (const std::string& value : values) {
-    for (size_t at = 0; (at = text.find(value, at)) != std::string::npos; at += sizeof kMasked - 1) {
-      Mask({at, value.size()}, &text);
-    }
+  text = MaskKnown(std::move(text), values);
+  for (size_t at = 0; (at = text.find_first_of("=:", at)) != std::string::npos; ++at) {
+    if (const Place place = SecretField(text, at, /*running=*/true); place.found()) Mask(place, &text);
   }
-  for (Place place; (place = FindPassword(text, place.found() ? place.at : 0)).found();) Mask(place, &text);
-  for (const TokenForm& form : kTokens) {
-    for (Place place; (place = FindToken(text, form, place.found() ? place.at : 0)).found();) Mask(place, &text);
+  for (size_t at = 0; (at = text.find("--", at)) != std::string::npos; at += 2) {
+    if (const Place place = SecretFlag(text, at); place.found()) Mask(place, &text);
   }
   return text;
 }
@@ -191,7 +240,7 @@ std::vector<std::string> MaskArguments(std::vector<std::string> arguments, const
       if (found != nullptr && place.size >= kShortestSecret) found->push_back(argument.substr(place.at, place.size));
       Mask(place, &argument);
     };
-    argument = MaskSecrets(std::move(argument), values);
+    argument = MaskKnown(std::move(argument), values);
     const bool flag = argument.starts_with("-");
     if (next && !flag) mask({0, argument.size()});
     const size_t equals = argument.find('=');

@@ -34,7 +34,7 @@ void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* 
     const ConfigNode& value = entry.value;
     if (value.kind == ConfigNode::Kind::kMap) Flatten(value, name, values);
     if (value.kind == ConfigNode::Kind::kList)
-      (*values)[name] = track::HParamList{ToJsonLine(nlohmann::json(ToJson(value)))};
+      (*values)[name] = track::HParamList{MaskSecrets(ToJsonLine(nlohmann::json(ToJson(value))), {})};
     if (value.kind != ConfigNode::Kind::kScalar) continue;
     if (IsSecretName(name)) {
       (*values)[name] = kMasked;
@@ -43,7 +43,7 @@ void Flatten(const ConfigNode& node, const std::string& path, track::HParamMap* 
     } else if (!value.quoted && (value.text == "true" || value.text == "false")) {
       (*values)[name] = value.text == "true";
     } else {
-      (*values)[name] = value.text;
+      (*values)[name] = MaskSecrets(value.text, {});
     }
   }
 }
@@ -284,7 +284,7 @@ void Report::Say(const std::string& line) {
 }
 
 void Report::Hyperparameters(const std::string& effective_config) {
-  metrics_->Text("config", 0, "```yaml\n" + effective_config + "```");
+  metrics_->Text("config", 0, "```yaml\n" + MaskSecrets(effective_config, {}) + "```");
   const Result<ConfigTree> tree = ConfigTree::Parse(effective_config, "config", ConfigTree::Format::kYaml);
   if (!tree.ok()) return;
   track::HParamMap values;

@@ -67,5 +67,29 @@ TEST(Secrets, ValuesOfTheEnvironmentAreMaskedWhereTheyAreLongEnough) {
             "401 for https://h/x?t=*** by https://me:***@h");
 }
 
+TEST(Secrets, FieldsInLinesOfALogLoseTheirValuesAndSentencesStay) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"Authorization: Bearer abc\nnext: line", "Authorization: ***\nnext: line"},
+      {R"(failed: {"Authorization": "Bearer abc", "max_tokens": 512})",
+       R"(failed: {"Authorization": "***", "max_tokens": 512})"},
+      {"{'password': 'a b', 'x-api-key': b'abc', 'lr': 1}", "{'password': '***', 'x-api-key': b'***', 'lr': 1}"},
+      {"Namespace(api_key='abc', hub_token=None, lr=1)", "Namespace(api_key='***', hub_token=None, lr=1)"},
+      {"Config(lr=1, hf_token=abc)", "Config(lr=1, hf_token=***)"},
+      {"api_key: abc\nlr: 1", "api_key: ***\nlr: 1"},
+      {"+ export HF_TOKEN=abc", "+ export HF_TOKEN=***"},
+      {"+ python train.py --api-key abc --lr 1 --token --x", "+ python train.py --api-key *** --lr 1 --token --x"},
+      {"GET https://h/x?token=abc&n=1 403", "GET https://h/x?token=***&n=1 403"},
+      {"{\"token\": \"abc\"}", "{\"token\": \"***\"}"},
+      {"nvapi-0123456789abcdefghij", "***"},
+  };
+  for (const auto& [given, masked] : cases) EXPECT_EQ(MaskSecrets(given, {}), masked);
+  for (const char* sentence :
+       {"botocore.exceptions.NoCredentialsError: Unable to locate credentials", "no credentials: run aws configure",
+        "SyntaxError: unexpected token: '}'", "generated token=42, next token: the", "max_tokens=512 tokenizer: gpt2",
+        "pad_token='<pad>' token_dropout=0.1", "password", "secret=", "--token", "--hf-token"}) {
+    EXPECT_EQ(MaskSecrets(sentence, {}), sentence);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
