@@ -168,6 +168,17 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
+std::string ValidUtf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    out += length == 0 ? "\xEF\xBF\xBD" : text[0] == '\0' ? " " : text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return out;
+}
+
 bool UseColour(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   if (no_color != nullptr && *no_color != '\0') return false;

@@ -36,6 +36,8 @@ std::string ShellQuote(const std::vector<std::string>& words);
 std::string Printable(std::string_view text, size_t max_bytes = 200);
 
 bool IsUtf8(std::string_view text);
+// The same text with every byte that is not part of valid UTF-8 replaced by U+FFFD, and NUL by a blank.
+std::string ValidUtf8(std::string_view text);
 
 // Whether text for this descriptor may be coloured: a terminal, not TERM=dumb, and NO_COLOR unset.
 bool UseColour(int fd);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "logs/log_tail.h"
 
 namespace lockstep::logs {

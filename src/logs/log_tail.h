@@ -78,7 +78,4 @@ class LogTail {
   LineState partial_[2];
 };
 
-// The same text with every byte that is not part of valid UTF-8 replaced by U+FFFD, and NUL by a blank.
-std::string ValidUtf8(std::string_view text);
-
 }  // namespace lockstep::logs

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace lockstep::track {
 
 // One message under construction.
@@ -30,6 +32,8 @@ class Proto {
     out_.append(value);
     return *this;
   }
+  // Of a message with a string that is not UTF-8, readers take nothing, and W&B's uploader stops there.
+  Proto& Text(int field, std::string_view value) { return Bytes(field, ValidUtf8(value)); }
   Proto& Message(int field, const Proto& message) { return Bytes(field, message.out_); }
   // The fields of another message after those of this one.
   Proto& Append(const Proto& more) {

@@ -114,7 +114,7 @@ class TensorBoardSink final : public Sink {
 
   void Text(double t, uint64_t step, std::string_view tag, std::string_view markdown) override {
     Proto tensor, summary;
-    tensor.Varint(1, kString).Message(2, Proto()).Bytes(8, markdown);
+    tensor.Varint(1, kString).Message(2, Proto()).Text(8, markdown);
     summary.Message(1, Tagged(tag, "text", kTensorClass).Message(kTensor, tensor));
     Hold(Event(t, step, summary));
   }
@@ -161,10 +161,10 @@ class TensorBoardSink final : public Sink {
     for (const auto& [name, value] : values) {
       Proto entry, content;
       if (const double* number = std::get_if<double>(&value)) content.Double(2, *number);
-      if (const std::string* text = std::get_if<std::string>(&value)) content.Bytes(3, *text);
+      if (const std::string* text = std::get_if<std::string>(&value)) content.Text(3, *text);
       if (const bool* flag = std::get_if<bool>(&value)) content.Varint(4, *flag ? 1 : 0);
-      if (const HParamList* list = std::get_if<HParamList>(&value)) content.Bytes(3, list->json);
-      entry.Bytes(1, name).Message(2, content);
+      if (const HParamList* list = std::get_if<HParamList>(&value)) content.Text(3, list->json);
+      entry.Text(1, name).Message(2, content);
       session.Message(1, entry);
     }
     session.Double(5, t);
@@ -194,7 +194,7 @@ class TensorBoardSink final : public Sink {
   // for these does it forget the steps that a restart repeats. TensorBoard itself takes both.
   Proto Tagged(std::string_view tag, std::string_view plugin, uint64_t data_class) {
     Proto value;
-    value.Bytes(1, tag);
+    value.Text(1, tag);
     // The plugin stands with the first value of a tag only.
     if (tags_.emplace(tag).second) value.Message(9, Metadata(plugin, data_class));
     return value;

@@ -35,7 +35,7 @@ Proto Items(int field, const std::vector<JsonItem>& items) {
   Proto list;
   for (const auto& [key, value] : items) {
     Proto item;
-    item.Bytes(1, key).Bytes(kValueJson, value);
+    item.Text(1, key).Bytes(kValueJson, value);
     list.Message(field, item);
   }
   return list;
@@ -125,13 +125,13 @@ std::string WandbHeaderRecord() {
 
 std::string WandbRunRecord(const WandbRun& run) {
   Proto message;
-  message.Bytes(1, run.id);
-  if (!run.entity.empty()) message.Bytes(2, run.entity);
-  if (!run.project.empty()) message.Bytes(3, run.project);
-  if (!run.group.empty()) message.Bytes(6, run.group);
-  if (!run.name.empty()) message.Bytes(8, run.name);
-  for (const std::string& tag : run.tags) message.Bytes(10, tag);
-  if (!run.host.empty()) message.Bytes(13, run.host);
+  message.Text(1, run.id);
+  if (!run.entity.empty()) message.Text(2, run.entity);
+  if (!run.project.empty()) message.Text(3, run.project);
+  if (!run.group.empty()) message.Text(6, run.group);
+  if (!run.name.empty()) message.Text(8, run.name);
+  for (const std::string& tag : run.tags) message.Text(10, tag);
+  if (!run.host.empty()) message.Text(13, run.host);
   if (run.keep_up_to) message.Varint(14, *run.keep_up_to + 1);
   message.Message(17, Timestamp(run.start));
   if (run.resumed) message.Varint(18, 1);
@@ -149,8 +149,8 @@ std::string WandbConfigRecord(const std::vector<JsonItem>& items) {
   for (const auto& [key, value] : items) {
     Proto item;
     const std::vector<std::string> parts = Split(key, '.');
-    if (parts.size() == 1) item.Bytes(1, key);
-    for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) item.Bytes(2, parts[i]);
+    if (parts.size() == 1) item.Text(1, key);
+    for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i) item.Text(2, parts[i]);
     item.Bytes(kValueJson, value);
     config.Message(1, item);
   }
@@ -162,7 +162,7 @@ std::string WandbSummaryRecord(const std::vector<JsonItem>& items) { return Reco
 
 std::string WandbOutputRecord(double t, std::string_view line) {
   Proto output;
-  output.Varint(1, kStdout).Message(2, Timestamp(t)).Bytes(3, line);
+  output.Varint(1, kStdout).Message(2, Timestamp(t)).Text(3, line);
   return RecordOf(kOutputRaw, output);
 }
 

@@ -102,6 +102,7 @@ TEST(Utf8Test, KnowsValidFromInvalid) {
   for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xff"}) {
     EXPECT_FALSE(IsUtf8(bad));
+    EXPECT_TRUE(IsUtf8(ValidUtf8(bad)));
   }
 }
 

@@ -103,6 +103,21 @@ TEST_F(TensorBoardTest, TextsPicturesAndHyperparametersAreRead) {
   }
 }
 
+TEST_F(TensorBoardTest, AByteThatIsNoUtf8HidesNothing) {
+  std::unique_ptr<Metrics> metrics = Open();
+  metrics->HParams({{"data.path", std::string("caf\xe9")}});
+  metrics->Text("config", 0, "path: caf\xe9");
+  metrics->Set(metrics->Register("l\xf6ss"), 1, 2);
+  metrics->EndStep(1);
+  metrics.reset();
+  for (const std::vector<std::string>& flags : kReaders) {
+    const json found = Read(flags);
+    EXPECT_EQ(found["hparams"]["data.path"], json({"string_value", "caf\uFFFD"}));
+    EXPECT_EQ(found["text"]["config"], json({{0, "path: caf\uFFFD"}}));
+    EXPECT_EQ(found["scalars"]["l\uFFFDss"].size(), 1u);
+  }
+}
+
 TEST_F(TensorBoardTest, HistogramsAndVideosAreRead) {
   std::unique_ptr<Metrics> metrics = Open();
   metrics->Histogram("weights/a", 5, {.edges = {-2, -1, 0, 0.5, 1}, .counts = {0, 3, 4, 0}});

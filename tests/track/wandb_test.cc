@@ -297,6 +297,20 @@ TEST_F(WandbTest, TheWholeConsoleIsKeptAndALaterPhaseOfTheProcessDoesNotRepeatIt
   EXPECT_EQ(second[0]["line"], "phase 2\n");
 }
 
+TEST_F(WandbTest, AByteThatIsNoUtf8EndsNoUpload) {
+  const std::string console = *dir_ / "rank-0.log";
+  ASSERT_TRUE(AppendLine(console, std::string("unreadable sample caf\xe9\0.mp4", 27)).ok());
+  std::unique_ptr<Metrics> metrics = Open(0, console);
+  metrics->HParams({{"data.pa\xff", std::string("caf\xe9")}});
+  metrics->Set(metrics->Register("l\xf6ss"), 1, 2);
+  metrics->EndStep(1);
+  ASSERT_TRUE(metrics->Finish({}).ok());
+  const json records = Read(0);
+  EXPECT_EQ(All(records, "output_raw")[0]["line"], "unreadable sample caf\uFFFD .mp4\n");
+  EXPECT_EQ(All(records, "config")[0]["update"][0]["nested_key"], json({"data", "pa\uFFFD"}));
+  EXPECT_EQ(History(records, "l\uFFFDss"), (std::map<std::string, std::string>{{"1", "2"}}));
+}
+
 TEST_F(WandbTest, AFragmentWithoutARunIsRemovedBecauseTheUploaderWouldRefuseAll) {
   const std::string folder = Dir() + "/offline-run-20260101_000000-abcd1234";
   ASSERT_TRUE(MakeDirs(folder).ok());
