@@ -18,6 +18,7 @@
 #include "record/log_tail.h"
 #include "record/reader.h"
 #include "record/run_dir.h"
+#include "submit/client.h"
 
 namespace lockstep::cli {
 namespace {
@@ -214,6 +215,26 @@ class LogShow {
   std::vector<std::pair<std::string, std::unique_ptr<Printer>>> printers_;
 };
 
+// The run is over, and the job of its name is not: it waits to be queued, or to be started again and resume.
+bool WaitsForItsNextStart(const std::string& run, const std::string& which, const Environment& env) {
+  if (record::ReadLock(run + "/lock").state == record::LockState::kLive) return false;
+  if (record::Summarise(run).state == RunState::kNodeOnly) return false;
+  const Result<FoundJob> job = FindJob(which, "", "", env);
+  if (!job.ok()) return false;
+  const submit::JobState state = submit::Client(*job->platform, env).Show(job->record);
+  if (state.ended() || state.state == "unknown") return false;
+  fmt::print(stderr, "lockstep logs: run '{}' has ended, and job '{}' of that name is {}: following the job\n",
+             Printable(which), Printable(job->record.id), state.state);
+  return true;
+}
+
+// Who has submitted jobs may have meant one of them.
+Status NeitherRunNorJob(const Status& run, const Status& job, const Environment& env) {
+  const Result<std::string> root = submit::RecordsRoot(env);
+  if (!root.ok() || submit::ReadRecords(*root).empty()) return run;
+  return Status(run.code(), fmt::format("{}, and {}", run.message(), job.message()), job.hint());
+}
+
 }  // namespace
 
 int LogsMain(int argc, char** argv) {
@@ -248,14 +269,15 @@ int LogsMain(int argc, char** argv) {
   request.ranks = *chosen;
   const bool perhaps_a_run = platform.empty() && name_space.empty();
   Result<std::string> path = perhaps_a_run ? record::FindRun(root, which) : Status(Code::kUsage, "");
-  if (!path.ok()) {
+  const Environment env = CurrentEnvironment();
+  const bool for_runs = !ranks.empty() || request.node || request.attempt;
+  if (!path.ok() || (request.follow && !for_runs && WaitsForItsNextStart(*path, which, env))) {
     // No run here: perhaps a job, whose runs are on its nodes.
-    const Environment env = CurrentEnvironment();
     const Result<FoundJob> job = FindJob(which, platform, name_space, env);
     if (!job.ok()) {
-      return Complain("logs", perhaps_a_run ? path.status() : job.status());
+      return Complain("logs", perhaps_a_run ? NeitherRunNorJob(path.status(), job.status(), env) : job.status());
     }
-    if (!ranks.empty() || request.node || request.attempt) {
+    if (for_runs) {
       return Complain("logs", Status(Code::kUsage, "--rank, --node and --attempt are for runs, and this is a job",
                                      "run it in the folder of the job, where its runs are"));
     }

@@ -62,6 +62,18 @@ std::string MissingProgram(const Job& job, const Platform& platform, const std::
                      Printable(start));
 }
 
+// A folder of the output that is not there: schedulers make none, SLURM fails the job without a word, the others lose
+// its output. Empty: nothing to say.
+std::string MissingFolder(const Job& job, const Platform& platform, const std::string& folder) {
+  if (job.output.empty() || job.output.find('/') == std::string::npos || platform.name == "ssh") return "";
+  std::string path = job.output.substr(0, job.output.find('%'));  // what stands behind is known later
+  path = path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+  if (!job.output.starts_with('/')) path = folder + "/" + path;
+  if (path.empty() || access(path.c_str(), F_OK) == 0) return "";
+  return fmt::format("output: there is no folder '{}' here, and {} makes none: the output would be lost",
+                     Printable(path), platform.what);
+}
+
 // The job, its platform and its file; nothing is written yet.
 struct Prepared {
   Job job;
@@ -90,6 +102,9 @@ Result<Prepared> PrepareSubmit(const SubmitAsk& ask, const Environment& env) {
       submit::ToStatus(findings.errors, ask.source, ask.description ? &*ask.description : nullptr));
   out.warnings = findings.warnings;
   if (std::string missing = MissingProgram(out.job, *out.platform, here.folder); !missing.empty()) {
+    out.warnings.push_back(std::move(missing));
+  }
+  if (std::string missing = MissingFolder(out.job, *out.platform, here.folder); !missing.empty()) {
     out.warnings.push_back(std::move(missing));
   }
   Result<std::string> root = submit::RecordsRoot(env);
@@ -175,7 +190,10 @@ int CheckJobFile(const Prepared& prepared, const Client& client, bool json) {
         return Complain("submit", kept);
       }
       Result<std::string> said = client.Check(record, prepared.text);
-      if (!said.ok()) return Complain("submit", said.status());
+      if (!said.ok()) {
+        for (const std::string& line : findings) fmt::print(stderr, "{}\n", line);
+        return Complain("submit", said.status());
+      }
       asked = fmt::format("{} says: {}", prepared.platform->client, said->empty() ? "nothing against it" : *said);
     }
   }

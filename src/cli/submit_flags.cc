@@ -176,6 +176,27 @@ Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
   return Status::Ok();
 }
 
+// Of a flag that is there twice the launcher takes the last, and the job file has promised the other: a run of its own
+// for each job of an array, and a stop that leaves the time to save.
+Status CheckTwice(const std::vector<std::string>& given, const std::string& where) {
+  for (const std::string_view key : {"name", "grace"}) {
+    if (std::find(given.begin(), given.end(), fmt::format("--{}", key)) == given.end()) continue;
+    return Status(Code::kUsage, fmt::format("{}: --{} is what the key {} says", where, key, key),
+                  fmt::format("remove it there; write {}: in the description, or --{} before the program", key, key));
+  }
+  return Status::Ok();
+}
+
+// The names of the launcher's flags that stand before a program.
+std::vector<std::string> NamesOf(std::vector<std::string> words) {
+  std::vector<std::string> names;
+  words.emplace_back("program");
+  const Result<SplitLine> line = SplitRunFlags({}, words, "");
+  if (!line.ok()) return names;  // ParseRunFlags says why
+  for (const std::string& word : line->run) names.push_back(word.substr(0, word.find('=')));
+  return names;
+}
+
 // The launcher's part of the command line, as the launcher will read it.
 Status CheckLauncherFlags(const Job& job) {
   const submit::Command command = submit::CommandOf(job);
@@ -186,14 +207,19 @@ Status CheckLauncherFlags(const Job& job) {
                fmt::format("the command line of lockstep {} says where its nodes are, and the job file does",
                            command.subcommand),
                "write nodes, ranks and gpus in the description instead of flags in program");
+  LOCKSTEP_RETURN_IF_ERROR(CheckTwice(NamesOf(job.flags), "flags"));
   if (command.subcommand == "run") {
+    LOCKSTEP_RETURN_IF_ERROR(CheckTwice(NamesOf(command.words), "program"));
     words.insert(words.end(), command.words.begin(), command.words.end());
   } else {
+    std::vector<std::string> names;
     for (const std::string& word : command.words) {
       std::string name = word.substr(0, word.find('='));
       std::replace(name.begin(), name.end(), '_', '-');
       if (IsPlaced(name) || name == "--nnodes" || name == "--nproc-per-node") return twice;
+      names.push_back(std::move(name));
     }
+    LOCKSTEP_RETURN_IF_ERROR(CheckTwice(names, "program"));
     words.emplace_back("recipe");
   }
   std::vector<char*> argv;

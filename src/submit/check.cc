@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 
 #include "base/config_tree.h"
 #include "base/digits.h"
@@ -280,6 +281,12 @@ Findings Check(const Job& job, const Platform& platform) {
     CheckKubernetesNames(job, platform, &out);
     CheckPodLines(job, platform, &out);
   } else {
+    for (const char* name : {"UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO"}) {
+      if (job.env.count(name) + job.secrets.count(name) == 0) continue;
+      out.errors.push_back(
+          fmt::format("{}.{}: bash has a variable of its own of this name, which nothing can set; take another name",
+                      job.env.count(name) > 0 ? "env" : "secrets", name));
+    }
     for (const auto& [name, reference] : job.secrets) {
       if (!reference.starts_with('/')) {
         out.errors.push_back(
@@ -309,6 +316,15 @@ Findings Check(const Job& job, const Platform& platform) {
   }
   if (!platform.taken.empty()) CheckDirectives(job, platform, &out);
   if (!job.array.empty()) CheckArray(job, platform, &out);
+  if (platform.name == "lsf" && job.time) {
+    const auto minutes = [](auto time) { return std::chrono::ceil<std::chrono::minutes>(time).count(); };
+    const auto warned = minutes(job.grace + std::chrono::seconds(15));
+    if (minutes(*job.time) <= warned) {
+      out.errors.push_back(fmt::format(
+          "time: LSF counts whole minutes: of {} the last {} are for saving, and none is left; write at least {}m",
+          FormatDuration(*job.time), warned, warned + 1));
+    }
+  }
   constexpr auto kLongestWarning = std::chrono::seconds(65535 - 15);  // of sbatch --signal
   if (platform.name == "slurm" && job.time && job.grace > kLongestWarning) {
     out.errors.push_back(fmt::format("grace: SLURM sends its signal at most {} before the limit, found {}",

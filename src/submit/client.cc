@@ -37,6 +37,21 @@ constexpr char kSshWrapper[] =
     "while [ $stopped -eq 1 ]; do stopped=0; wait \"$child\"; code=$?; done\n"
     "echo \"$code\" > \"$0.code\"\n";
 
+// What holds the id in the answer of a client: "123", "123;cluster", "123[].server", or what follows `mark`, "Job <".
+// Some sites print a greeting and what they have checked around it, also on stdout. Empty: it holds none.
+std::string IdLine(const std::string& answer, std::string_view mark) {
+  if (!mark.empty()) {
+    const size_t at = answer.rfind(mark);
+    return at == std::string::npos ? "" : answer.substr(at + mark.size());
+  }
+  std::string found;
+  for (const std::string& line : Split(answer, '\n')) {
+    const std::string_view word = Trim(line);
+    if (!word.empty() && IsDigit(word[0]) && word.find_first_of(" \t") == std::string_view::npos) found = word;
+  }
+  return found;
+}
+
 // The exit code of a child, 128 and more for a signal.
 int WaitFor(const Process& process) {
   int status = 0;
@@ -132,9 +147,12 @@ Status Client::Refused(const std::vector<std::string>& words, const Answer& answ
   std::vector<std::string> lines;
   for (const std::string& line : Split(said, '\n')) lines.push_back("  " + OneLine(line, 400));
   if (lines.size() > 12) lines.resize(12);
-  return Status(Code::kEnvironment,
-                fmt::format("{} ended with exit code {}\n{}", words[0], answer.code, Join(lines, "\n")),
-                fmt::format("the words are {}'s; it was called as: {}", words[0], Printable(ShellQuote(words), 400)));
+  // A job that is over keeps its name, as after its time limit, until it is deleted.
+  const bool taken = !platform_.kind.empty() && said.find("already exists") != std::string::npos;
+  return Status(
+      Code::kEnvironment, fmt::format("{} ended with exit code {}\n{}", words[0], answer.code, Join(lines, "\n")),
+      taken ? "lockstep cancel deletes the job of that name, also one that is over; or take another name"
+            : fmt::format("the words are {}'s; it was called as: {}", words[0], Printable(ShellQuote(words), 400)));
 }
 
 Result<std::string> Client::Check(const JobRecord& record, const std::string& text) const {
@@ -194,12 +212,7 @@ Status Client::Submit(const std::string& text, JobRecord* record) const {
     record->id = record->name;
     return Status::Ok();
   }
-  // "123", "123;cluster", "Job <123> is submitted to queue <normal>.", "123.server"
-  std::string said(Trim(answer->output));
-  if (!platform_.id.empty()) {
-    const size_t at = said.find(platform_.id);
-    said = at == std::string::npos ? "" : said.substr(at + platform_.id.size());
-  }
+  const std::string said = IdLine(answer->output, platform_.id);
   record->id = said.substr(0, said.find_first_of(";> \n"));
   const std::string behind = said.substr(record->id.size());
   if (behind.starts_with(';')) record->cluster = behind.substr(1, behind.find_first_of(" \n") - 1);

@@ -156,32 +156,44 @@ JobState ReadObject(const Platform& platform, const Json& item) {
   return job;
 }
 
-Result<std::vector<JobState>> ReadPbs(const Platform& platform, const std::string& text) {
-  Result<Json> read = ParseJson(text, "qstat");
-  if (!read.ok()) return read.status().WithCode(Code::kEnvironment);
+// The lines of `qstat -f`: "Job Id: 1.server", then "    key = value" where a long value goes on behind a tab. Its JSON
+// is not read: with the variables of some job, of anybody's, many versions write what is none.
+std::vector<JobState> ReadPbs(const Platform& platform, const std::string& text) {
+  constexpr std::string_view kJob = "Job Id: ", kKey = "    ", kEquals = " = ";
+  std::vector<std::pair<std::string, std::map<std::string, std::string>>> found;
+  std::string* value = nullptr;
+  for (const std::string& line : Split(text, '\n')) {
+    const size_t equals = line.find(kEquals);
+    if (line.starts_with(kJob)) {
+      found.emplace_back(Trim(std::string_view(line).substr(kJob.size())), std::map<std::string, std::string>());
+      value = nullptr;
+    } else if (line.starts_with('\t') && value != nullptr) {
+      *value += line.substr(1);
+    } else if (!found.empty() && line.starts_with(kKey) && equals != std::string::npos) {
+      // The first counts: a variable of several lines, which comes late, may hold anything.
+      const auto [entry, is_new] = found.back().second.emplace(line.substr(kKey.size(), equals - kKey.size()),
+                                                               line.substr(equals + kEquals.size()));
+      value = is_new ? &entry->second : nullptr;
+    }
+  }
   std::vector<JobState> jobs;
-  for (const auto& [id, one] : At(*read, "Jobs").items()) {
-    if (!one.is_object()) continue;
+  for (auto& [id, fields] : found) {
     JobState job;
     job.platform = platform.name;
     job.id = id;
-    job.name = GetString(one, "Job_Name");
-    const std::string owner = GetString(one, "Job_Owner");  // me@login1
+    job.name = fields["Job_Name"];
+    const std::string& owner = fields["Job_Owner"];  // me@login1
     job.owner = owner.substr(0, owner.find('@'));
-    job.detail = GetString(one, "job_state");
+    job.detail = fields["job_state"];
     job.state = StateOf(platform.name, job.detail);
-    job.time = GetString(At(one, "resources_used"), "walltime");
-    job.nodes = static_cast<int>(GetInt(At(one, "Resource_List"), "nodect"));
-    job.where = GetString(one, "exec_host");
+    job.time = fields["resources_used.walltime"];
+    job.nodes = ParseDigits(fields["Resource_List.nodect"]).value_or(0);
+    job.where = fields["exec_host"];
     if (job.state == "ended") {
-      const auto code = one.find("Exit_status");
-      if (code != one.end() && code->is_number_integer()) {
-        job.exit_code = code->get<int>();
-        job.state = *job.exit_code == 0 ? "succeeded" : "failed";
-      }
+      job.exit_code = ParseInteger(fields["Exit_status"]);
+      if (job.exit_code) job.state = *job.exit_code == 0 ? "succeeded" : "failed";
       // qdel: also a job that then ends by itself with a code of its own, or that never ran.
-      constexpr int64_t kTerminated = 91;
-      if (GetInt(one, "substate") == kTerminated) job.state = "cancelled";
+      if (fields["substate"] == "91") job.state = "cancelled";
     }
     jobs.push_back(std::move(job));
   }
@@ -261,13 +273,11 @@ Result<std::vector<JobState>> ReadList(const Platform& platform, const std::stri
 std::optional<JobState> ReadPast(const Platform& platform, const std::string& id, const std::string& text) {
   std::vector<JobState> jobs;
   if (platform.name == "pbs") {
-    if (Result<std::vector<JobState>> read = ReadPbs(platform, text); read.ok()) jobs = std::move(*read);
+    jobs = ReadPbs(platform, text);
   } else {
     jobs = ReadColumns(platform, text);
   }
-  // "26_1" and "26[1]" are jobs of the array 26.
-  const auto number = [](const std::string& one) { return one.substr(0, one.find_first_of("_[.")); };
-  std::erase_if(jobs, [&](const JobState& job) { return number(job.id) != number(id); });
+  std::erase_if(jobs, [&](const JobState& job) { return JobNumber(job.id) != JobNumber(id); });
   if (jobs.empty()) return std::nullopt;
   JobState found = OfArray(jobs);
   found.id = id;

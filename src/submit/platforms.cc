@@ -238,10 +238,10 @@ std::vector<Platform> MakeRows() {
     row.client = "qsub";
     row.from = "it comes with OpenPBS or PBS Professional";
     row.submit = {"{file}"};
-    row.list = {"qstat", "-f", "-F", "json"};
+    row.list = {"qstat", "-f"};
     // Without -x, which many sites refuse, also for a job that runs: they keep no history.
-    row.show = {"qstat", "-f", "-F", "json", "{id}"};
-    row.past = {"qstat", "-x", "-f", "-F", "json", "{id}"};
+    row.show = {"qstat", "-f", "{id}"};
+    row.past = {"qstat", "-x", "-f", "{id}"};
     row.unknown_id = "Unknown Job Id";
     row.cancel = {"qdel", "{id}"};
     row.one_letter_flags = true;

@@ -92,11 +92,13 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
   return records;
 }
 
+std::string JobNumber(const std::string& id) { return id.substr(0, id.find_first_of("_[.")); }
+
 std::optional<JobRecord> Successor(const JobRecord& record, const Environment& env) {
   const Result<std::string> root = RecordsRoot(env);
   if (!root.ok() || record.file.empty()) return std::nullopt;
   for (JobRecord& one : ReadRecords(*root)) {
-    if (one.file == record.file && one.id != record.id) return std::move(one);
+    if (one.file == record.file && JobNumber(one.id) != JobNumber(record.id)) return std::move(one);
   }
   return std::nullopt;
 }

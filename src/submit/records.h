@@ -36,6 +36,9 @@ Status WriteRecord(const std::string& root, const JobRecord& record);
 // Newest first. Files that are no records are passed over.
 std::vector<JobRecord> ReadRecords(const std::string& root);
 
+// What the jobs of an array have in common: "26" of "26_1", "26[1]" and "26[].server".
+std::string JobNumber(const std::string& id);
+
 // The job that this one submitted in its own place (PBS); nothing: it did not.
 std::optional<JobRecord> Successor(const JobRecord& record, const Environment& env);
 

@@ -279,7 +279,11 @@ Result<std::string> Render(const Job& job, const Platform& platform, const Surro
 Result<std::string> RenderTemplate(const std::string& text, const std::string& source, const Job& job,
                                    const Platform& platform, const Surroundings& here) {
   const bool yaml = source.ends_with(".yaml") || source.ends_with(".yml");
-  return Fill(text, source, yaml ? Language::kYaml : Language::kShell, TemplateSchema(), Values(job, platform, here));
+  // What an editor of Windows leaves: neither a shell nor a scheduler takes it for the beginning and the ends of lines.
+  std::string unix_text = text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  for (size_t at = 0; (at = unix_text.find("\r\n", at)) != std::string::npos;) unix_text.erase(at, 1);
+  return Fill(unix_text, source, yaml ? Language::kYaml : Language::kShell, TemplateSchema(),
+              Values(job, platform, here));
 }
 
 }  // namespace lockstep::submit

@@ -136,6 +136,10 @@ class Files(harness.Case):
             for platform in PODS:
                 text = render(platform, job(platform, 1, rdma=rdma))
                 self.assertEqual(text.count("add: [IPC_LOCK]"), locked, platform)
+        for output, said in (("none/%j.out", rf"there is no folder '{self.tmp}/none' here, and SLURM.* makes none"), ("/none/%x/%j.out", "there is no folder '/none'"),
+                             ("%j.out", ""), ("./%j.out", ""), (f"{self.tmp}/%x/y.out", ""), ("../%j.out", "")):
+            done = submit("--render", "--platform", "slurm", "--output", output, "--no-python", "true")
+            self.assertRegex(done.stderr, said or "^$")
         done = submit("--render", "--platform", "slurm", "--gpus", "8", "--cpus", "8", "torchrun", "train.py")
         self.assertRegex(done.stderr, "each of the 8 ranks of a node starts torchrun")
 
@@ -157,7 +161,7 @@ class Seen(harness.Case):
             for nodes in (1, 2, 4):
                 with self.subTest(platform=platform, nodes=nodes):
                     cluster = submitted.Cluster(self.tmp / f"{platform}-{nodes}")
-                    env = {f"ODD_{i}": value for i, value in enumerate(ODD)}
+                    env = {**{f"ODD_{i}": value for i, value in enumerate(ODD)}, **{name: "of the user" for name in ("code", "job", "hosts", "rank")}}
                     description = job(platform, nodes, env=env, lockstep=str(cluster.probe), program=["--no-python", "/bin/true", *ODD])
                     seen = getattr(cluster, platform)(render(platform, description, name="job.json"), nodes)
                     self.assertEqual(sorted(seen), list(range(nodes)))
@@ -410,6 +414,8 @@ REFUSED = [
     ({"runtime": "x"}, "slurm", r"runtime: .*has no use for it"),
     ({"setup": ["module load cuda"]}, "kubernetes", r"setup: .*has no use for it"),
     ({"grace": "20h", "time": "3d"}, "slurm", r"grace: SLURM sends its signal at most 18h12m"),
+    ({"time": "3m"}, "lsf", r"time: LSF counts whole minutes: of 3m00s the last 3 are for saving.*write at least 4m"),
+    ({"env": {"UID": "5"}}, "slurm", r"job.yaml:\d+:\d+: env.UID: bash has a variable of its own"),
     ({"array": "0-9"}, "lsf", r"array: indices of LSF begin at 1"),
     ({"array": "1,3"}, "pbs", r"array: PBS takes one range"),
     ({"array": "3-3"}, "pbs", r"array: PBS takes one range"),
@@ -425,6 +431,9 @@ REFUSED = [
     ({"native": ["--nodes=4"]}, "slurm", r"native: --nodes is what nodes says; write nodes"),
     ({"program": "lockstep train taehv --nnodes 4 --master-addr x"}, "slurm", r"lockstep train says where its nodes are"),
     ({"program": "lockstep train taehv --master_port=1"}, "slurm", r"lockstep train says where its nodes are"),
+    ({"program": "lockstep train taehv --config x.yaml --name first", "array": "0-3"}, "slurm", r"program: --name is what the key name says.*--name before"),
+    ({"program": "lockstep run --grace 10m train.py"}, "ssh", r"program: --grace is what the key grace says"),
+    ({"flags": ["--grace=10m"]}, "kubernetes", r"flags: --grace is what the key grace says"),
     ({"program": "lockstep"}, "slurm", r"program: a job is lockstep run or lockstep train, found 'lockstep'"),
     ({"program": "/opt/lockstep watch x"}, "slurm", r"program: a job is lockstep run or lockstep train, found '/opt/lockstep watch'"),
     ({"hosts": ["a:2222", "b"]}, "ssh", r"hosts: 'a:2222' names a port.*write a"),
@@ -517,6 +526,10 @@ class Templates(harness.Case):
                                         "{{^image}}\nno image\n{{/image}}\nrun{{#program}} {{.}}{{/program}}\n")
         text = render("slurm", job("slurm", env={"A": "it's"}, program=["a.py", "b c"]), "--template", path)
         self.assertEqual(text, "#OURS 2 taehv-night\nexport A='it'\\''s'\nno image\nrun a.py 'b c'\n")
+
+    def test_template_from_windows_has_no_byte_order_mark_and_no_carriage_returns(self):
+        path = harness.write("ours.sh", "\ufeff#!/bin/bash\r\n#OURS {{nodes}}\r\n{{#setup}}\r\n{{.:raw}}\r\n{{/setup}}\r\nrun\r\n")
+        self.assertEqual(render("slurm", job("slurm", setup=["printf 'a\\r\\n'"]), "--template", path), "#!/bin/bash\n#OURS 2\nprintf 'a\\r\\n'\nrun\n")
 
     def test_mistakes_in_templates(self):
         for text, message in (("{{nods}}", r"ours.sh:1: there is no value 'nods'.*did you mean 'nodes'"),

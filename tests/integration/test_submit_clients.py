@@ -72,8 +72,7 @@ class Records(_Clients):
         self.assertEqual(done.returncode, 0, done.stderr)
         file = self.called("qsub").split()[1]
         self.assertIn("#PBS -N p", pathlib.Path(file).read_text())
-        self.client("qstat", json.dumps({"Jobs": {"4712.server": {"Job_Name": "p", "job_state": "F", "Exit_status": 75,
-                                                                  "Resource_List": {"nodect": 2}}}}))
+        self.client("qstat", "Job Id: 4712.server\n    Job_Name = p\n    job_state = F\n    Resource_List.nodect = 2\n    Exit_status = 75\n")
         found = self.jobs("--platform", "pbs")["p"]
         self.assertEqual((found["state"], found["exit_code"], found["nodes"]), ("failed", 75, 2))
         self.client("qdel", "qdel: Unknown Job Id 4712", code=153)
@@ -217,6 +216,27 @@ case "${{1#--jobs=}}" in
         self.assertRegex(done.stderr, r"bsub ended with exit code 255\n  Queue <gold> does not exist")
         self.assertEqual(list((self.tmp / "state" / "lockstep" / "jobs").glob("refused*")), [])
 
+    def test_sites_that_greet_around_the_id(self):
+        for client, platform, answer, known in (
+                ("sbatch", "slurm", "-----\n  Welcome to the Stampede3 Supercomputer\n-----\n\n--> Verifying valid jobname...OK\n3 nodes asked for\n519605", "519605"),
+                ("sbatch", "slurm", "519606;east\nsbatch: charged to vision", "519606"),
+                ("qsub", "pbs", "Your balance is 500 hours\n\n4716[].gadi-pbs", "4716[].gadi-pbs"),
+                ("bsub", "lsf", "Project <none>: using <vision>\nJob <4717> is submitted to queue <gold>.", "4717")):
+            with self.subTest(answer=answer):
+                self.client(client, answer)
+                done = submit("--platform", platform, "--json", write(job(platform)), env=self.env)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["id"]), (0, known), done.stderr)
+        self.client("qsub", "Your job was taken")
+        done = submit("--platform", "pbs", write(job("pbs")), env=self.env)
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, "qsub took the job and named no id; it said 'Your job was taken'")
+
+    def test_check_says_what_it_found_also_when_the_client_refuses(self):
+        self.client("sbatch", "", code=1)
+        done = submit("--check", "--platform", "slurm", write(job("slurm", setup=["if true; then"])), env=self.env)
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"bash cannot read it: (.*\n)+lockstep submit: sbatch ended with exit code 1")
+
     def test_unknown_job(self):
         for words in (("cancel", "nobody"), ("logs", "nobody"), ("logs", "--platform", "ssh", "nobody"), ("cancel", "--platform", "x", "1")):
             done = harness.lockstep(*words, env={**self.env, "XDG_STATE_HOME": self.tmp / "none"})
@@ -224,10 +244,48 @@ case "${{1#--jobs=}}" in
         self.assertRegex(self.cancel("nobody").stderr, "job 'nobody' was not submitted from this account")
         done = harness.lockstep("jobs", env={"XDG_STATE_HOME": self.tmp / "none", "PATH": self.bin})
         self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.client("sbatch", "48")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="night")), env=self.env).returncode, 0)
+        done = harness.lockstep("logs", "nihgt", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        self.assertRegex(done.stderr, r"no runs under 'runs', and job 'nihgt' was not submitted from this account \(did you mean 'night'\?\)")
 
 
 class Followed(_Clients):
     """The states are asked for every three seconds."""
+
+    def test_one_job_of_an_array_is_followed_to_its_own_end(self):
+        self.client("sbatch", "43")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="wide", array="0-1")), env=self.env).returncode, 0)
+        (self.tmp / "wide-43_1.out").write_text("step 7\n")
+        submitted.program(self.bin / "scontrol", f"""#!/bin/sh
+echo 'JobId=44 ArrayJobId=43 ArrayTaskId=1 JobState=COMPLETED ExitCode=0:0 StdOut={self.tmp}/wide-43_1.out Power='
+[ "$4" = 43_1 ] || echo 'JobId=43 ArrayJobId=43 ArrayTaskId=0 JobState=RUNNING ExitCode=0:0 StdOut=/x Power='
+""")
+        follow = harness.spawn_lockstep("logs", "-f", "43_1", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        self.assertEqual(follow.wait(), 0, follow.output)
+        self.assertIn("step 7\n", follow.output)
+        self.assertIn("has ended: succeeded, COMPLETED\n", follow.output)
+
+    def test_job_that_waits_is_followed_although_a_run_of_its_name_is_over(self):
+        """As after a time limit: the run of the first start is there, and the job is queued again."""
+        self.client("sbatch", "45")
+        self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="night")), env=self.env).returncode, 0)
+        run = harness.lockstep("run", "--name", "night", "--no-python", "--nproc-per-node", "1", "echo", "first start")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        output = self.tmp / "night-45.out"
+        output.write_text("of the job\n")
+        submitted.program(self.bin / "scontrol", f"#!/bin/sh\n[ -e {self.tmp}/over ] && state=COMPLETED || state=PENDING\n"
+                                                 f"echo \"JobId=45 JobState=$state ExitCode=0:0 StdOut={output} Power=\"\n")
+        state = {**self.env, "XDG_STATE_HOME": self.tmp / "state"}
+        follow = harness.spawn_lockstep("logs", "-f", "night", env=state)
+        follow.wait_for("run 'night' has ended, and job '45' of that name is pending: following the job")
+        follow.wait_for("of the job")
+        (self.tmp / "over").touch()
+        self.assertEqual(follow.wait(), 0, follow.output)
+        self.assertIn("job 'night' has ended: succeeded", follow.output)
+        again = harness.lockstep("logs", "-f", "night", env=state)
+        self.assertIn("first start", again.stdout)
+        self.assertIn("run 'night' has ended", again.stderr)
 
     def test_pbs_without_a_history_is_followed_to_the_end_of_the_job(self):
         """Many sites keep none: `qstat -x` then says nothing of any job, and succeeds."""
@@ -235,9 +293,9 @@ class Followed(_Clients):
         done = json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="live")), env=self.env).stdout)
         submitted.program(self.bin / "qstat", f"""#!/bin/sh
 case " $* " in
-  *" -x "*) echo 'qstat: PBS is not configured to maintain job history' >&2; echo '{{"pbs_version": "22.05"}}' ;;
+  *" -x "*) echo 'qstat: PBS is not configured to maintain job history' >&2 ;;
   *) [ ! -e {self.tmp}/over ] || {{ echo 'qstat: Unknown Job Id 4715.server' >&2; exit 153; }}
-     echo '{{"Jobs": {{"4715.server": {{"Job_Name": "live", "job_state": "R", "Job_Owner": "me@login"}}}}}}' ;;
+     printf 'Job Id: 4715.server\\n    Job_Name = live\\n    Job_Owner = me@login\\n    job_state = R\\n\\n' ;;
 esac
 """)
         output = pathlib.Path(done["output"])
@@ -255,8 +313,8 @@ esac
         self.client("qsub", "4713.server")
         done = json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="again")), env=self.env).stdout)
         pathlib.Path(done["file"] + ".id").write_text("4800.server\n")
-        mine = {"Job_Name": "again", "job_state": "R", "Job_Owner": "me@login"}
-        self.client("qstat", json.dumps({"Jobs": {"4800.server": mine, "4801.server": {**mine, "Job_Name": "theirs", "Job_Owner": "you@login"}}}))
+        self.client("qstat", "".join(f"Job Id: {number}.server\n    Job_Name = {name}\n    Job_Owner = {who}@login\n    job_state = R\n\n"
+                                     for number, name, who in ((4800, "again", "me"), (4801, "theirs", "you"))))
         found = self.jobs("--platform", "pbs")
         self.assertEqual((found["again"]["id"], found["again"]["state"]), ("4800.server", "running"))
         self.assertNotIn("theirs", found)
@@ -264,9 +322,9 @@ esac
         # Who follows the job goes on with the one that it submits in its own place.
         submitted.program(self.bin / "qstat", f"""#!/bin/sh
 case "$*" in
-  *4800*) [ -e {self.tmp}/again ] && echo '{{"Jobs": {{"4800.server": {{"job_state": "F", "Exit_status": 75}}}}}}' && echo 4900.server > '{done["file"]}.id' \\
-            || echo '{{"Jobs": {{"4800.server": {{"job_state": "R"}}}}}}' ;;
-  *) echo '{{"Jobs": {{"4900.server": {{"job_state": "F", "Exit_status": 0}}}}}}' ;;
+  *4800*) [ -e {self.tmp}/again ] && printf 'Job Id: 4800.server\\n    job_state = F\\n    Exit_status = 75\\n' && echo 4900.server > '{done["file"]}.id' \\
+            || printf 'Job Id: 4800.server\\n    job_state = R\\n' ;;
+  *) printf 'Job Id: 4900.server\\n    job_state = F\\n    Exit_status = 0\\n' ;;
 esac
 """)
         follow = harness.spawn_lockstep("logs", "-f", "again", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})

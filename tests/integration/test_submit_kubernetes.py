@@ -58,7 +58,7 @@ class Kubernetes(harness.Case):
         self.assertTrue(any("/log?" in call and "follow=true" in call and "tailLines=1" in call for call in self.api.calls), self.api.calls)
         self.assertEqual((self.state()["state"], self.state()["detail"]), ("failed", "PodFailurePolicy"))
         done = self.submit("kubernetes", code=3)
-        self.assertRegex(done.stderr, "already exists")
+        self.assertRegex(done.stderr, "already exists.*\n(.*\n)*  do: lockstep cancel deletes the job of that name")
         self.lockstep("cancel", "night")
         self.assertEqual([key for key in self.api.objects if key[1] != "pods"], [])
         self.assertEqual(self.state()["state"], "ended")

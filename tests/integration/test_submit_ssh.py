@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import harness
@@ -79,6 +80,20 @@ class Ssh(harness.Case):
             os.kill(pid, signal.SIGKILL)
         self.nothing_left()
         self.assertIn(self.state("killed")["state"], ("ended", "failed"))
+
+    def test_host_that_takes_the_connection_and_says_nothing_holds_up_no_end(self):
+        silent = self.net["c"].popen([sys.executable, "-c", "import socket, sys\ns = socket.create_server(('', 2222))\nprint(flush=True)\n"
+                                      "kept = []\nwhile True: kept.append(s.accept())"], stdout=subprocess.PIPE)
+        self.addCleanup(silent.communicate)
+        self.addCleanup(silent.kill)
+        silent.stdout.readline()
+        bed = pathlib.Path(self.ssh.bin, "ssh")
+        harness.write("ssh", f'#!/bin/bash\nwords=("${{@/ConnectTimeout=60/ConnectTimeout=2}}")\nexec {bed} -o Port=2222 "${{words[@]}}"\n').chmod(0o755)
+        self.env["PATH"] = f"{self.tmp}:{self.env['PATH']}"
+        self.submit("silent", jobs.program("show_env.py", self.marks), hosts=["c"])
+        harness.wait_until(lambda: self.state("silent")["exit_code"] is not None, 30, "the end of the job")
+        self.assertEqual(self.state("silent")["exit_code"], 255)
+        self.assertRegex((self.tmp / "silent.out").read_text(), "[Tt]imed out")
 
     def test_host_that_does_not_exist_fails_the_job_and_is_named(self):
         self.submit("lost", jobs.program("show_env.py", self.marks), hosts=["a", "nowhere"], flags=["--join-timeout=3s"])

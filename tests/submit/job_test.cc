@@ -230,15 +230,15 @@ TEST(Lists, WhatClientsPrint) {
     ASSERT_EQ(jobs.size(), 1u);
     EXPECT_EQ(fmt::format("{} {}", jobs[0].state, jobs[0].nodes), object.second) << platform;
   }
-  const std::pair<const char*, const char*> ends[] = {{R"("Exit_status":0,"substate":92)", "succeeded 0"},
-                                                      {R"("Exit_status":1,"substate":93)", "failed 1"},
-                                                      {R"("Exit_status":-29,"substate":93)", "failed -29"},
-                                                      {R"("Exit_status":75,"substate":91)", "cancelled 75"},
-                                                      {R"("Exit_status":271,"substate":93)", "failed 271"},
-                                                      {R"("substate":91)", "cancelled none"},
-                                                      {R"("substate":92)", "ended none"}};
+  const std::pair<const char*, const char*> ends[] = {{"    substate = 92\n    Exit_status = 0\n", "succeeded 0"},
+                                                      {"    substate = 93\n    Exit_status = 1\n", "failed 1"},
+                                                      {"    substate = 93\n    Exit_status = -29\n", "failed -29"},
+                                                      {"    substate = 91\n    Exit_status = 75\n", "cancelled 75"},
+                                                      {"    substate = 93\n    Exit_status = 271\n", "failed 271"},
+                                                      {"    substate = 91\n", "cancelled none"},
+                                                      {"    substate = 92\n", "ended none"}};
   for (const auto& [end, state] : ends) {
-    const std::vector<JobState> jobs = read("pbs", fmt::format(R"({{"Jobs":{{"1.s":{{"job_state":"F",{}}}}}}})", end));
+    const std::vector<JobState> jobs = read("pbs", fmt::format("Job Id: 1.s\n    job_state = F\n{}\n", end));
     ASSERT_EQ(jobs.size(), 1u);
     EXPECT_EQ(jobs[0].state + " " + (jobs[0].exit_code ? std::to_string(*jobs[0].exit_code) : "none"), state) << end;
   }
@@ -249,8 +249,28 @@ TEST(Lists, WhatClientsPrint) {
   const Platform& accounting = **FindPlatform("slurm");
   EXPECT_EQ(ReadPast(accounting, "26_1", "26_1|a|COMPLETED|1:00|1|gpu1|0:0\n")->id, "26_1");
   EXPECT_FALSE(ReadPast(accounting, "26", "27|a|COMPLETED|1:00|1|gpu1|0:0\n"));
-  EXPECT_FALSE(ReadList(**FindPlatform("pbs"), "not json").ok());
-  EXPECT_TRUE(read("pbs", "{}").empty());
+  EXPECT_FALSE(ReadList(**FindPlatform("kubernetes"), "not json").ok());
+  EXPECT_TRUE(read("pbs", "").empty());
+}
+
+// As `qstat -f` writes them. The variables of the second job are a module function and a number that its JSON spoils.
+TEST(Lists, JobsOfPbsWithTheVariablesOfAnybody) {
+  const std::string text =
+      "Job Id: 4.scheduler\n    Job_Name = night\n    Job_Owner = me@login1.cluster\n    resources_used.walltime = "
+      "00:00:10\n"
+      "    job_state = R\n    exec_host = gpu-node-0001/0*64+gpu-node-0002/0*64+gpu-node-0003/0*64\n"
+      "\t+gpu-node-0004/0*64\n    Resource_List.nodect = 4\n    substate = 42\n"
+      "    Variable_List = PBS_O_HOME=/home/me,foo=005\n    comment = Job run at Fri = 1\n\n"
+      "Job Id: 5[].scheduler\n    Job_Name = STDIN\n    Job_Owner = you@login1\n    job_state = B\n"
+      "    Variable_List = BASH_FUNC_module()=() {  eval `modulecmd \"bash\" $*`\n    job_state = F\n}\n\n";
+  const Result<std::vector<JobState>> jobs = ReadList(**FindPlatform("pbs"), text);
+  ASSERT_TRUE(jobs.ok());
+  ASSERT_EQ(jobs->size(), 2u);
+  const JobState& mine = jobs->front();
+  EXPECT_EQ(fmt::format("{} {} {} {} {} {}", mine.id, mine.name, mine.owner, mine.state, mine.time, mine.nodes),
+            "4.scheduler night me running 00:00:10 4");
+  EXPECT_EQ(mine.where, "gpu-node-0001/0*64+gpu-node-0002/0*64+gpu-node-0003/0*64+gpu-node-0004/0*64");
+  EXPECT_EQ(jobs->back().id + " " + jobs->back().owner + " " + jobs->back().state, "5[].scheduler you running");
 }
 
 }  // namespace

@@ -26,8 +26,9 @@ quote() {
   printf "'%s'" "${1//\'/\'\\\'\'}"
 }
 start() {
+  # A host that takes the connection and says nothing must not hold up the end of the job.
   # shellcheck disable=SC2029
-  ssh -o BatchMode=yes -o ServerAliveInterval=15 "${hosts[$1]}" "bash -c $(quote "$(declare -f node); node $1 $port")"
+  ssh -o BatchMode=yes -o ConnectTimeout=60 -o ServerAliveInterval=15 "${hosts[$1]}" "bash -c $(quote "$(declare -f node); node $1 $port")"
 }
 
 work=$(mktemp -d) || exit 3
