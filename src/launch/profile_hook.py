@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 
 _here = os.path.dirname(os.path.abspath(__file__))
 
@@ -26,11 +27,24 @@ def _pass_on():
     spec.loader.exec_module(module)
 
 
+class _AtEnd:
+    """Calls back when it goes: in a threading.local, when its thread ends."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __del__(self):
+        self.call()
+
+
 class _Trace:
     def __init__(self, first, last, path):
         self.first, self.last, self.path = first, last, path
         self.steps, self.optimizer, self.profile, self.scope = 0, None, None, None
         self.others = False  # the program's own profiler is prepared or runs
+        self.thread, self.of_thread = None, threading.local()  # that began the trace: only there it can end
+        self.waiting = None  # the optimizer whose step ended, until the scopes around it end: how many, and who tells
+        self.depth, self.unfollow = 0, None
 
     def say(self, what):
         print(f"lockstep: profile: {what}", file=sys.stderr, flush=True)
@@ -39,11 +53,29 @@ class _Trace:
         # Where the first optimizer is gone, the next one that steps takes its place.
         if self.last == 0 or (self.optimizer is not None and self.optimizer() not in (None, optimizer)):
             return
+        self.end_step()
+        self.waiting = optimizer
+        if self.profile is None:
+            self.end_step()
+
+    def end_step(self):
+        if self.waiting is None or self.last == 0:
+            return
+        optimizer, self.waiting = self.waiting, None
         try:
+            if self.is_elsewhere():
+                return self.give_up("steps of the program run in several threads")
             self.turn(optimizer)
         except Exception as error:
-            self.last = 0
-            self.say(f"no trace: {type(error).__name__}: {error}")
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    def give_up(self, why):
+        self.last = 0
+        self.say(f"no trace: {why}")
+
+    def is_elsewhere(self):
+        """Ending a trace in another thread than its own crashes the interpreter: then it is left as it is."""
+        return self.profile is not None and self.thread != threading.get_ident()
 
     def turn(self, optimizer):
         import torch
@@ -60,25 +92,50 @@ class _Trace:
             return self.write(torch)
         if self.profile is None and self.steps == self.first - 1:
             if self.others:
-                self.last = 0
-                return self.say("no trace: the program runs torch's profiler itself")
+                return self.give_up("the program runs torch's profiler itself")
             activities = [torch.profiler.ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
                 activities.append(torch.profiler.ProfilerActivity.CUDA)
             profile = torch.profiler.profile(activities=activities)
             profile.__enter__()
-            self.profile, self.others = profile, False
+            self.profile, self.others, self.thread = profile, False, threading.get_ident()
+            self.of_thread.end = _AtEnd(lambda: self.last and self.profile and self.end_early("the thread of these steps ended"))
+            self.follow_scopes(torch.autograd.profiler.record_function)
         if self.profile is not None:
             self.scope = torch.autograd.profiler.record_function(f"ProfilerStep#{self.steps + 1}")
             self.scope.__enter__()
+            self.depth = 0
+
+    def follow_scopes(self, scopes):
+        """A traced step ends with the outermost scope around the optimizer's step, torch's or the program's: viewers
+        drop scopes that overlap others in part. Where that scope lasts on, the step ends with the next one's."""
+        enter, leave = scopes.__enter__, scopes.__exit__
+
+        def entered(scope):
+            if threading.get_ident() == self.thread:
+                self.depth += 1
+            return enter(scope)
+
+        def left(scope, *what):
+            done = leave(scope, *what)
+            if threading.get_ident() == self.thread and scope is not self.scope:
+                self.depth = max(0, self.depth - 1)
+                if self.depth == 0:
+                    self.end_step()
+            return done
+
+        def unfollow():
+            scopes.__enter__, scopes.__exit__ = enter, leave
+
+        scopes.__enter__, scopes.__exit__, self.unfollow = entered, left, unfollow
 
     def give_way_to_others(self, profiler):
         """Ends this trace before the program begins one of its own: two at once crash the interpreter."""
         prepare, disable = profiler._prepare_profiler, profiler._disable_profiler
 
         def prepared(*args, **kwargs):
-            if self.profile is not None:
+            if self.last and self.profile is not None:
                 self.end_early("the program runs torch's profiler itself from here on")
             self.others = True
             return prepare(*args, **kwargs)
@@ -90,10 +147,13 @@ class _Trace:
         profiler._prepare_profiler, profiler._disable_profiler = prepared, disabled
 
     def write(self, torch, after=None):
+        self.unfollow()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.profile.__exit__(None, None, None)
         self.profile, profile, self.last = None, self.profile, 0
+        if self.steps < self.first:
+            return self.give_up(f"step {self.first} did not end")
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         new = self.path + ".new.json"
         profile.export_chrome_trace(new)
@@ -107,6 +167,11 @@ class _Trace:
 
     def end_early(self, why):
         """Before step B there is what there is."""
+        if self.is_elsewhere():
+            return self.give_up(f"{why}, in another thread than its steps")
+        self.end_step()
+        if self.profile is None:
+            return
         try:
             import torch
 
@@ -115,10 +180,14 @@ class _Trace:
             self.scope = None
             self.write(torch, after=self.steps + 1)
         except Exception as error:
-            self.say(f"no trace: {type(error).__name__}: {error}")
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    def in_child(self):
+        """After a fork: the trace is the parent's."""
+        self.last = 0
 
     def at_exit(self):
-        if self.profile is not None:
+        if self.last and self.profile is not None:
             self.end_early(f"the program ended after {self.steps} steps")
         elif self.last:
             self.say(f"the program ended after {self.steps} steps of an optimizer; the trace begins at {self.first}")
@@ -168,6 +237,7 @@ def _install():
         import atexit
 
         atexit.register(trace.at_exit)
+        os.register_at_fork(after_in_child=trace.in_child)
 
     sys.meta_path.insert(0, _AfterImport("torch.optim.optimizer", register))
 

@@ -30,6 +30,22 @@ os._exit(0)  # PyTorch's threads sometimes abort an interpreter that shuts down 
 class Profile(harness.Case):
     TIMEOUT = 120
 
+    def nests(self, trace):
+        """Perfetto drops events of a thread that overlap others in part."""
+        threads = {}
+        for event in trace["traceEvents"]:
+            if event.get("ph") == "X":
+                span = (event["ts"], event["ts"] + event["dur"], event["name"])
+                threads.setdefault((event["pid"], event["tid"]), []).append(span)
+        for spans in threads.values():
+            around = []
+            for begin, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+                while around and around[-1][1] <= begin:
+                    around.pop()
+                if around:
+                    self.assertLessEqual(end, around[-1][1] + 0.002, f"{name} begins in {around[-1][2]}, which ends before it")
+                around.append((begin, end, name))
+
     def check(self, run, steps, ranks=2):
         """What is common to all: traces that name their steps, and parts that add up."""
         summary = json.loads((run / "profile/summary.json").read_text())
@@ -47,6 +63,7 @@ class Profile(harness.Case):
             trace = json.loads((run / f"profile/rank-{rank['rank']}.json").read_text())
             named = sorted({event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("ProfilerStep#")})
             self.assertEqual(named, [f"ProfilerStep#{step}" for step in steps])
+            self.nests(trace)
         text = (run / "profile/summary.txt").read_text()
         self.assertLess(len(text.splitlines()), 60, "one page")
         return text
@@ -113,3 +130,22 @@ class Profile(harness.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         summary = json.loads((self.tmp / "runs/run/profile/summary.json").read_text())
         self.assertEqual([rank["steps"] for rank in summary["ranks"]], [2], os.listdir(self.tmp / "runs/run/profile"))
+
+    def test_program_that_steps_in_threads_or_forks_is_not_harmed(self):
+        harness.require("torch")
+        script = harness.write("threads.py", "import os, sys, threading, torch\np = torch.nn.Parameter(torch.ones(4))\no = torch.optim.SGD([p])\n"
+                               "def steps(n):\n    for _ in range(n):\n        with torch.profiler.record_function('iteration'):\n"
+                               "            (p * 2).sum().backward()\n            o.step()\n"
+                               "each = (4, 1)[int(os.environ['RANK'])]\nif os.fork() == 0:\n    sys.exit()\nos.wait()\n"
+                               "for _ in range(8 // each):\n    thread = threading.Thread(target=steps, args=(each,))\n    thread.start()\n    thread.join()\n"
+                               "print('done')\n")
+        done = harness.lockstep("run", "--nproc-per-node", "2", "--name", "run", "--profile", "3..6", script, env=jobs.torch_env())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for rank, words in enumerate(["the thread of these steps ended\n", "no trace: step 3 did not end\n"]):
+            log = (self.tmp / f"runs/run/logs/attempt-0/node-0/rank-{rank}.log").read_text()
+            self.assertIn(words, log)
+            self.assertIn("done\n", log)
+            self.assertNotIn("the program ended", log, "a child told of the trace")
+        summary = json.loads((self.tmp / "runs/run/profile/summary.json").read_text())
+        self.assertEqual([(rank["rank"], rank["steps"]) for rank in summary["ranks"]], [(0, 2)])
+        self.nests(json.loads((self.tmp / "runs/run/profile/rank-0.json").read_text()))
