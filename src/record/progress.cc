@@ -104,12 +104,9 @@ std::optional<Counter> FindCounterFrom(std::string_view text, size_t from) {
       if (text.substr(i).starts_with(of)) i += of.size();
     }
     // "step': 10" and "step\": 10" come from printed dictionaries.
-    while (i < text.size() && (text[i] == ' ' || text[i] == ':' || text[i] == '=' || text[i] == '#' ||
-                               text[i] == '\'' || text[i] == '"' || text[i] == '[')) {
-      ++i;
-    }
+    while (i < text.size() && std::string_view(" \t:=#'\"[").find(text[i]) != std::string_view::npos) ++i;
     Counter counter{.at = at};
-    std::optional<uint64_t> step = ReadGrouped(text, i);
+    std::optional<uint64_t> step = ReadCount(text, i);
     if (!step) continue;
     if (i < text.size() && (IsLetter(text[i]) || (text[i] == '.' && i + 1 < text.size() && IsDigit(text[i + 1]))))
       continue;
@@ -119,7 +116,7 @@ std::optional<Counter> FindCounterFrom(std::string_view text, size_t from) {
     if (of || (i < text.size() && text[i] == '/')) {
       i += of ? 3 : 1;
       SkipSpaces(text, i);
-      counter.total = ReadGrouped(text, i);
+      counter.total = ReadCount(text, i);
       if (counter.total == uint64_t{0}) counter.total.reset();
     }
     if (!counter.total) {
@@ -208,8 +205,8 @@ std::optional<double> AnySeconds(std::string_view text) {
     if (const auto time = StatedTime(text)) return time;
   }
   const std::optional<double> speed =
-      NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "it/sec", "global_step/sec",
-                         "throughput/batches_per_sec", "ups", "train_speed(iter/s)"});
+      NamedNumber(text, {"steps_per_second", "steps_per_sec", "steps/sec", "steps/s", "it/sec", "it/s", "iter/s",
+                         "global_step/sec", "throughput/batches_per_sec", "ups", "train_speed(iter/s)"});
   return speed && *speed > 0 ? std::optional<double>(1 / *speed) : std::nullopt;
 }
 

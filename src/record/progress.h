@@ -46,7 +46,8 @@ struct ProgressMark {
   bool nested = false;               // it is drawn below another bar: tqdm moves the cursor up again behind it
   std::optional<double> elapsed;     // seconds since it was begun
   std::optional<EpochNumber> epoch;  // "Epoch 3:", "Epoch [3/10]" stands before it
-  bool of_epoch = false;             // a line whose count is surely that of this epoch
+  bool of_epoch = false;             // a line whose count is that of this epoch, in the first one surely
+  bool begins_anew = false;          // ... and in any epoch: "Epoch [3][50/2500]"
 };
 
 // Reads one line, or one state of a carriage-return bar, without its terminator. At most the first 2 KiB are looked at.

@@ -1,5 +1,7 @@
 // Progress bars: of tqdm and what is built on it (Hugging Face, Lightning, accelerate), of rich, and lines that count
 // inside brackets.
+#include <iterator>
+
 #include "record/progress_text.h"
 
 namespace lockstep::record {
@@ -201,7 +203,7 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
       const std::optional<Place> place = ReadPlace(before, digits, ReadInteger);
       if (place) mark.epoch = EpochNumber{.number = place->step, .of = place->total};
     }
-    mark.of_epoch = mark.epoch.has_value();
+    mark.of_epoch = mark.begins_anew = mark.epoch.has_value();
     mark.seconds_per_step = StatedTime(text.substr(at));
     if (!mark.seconds_per_step) mark.seconds_per_step = StatedSeconds(text.substr(at));
     return mark;
@@ -211,12 +213,19 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
 
 }  // namespace
 
+// Words before "time" that make it another one than that of a step.
+constexpr std::string_view kOtherTimes[] = {"elapsed", "total",   "remaining", "data",  "load", "loading",
+                                            "forward", "backward", "optimizer", "epoch", "eval"};
+
 // "time: 0.25", "Time  0.25 ( 0.50)", "time (data): 0.250 (0.003)" in seconds; no other time than that of a step.
 std::optional<double> StatedTime(std::string_view text) {
   for (size_t at = text.find("time"); at != std::string_view::npos; at = text.find("time", at + 4)) {
     if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
-    const std::string_view before = text.substr(0, at);
-    if (before.ends_with("elapsed ") || before.ends_with("total ") || before.ends_with("remaining ")) continue;
+    std::string_view before = text.substr(0, at);
+    while (before.ends_with(' ')) before.remove_suffix(1);
+    if (std::any_of(std::begin(kOtherTimes), std::end(kOtherTimes), [&](auto word) { return before.ends_with(word); })) {
+      continue;
+    }
     size_t i = at + 4;
     SkipSpaces(text, i);
     if (text.substr(i).starts_with("(data)")) i += 6;

@@ -75,12 +75,16 @@ std::optional<ProgressMark> ParseKeras(std::string_view text) {
   size_t at = 0;
   SkipSpaces(text, at);
   if (at >= text.size() || !IsDigit(text[at]) || !Has(text, " - ")) return std::nullopt;
-  if (!Has(text, "eta:") && !Has(text, "s/step") && !Has(text, "s/epoch")) return std::nullopt;
+  if (!Has(text, "eta:") && !Has(text, "s/step") && !Has(text, "s/epoch") && !Has(text, "loss:")) return std::nullopt;
   const std::optional<Place> place = ReadPlace(text, at);
   if (!place || !place->total) return std::nullopt;
-  SkipSpaces(text, at);  // up to the drawn part: "[====>...]" or "━━━━"
-  if (at >= text.size() || (text[at] != '[' && static_cast<unsigned char>(text[at]) < 0x80)) return std::nullopt;
-  return MarkAt(*place, text);
+  SkipSpaces(text, at);
+  // Up to the drawn part, "[====>...]" or "━━━━"; of a line per epoch (verbose=2) to its time: "938/938 - 3s - loss: 0.2".
+  const std::string_view rest = text.substr(at);
+  const bool drawn = !rest.empty() && (rest[0] == '[' || static_cast<unsigned char>(rest[0]) >= 0x80);
+  size_t unit = 2;
+  const bool timed = rest.starts_with("- ") && ReadInteger(rest, unit) && rest.substr(unit).starts_with("s ");
+  return drawn || timed ? std::optional<ProgressMark>(MarkAt(*place, text)) : std::nullopt;
 }
 
 std::optional<ProgressMark> ParseEpochOnly(std::string_view text) {

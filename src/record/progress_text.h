@@ -94,6 +94,25 @@ inline std::optional<uint64_t> ReadScaled(std::string_view text, size_t& at) {
   return ReadInteger(text, at);
 }
 
+// A count as programs print it: "20,000", "31K" (LeRobot), "1.2M", "1e5". `at`: behind it then.
+inline std::optional<uint64_t> ReadCount(std::string_view text, size_t& at) {
+  size_t end = at;
+  if (const std::optional<double> number = ReadDecimal(text, end); number && *number < 1e4 && end < text.size()) {
+    double scale = text[end] == 'k' ? 1e3 : text[end] == 'm' ? 1e6 : 0;
+    const bool power = text[end] == 'e';
+    size_t behind = end + 1;
+    if (const auto exponent = power ? ReadInteger(text, behind) : std::nullopt; exponent && *exponent <= 12) {
+      scale = 1;
+      for (uint64_t i = 0; i < *exponent; ++i) scale *= 10;
+    }
+    if (scale > 0 && (behind >= text.size() || !(IsLetter(text[behind]) || IsDigit(text[behind])))) {
+      at = behind;
+      return static_cast<uint64_t>(*number * scale + 0.5);
+    }
+  }
+  return ReadGrouped(text, at);
+}
+
 // "01:02" and "1:02:03" as seconds.
 inline std::optional<double> ReadClock(std::string_view text, size_t at) {
   std::optional<uint64_t> seconds = ReadInteger(text, at);
@@ -112,7 +131,7 @@ struct Place {
 };
 
 inline std::optional<Place> ReadPlace(std::string_view text, size_t& at,
-                                      std::optional<uint64_t> (*read)(std::string_view, size_t&) = ReadGrouped) {
+                                      std::optional<uint64_t> (*read)(std::string_view, size_t&) = ReadCount) {
   while (at < text.size() && std::string_view(" :=#[(").find(text[at]) != std::string_view::npos) ++at;
   const std::optional<uint64_t> step = read(text, at);
   const bool fraction = at + 1 < text.size() && text[at] == '.' && IsDigit(text[at + 1]);

@@ -135,11 +135,15 @@ void ProgressTracker::CountEpoch(const ProgressMark& mark, bool again, Source* s
   // A little back: the same bar of another rank in one log, or a few steps that are repeated.
   const bool same = !numbered || mark.epoch->number == before->number;
   if (again && same && source->step && 2 * *mark.step > *source->step) return;
-  const bool next = again && ((full && !last) || counted);
+  // Seen only when it was over, and now from its beginning: the description was set before the bar.
+  const bool begins = again && source->whole && same;
+  const bool next = again && !begins && ((full && !last) || counted);
+  source->whole = again && source->step == mark.step;
   // A line that goes on in the next epoch counts the steps of all.
   const bool goes_on = counted && !again && mark.of_epoch;
-  const bool sure = mark.of_epoch && mark.epoch && mark.epoch->number <= 1 && !goes_on;
-  if (goes_on && source->epochs_before == 0) source->by_epochs = false;
+  const bool sure = mark.of_epoch && mark.epoch && (mark.begins_anew || mark.epoch->number <= 1) && !goes_on;
+  source->anew = source->anew || next;
+  if (goes_on && !source->anew) source->by_epochs = false;
   source->by_epochs = next || sure || (source->by_epochs && (!again || mark.epoch));
   if (mark.epoch) {
     if (!before) source->first_epoch = std::min<uint64_t>(mark.epoch->number, 1);
@@ -198,7 +202,11 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   Source& source = sources_[at];
   if (source.marks == 0 && !mark->names_loss) source.bare_step = mark->step;
   if (mark->names_loss && !source.loss_step) source.loss_step = mark->step;
-  if (source.marks > 0 && source.step == mark->step) {
+  if (!mark->epoch && source.headed) mark->epoch = heading_;
+  // A bar at its end, and of the next epoch: what was drawn between is not in a log of last states.
+  const bool next_whole = source.Finished() && mark->epoch && source.epoch && !source.over_all &&
+                          mark->epoch->number > source.epoch->number;
+  if (source.marks > 0 && source.step == mark->step && !next_whole) {
     source.elapsed = mark->elapsed;
     redrawn_ = followed_ == at;
     const bool bar = mark->grammar == ProgressGrammar::kBar;
@@ -212,13 +220,15 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
     source.first = now;
     return false;
   }
-  const bool again = source.marks == 0 || *mark->step < *source.step;
+  const bool again = source.marks == 0 || *mark->step < *source.step || (next_whole && mark->step == source.step);
   if (const std::optional<size_t> around = again && source.marks > 0 ? Around(source) : std::nullopt) {
     source.inside = true;
     if (followed_ == at) Follow(*around);
   }
-  if (source.marks == 0) source.headed = heading_.has_value();
-  if (!mark->epoch && source.headed) mark->epoch = heading_;
+  if (source.marks == 0 && heading_) {
+    source.headed = true;
+    if (!mark->epoch) mark->epoch = heading_;
+  }
   CountEpoch(*mark, again, &source);
   if (again) {
     if (source.marks > 0) source.past += source.elapsed.value_or(0);

@@ -81,6 +81,8 @@ class ProgressTracker {
     uint64_t marks = 0;
     bool headed = false;       // a heading stood before it: such lines are no summaries that follow it
     bool by_epochs = false;    // see ProgressState
+    bool anew = false;         // it began again with another epoch
+    bool whole = false;        // of the present epoch only the end was seen
     bool over_all = false;     // the number of the epoch rises and the bar goes on: one bar for all epochs
     uint64_t first_epoch = 0;  // 0 or 1
     uint64_t epochs_before = 0;

@@ -88,6 +88,16 @@ std::optional<double> NumberWithUnit(std::string_view text, std::initializer_lis
   return std::nullopt;
 }
 
+// "| norm 3.1 |" (llm.c): a field of that name alone, no "weight norm".
+std::optional<double> FieldNorm(std::string_view text) {
+  for (size_t at = text.find("norm"); at != std::string_view::npos; at = text.find("norm", at + 4)) {
+    const size_t before = at == 0 ? std::string_view::npos : text.find_last_not_of(' ', at - 1);
+    if (before != std::string_view::npos && text[before] != '|' && text[before] != ',') continue;
+    if (const auto norm = NamedNumber(text.substr(at), {"norm"})) return norm;
+  }
+  return std::nullopt;
+}
+
 // "2h 10m", "27m54s", "12s", "1.5 h"
 std::optional<double> ReadDuration(std::string_view text, size_t at) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {{"d", 86400},  {"h", 3600}, {"min", 60},
@@ -148,7 +158,8 @@ int LossRank(std::string_view attached, std::string_view before) {
     return 0;
   }
   if (attached.empty()) return 3;
-  return Has(name, "train") || Has(name, "total") || Has(name, "step") ? 2 : 1;
+  // "actor/loss" beside "actor/pg_loss" is that of the actor.
+  return Has(name, "train") || Has(name, "total") || Has(name, "step") || name.ends_with('/') ? 2 : 1;
 }
 
 bool OfEvaluation(std::string_view name) {
@@ -208,6 +219,7 @@ ProgressValues ParseValues(std::string_view line) {
   if (!values.tokens_per_second) values.tokens_per_second = NumberWithUnit(text, {"tokens/s", "tok/s"});
   values.learning_rate = NamedNumber(text, {"learning_rate", "learning rate", "lr"});
   values.gradient_norm = NamedNumber(text, {"grad_norm", "grad norm", "gradient norm", "gradient_norm", "gnorm"});
+  if (!values.gradient_norm) values.gradient_norm = FieldNorm(text);
   values.eta = StatedEta(text);
   // "nan samples/s", or a number too large for one: no speed.
   for (std::optional<double>* rate : {&values.samples_per_second, &values.tokens_per_second}) {

@@ -176,6 +176,20 @@ const Sample kSamples[] = {
     Sample{"[ 50.0%] Step 500 of 1000 - loss: 0.2727", G::kStepLoss, 500, 1000, -1},
     Sample{"Iter 10: Train loss 2.500, Learning Rate 1.000e-05, It/sec 2.500, Tokens/sec 512.3", G::kStepLoss, 10, -1,
            0.4},
+    // Keras with verbose=2: a line per epoch.
+    Sample{"1875/1875 - 3s - 2ms/step - accuracy: 0.8603 - loss: 0.4772", G::kBar, 1875, 1875, 0.002},
+    Sample{"1875/1875 - 3s - loss: 0.4772 - accuracy: 0.8603", G::kBar, 1875, 1875, -1},
+    // Counts with a unit (LeRobot) and as powers of ten.
+    Sample{"step:31K smpl:245K ep:2K epch:9.54 loss:0.037 grdn:0.722 lr:7.9e-05 updt_s:0.098", G::kStepLoss, 31000, -1,
+           -1},
+    Sample{"iter 500/300k loss 0.5", G::kStepLoss, 500, 300000, -1},
+    Sample{"step 500/1e5 loss 0.5", G::kStepLoss, 500, 100000, -1},
+    Sample{"Iteration: \t 3", G::kCounter, 3, -1, -1},
+    Sample{"Step 1/150 | loss=10.2 | avg_loss=10.2 | lr=1.00e-05 | steps/s=0.8", G::kStepLoss, 1, 150, 1.25},
+    // The time of a step beside those of its parts (OpenPCDet).
+    Sample{"Train:    1/3 ( 33%) [  99/323 ( 31%)]  Loss: 23.51 (54.8)  LR: 2.377e-04  Data time: 0.51(0.01)  Forward "
+           "time: 0.19(0.26)  Batch time: 0.70(0.27)",
+           G::kBar, 99, 323, 0.70},
     // A time that is too large for a number is none.
     Sample{"step:3/9 - loss:0.5 - timing_s/step:1e999", G::kStepLoss, 3, 9, -1}};
 
@@ -275,6 +289,7 @@ TEST(ParseLoss, ReadsTheLossOfEachFramework) {
       {"[10/308], bpp_loss: 0.045, xyz_loss: 0.085, loss: 0.130969, aux_loss: 1361.4", 0.130969},
       {"accuracy: 0.5, batch_loss: 0.4, loss: 0.45 ||: 50%", 0.45},
       {"step:2 - actor/kl_loss:0.000 - actor/pg_loss:0.002", 0.002},
+      {"step:2 - actor/pg_loss:0.002 - actor/kl_loss:0.000 - actor/loss:0.003 - critic/vf_loss:9", 0.003},
       {"| iter 964 step 241 | loss train: 0.902, val: 1.057 |", 0.902},
       {"step 2: loss train (curr): 1.761, val (prev val iter): None", 1.761},
       {"Step 100: train CrossEntropyLoss |  2.3", 2.3},
@@ -332,6 +347,8 @@ TEST(ParseValues, ReadsSpeedLearningRateAndNorm) {
       {"iter 30 step 6 | loss train: 2.8 | iter time: 112.20 ms (step) remaining time: 0:01:54", -1, -1, -1, -1, 114},
       {"Step 5450/50000; acc: 48.07; lr: 0.00067; 2081/2351 tok/s; 20362 sec", -1, -1, 0.00067, -1},
       {"{'gradient_norm': 1.25, 'loss': 8.0, 'step': 150}", -1, -1, -1, 1.25},
+      {"step   10/1000 | loss 4.5 (+1.2z)| norm 3.1 | lr 3e-4 | 98.50 ms | 41.2% mfu", -1, -1, 3e-4, 3.1},
+      {"step 10 | weight norm: 9.5 | loss 1", -1, -1, -1, -1},
       {"beta: 12 meta: 3 eta: unknown", -1, -1, -1, -1},
       {"Step: 10 | Loss: 9.5 | Tokens/s: 12.3K | Tokens/s/GPU: 1.5K", -1, 12300, -1, -1},
       {"step 00010/21400 | dt: 1200.50ms | tok/sec: 436,000 | mfu: 40.1", -1, 436000, -1, -1},
