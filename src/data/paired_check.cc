@@ -12,6 +12,8 @@
 namespace lockstep::data {
 namespace {
 
+constexpr int kLeastScored = 11;  // pixels: the window of SSIM
+
 // By the header; what has none that can be read is decoded, for its error.
 Result<ImageSize> SizeOfFrame(const std::string& path, const Picture& picture, bool packed, const PartReader& parts) {
   ImageSize size;
@@ -147,6 +149,12 @@ Status CheckClipSizes(const PairedConfig& config, const std::string& target_file
                   fmt::format("a centre of {} x {} pixels is larger than the frames of clip '{}', which are {} x {}",
                               config.center[0], config.center[1], clip->name, clip->height, clip->width),
                   "set data.test.center to a smaller one, or to [0, 0] for whole frames");
+  }
+  if (config.validation && std::min(clip->height, clip->width) < kLeastScored) {
+    return Status(Code::kUsage,
+                  fmt::format("frames of clip '{}' that validates are {}x{}: SSIM needs {}x{} or more", clip->name,
+                              clip->width, clip->height, kLeastScored, kLeastScored),
+                  "validate on larger frames, or leave the clip out of the list of clips");
   }
   const int span = config.repeat_ends ? 3 : config.Span();
   const int64_t needed = static_cast<int64_t>(span - 1) * std::ranges::max(config.intervals) + 1;

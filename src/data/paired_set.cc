@@ -26,6 +26,12 @@ bool IsFolder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// As a shell completes it: "X/" is X, and "X.lmdb" lies beside it.
+std::string WithoutSlash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 std::string StemOf(std::string_view name) { return std::string(name.substr(0, name.rfind('.'))); }
 
 // Frames of a clip by their numbers.
@@ -115,7 +121,8 @@ Result<std::map<std::string, Numbered>> KeysByClip(const std::string& path) {
   }
   std::set<std::string> listed;
   for (const std::string& line : lockstep::Split(*text, '\n')) {
-    const std::string name = line.substr(0, line.find(' '));
+    const size_t shape = line.rfind(" (");  // a clip's name may have blanks
+    const std::string name = line.substr(0, shape != std::string::npos ? shape : line.find(' '));
     if (!name.empty()) listed.insert(StemOf(name));
   }
   std::map<std::string, Numbered> clips;
@@ -158,18 +165,26 @@ Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::st
       if (!Trim(word).empty()) words.emplace_back(Trim(word));
     }
     if (words.empty()) continue;
+    std::string clip = words[0], count = words.size() > 1 ? words[1] : "";
+    // Before a shape in brackets: the number of frames, and before that the clip, whose name may have blanks.
+    if (const size_t shape = Trim(line).rfind(" ("); words.size() > 1 && shape != std::string_view::npos) {
+      const std::string_view head = Trim(Trim(line).substr(0, shape));
+      if (const size_t blank = head.rfind(' '); blank != std::string_view::npos) {
+        clip = Trim(head.substr(0, blank)), count = head.substr(blank + 1);
+      }
+    }
     const auto digits = [](const std::string& word) { return !word.empty() && std::ranges::all_of(word, IsDigit); };
     if (words.size() == 1) {
       lines.push_back({words[0]});
       continue;
     }
-    if (!digits(words[1]) || words[1].size() > 9) {
+    if (!digits(count) || count.size() > 9) {
       return Status(
           Code::kUsage,
           fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number, Printable(Trim(line))),
           "correct the line; lockstep data prepare writes such a list");
     }
-    MetaLine meta{words[0], std::stoll(words[1])};
+    MetaLine meta{clip, std::stoll(count)};
     // The last of four or more words; the shape may have blanks of its own.
     if (words.size() >= 4 && digits(words.back()) && words.back().size() < 18) meta.first = std::stoll(words.back());
     lines.push_back(std::move(meta));
@@ -237,7 +252,9 @@ Status PairedSet::ListLmdbClips(const std::vector<MetaLine>& lines) {
 Result<PairedSet> PairedSet::Open(const PairedConfig& config) {
   PairedSet set;
   set.config_ = config;
-  if (config.interpolate && config.input.empty()) set.config_.input = config.target;
+  set.config_.target = WithoutSlash(config.target);
+  set.config_.input = WithoutSlash(config.input);
+  if (config.interpolate && config.input.empty()) set.config_.input = set.config_.target;
   LOCKSTEP_RETURN_IF_ERROR(CheckPairedConfig(set.config_));
   std::vector<MetaLine> lines;
   if (!config.meta_info.empty()) {

@@ -196,8 +196,12 @@ Status WriteFramesToLmdb(const PairedSet& set, bool target, const std::string& p
   for (const PairedClip& clip : set.clips()) {
     for (int64_t i = 0; i < clip.frames(); ++i) {
       const Picture& picture = (target ? clip.target : clip.input)[i];
-      Result<std::string> bytes = ReadFile(JoinPath(JoinPath(root, clip.name), picture.name), size_t{1} << 30);
+      const std::string file = JoinPath(JoinPath(root, clip.name), picture.name);
+      Result<std::string> bytes = ReadFile(file, size_t{1} << 30);
       if (!bytes.ok()) return bytes.status();
+      // One row is decoded, the rest is checked for damage, in a small part of the time of decoding.
+      const Result<Image> looked_at = DecodeImageBytes(*bytes, file, [](int w, int) { return Window{0, 0, w, 1}; });
+      if (!looked_at.ok()) return looked_at.status().WithHint("copy the frame again, or leave its clip out");
       const std::string key = fmt::format("{}/{}", clip.name, clip.stems[i]);
       LOCKSTEP_RETURN_IF_ERROR(
           lmdb->Put(key, *bytes,

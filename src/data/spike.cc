@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMiddleWindow = 50;
 constexpr float kLeastRange = 1e-6F;
+constexpr float kMostLevel = 1.001F;  // of a precomputed picture: 1, and what rounding adds
 
 // Steps of part i of `parts`, as numpy's linspace of integers cuts them.
 int64_t EdgeOf(int64_t steps, int parts, int i) {
@@ -156,6 +157,16 @@ class Renderer {
   std::vector<float> out_;
 };
 
+// What a file of another program may have in its place (0 to 255, NaN) would be taken for noise, or wrap as a byte.
+Result<std::vector<float>> Levels(std::vector<float> planes, const std::string& path) {
+  const auto wrong = std::ranges::find_if(planes, [](float value) { return !(value >= 0 && value <= kMostLevel); });
+  if (wrong == planes.end()) return planes;
+  return Status(
+      Code::kEnvironment,
+      fmt::format("'{}' has the value {}: expected 0 to 1 in float32 and in windows of raw spikes", path, *wrong),
+      "store levels from 0 to 255 as uint8, or write it again with lockstep data prepare gopro-spike");
+}
+
 struct LinearTap {
   int first = 0, second = 0;
   float weight = 0;  // of the second
@@ -278,14 +289,14 @@ Result<std::vector<float>> ReadRendered(const NpyFile& file, const SpikeSensor& 
   if (file.type() == ElementType::kF32) {
     LOCKSTEP_RETURN_IF_ERROR(
         file.ReadBox(box.top, box.left, box.height, box.width, reinterpret_cast<std::byte*>(planes.data())));
-    return planes;
+    return Levels(std::move(planes), file.path());
   }
   std::vector<uint8_t> bytes(elements);
   LOCKSTEP_RETURN_IF_ERROR(
       file.ReadBox(box.top, box.left, box.height, box.width, reinterpret_cast<std::byte*>(bytes.data())));
   const float unit = form.kind == SpikeKind::kRawWindow ? 1.0F : static_cast<float>(file.most());
   for (size_t i = 0; i < elements; ++i) planes[i] = static_cast<float>(bytes[i]) / unit;
-  return planes;
+  return Levels(std::move(planes), file.path());
 }
 
 Result<std::string> RenderToNpy(const SpikeFile& file, const SpikeForm& form) {

@@ -17,6 +17,7 @@ namespace lockstep::data {
 Result<std::unique_ptr<VideoWriter>> VideoWriter::Create(const std::string&, const VideoWriterOptions&) {
   return NoVideoSupport();
 }
+Status VideoWriter::Check(const std::string&, const VideoWriterOptions&) { return NoVideoSupport(); }
 
 #else
 
@@ -36,9 +37,11 @@ struct FreeOutput {
 
 class AvWriter : public VideoWriter {
  public:
-  AvWriter(Publication place, const VideoWriterOptions& options) : place_(std::move(place)), options_(options) {}
+  AvWriter(const std::string& path, const VideoWriterOptions& options) : path_(path), options_(options) {}
 
-  Status Start();
+  // Everything that can be wrong with the options; no file.
+  Status SetUp();
+  Status Start(Publication place);
   int width() const override { return width_; }
   int height() const override { return height_; }
   const std::string& codec() const override { return codec_name_; }
@@ -48,8 +51,7 @@ class AvWriter : public VideoWriter {
  private:
   Status Wrong(const std::string& what, int error = 0) const {
     return Status(
-        Code::kEnvironment,
-        fmt::format("cannot write '{}': {}{}", place_.path(), what, error == 0 ? "" : ": " + AvText(error)),
+        Code::kEnvironment, fmt::format("cannot write '{}': {}{}", path_, what, error == 0 ? "" : ": " + AvText(error)),
         error == AVERROR(ENOSPC) ? "the disk is full: free space there, or choose a folder on another disk" : "");
   }
   Status ChooseCodec();
@@ -59,7 +61,8 @@ class AvWriter : public VideoWriter {
   int64_t Tick(std::optional<double> seconds);
   Status Drain();
 
-  Publication place_;
+  std::string path_;
+  std::optional<Publication> place_;  // once started
   VideoWriterOptions options_;
   int width_ = 0;
   int height_ = 0;
@@ -105,7 +108,7 @@ Status AvWriter::ChooseCodec() {
   codec_name_ = encoder_->name;
   rate_only_ = rate_only_ || encoder_->id == AV_CODEC_ID_MPEG1VIDEO || encoder_->id == AV_CODEC_ID_MPEG2VIDEO;
   if (avformat_query_codec(container, encoder_->id, FF_COMPLIANCE_NORMAL) == 0) {
-    return Status(Code::kUsage, fmt::format("'{}': {} files do not hold {}", place_.path(), kind, codec_name_),
+    return Status(Code::kUsage, fmt::format("'{}': {} files do not hold {}", path_, kind, codec_name_),
                   "choose another --codec, or .mkv, which holds everything");
   }
   return Status::Ok();
@@ -171,22 +174,22 @@ void AvWriter::ChooseClock() {
   stream_->avg_frame_rate = rate;
 }
 
-Status AvWriter::Start() {
+Status AvWriter::SetUp() {
   QuietAv();
   if (options_.width < 1 || options_.height < 1 || options_.rate.num < 1 || options_.rate.den < 1) {
-    return Status(Code::kInternal,
-                  fmt::format("'{}': {}x{} pixels at {}/{} frames a second are no video", place_.path(), options_.width,
-                              options_.height, options_.rate.num, options_.rate.den));
+    return Status(Code::kInternal, fmt::format("'{}': {}x{} pixels at {}/{} frames a second are no video", path_,
+                                               options_.width, options_.height, options_.rate.num, options_.rate.den));
   }
   // The temporary name says nothing about the container; the final one does.
-  const AVOutputFormat* container = av_guess_format(nullptr, place_.path().c_str(), nullptr);
+  const AVOutputFormat* container = av_guess_format(nullptr, path_.c_str(), nullptr);
   if (container == nullptr || container->video_codec == AV_CODEC_ID_NONE || (container->flags & AVFMT_NOFILE) != 0) {
-    return Status(Code::kUsage, fmt::format("'{}': its ending names no video container", place_.path()),
+    return Status(Code::kUsage, fmt::format("'{}': its ending names no video container", path_),
                   "use .mp4, .mkv, .mov, .webm or .avi");
   }
   AVFormatContext* format = nullptr;
   if (avformat_alloc_output_context2(&format, container, nullptr, nullptr) < 0) return Wrong("out of memory");
   format_.reset(format);
+  format->flags |= AVFMT_FLAG_BITEXACT;  // Matroska draws random numbers for a file; the same frames are the same bytes
   LOCKSTEP_RETURN_IF_ERROR(ChooseCodec());
   LOCKSTEP_RETURN_IF_ERROR(ChoosePixels());
   const AVPixFmtDescriptor* shape = av_pix_fmt_desc_get(pixels_);
@@ -232,8 +235,14 @@ Status AvWriter::Start() {
   if (!scaler_) return Wrong(fmt::format("RGB does not become {}", av_get_pix_fmt_name(pixels_)));
   const int* table = sws_getCoefficients(matrix);
   sws_setColorspaceDetails(scaler_.get(), table, 1, table, rgb ? 1 : 0, 0, 1 << 16, 1 << 16);
+  return Status::Ok();
+}
 
-  error = avio_open(&format->pb, ("file:" + place_.temporary()).c_str(), AVIO_FLAG_WRITE);
+Status AvWriter::Start(Publication place) {
+  LOCKSTEP_RETURN_IF_ERROR(SetUp());
+  place_.emplace(std::move(place));
+  AVFormatContext* format = format_.get();
+  int error = avio_open(&format->pb, ("file:" + place_->temporary()).c_str(), AVIO_FLAG_WRITE);
   if (error < 0) return Wrong("it does not open", error);
   error = avformat_write_header(format, nullptr);
   return error < 0 ? Wrong("its header", error) : Status::Ok();
@@ -299,7 +308,7 @@ Status AvWriter::Finish() {
   const int closed = avio_closep(&format_->pb);  // a full disk may show only here
   if (error >= 0) error = closed;
   if (error < 0) return Wrong("its end", error);
-  return place_.Publish();
+  return place_->Publish();
 }
 
 }  // namespace
@@ -307,9 +316,13 @@ Status AvWriter::Finish() {
 Result<std::unique_ptr<VideoWriter>> VideoWriter::Create(const std::string& path, const VideoWriterOptions& options) {
   Result<Publication> place = Publication::File(path, options.overwrite);
   if (!place.ok()) return place.status();
-  auto writer = std::make_unique<AvWriter>(std::move(*place), options);
-  LOCKSTEP_RETURN_IF_ERROR(writer->Start());
+  auto writer = std::make_unique<AvWriter>(place->path(), options);
+  LOCKSTEP_RETURN_IF_ERROR(writer->Start(std::move(*place)));
   return std::unique_ptr<VideoWriter>(std::move(writer));
+}
+
+Status VideoWriter::Check(const std::string& path, const VideoWriterOptions& options) {
+  return AvWriter(path, options).SetUp();
 }
 
 #endif

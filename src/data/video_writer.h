@@ -36,6 +36,8 @@ struct VideoWriterOptions {
 class VideoWriter {
  public:
   static Result<std::unique_ptr<VideoWriter>> Create(const std::string& path, const VideoWriterOptions& options);
+  // Whether Create would take these options for this name; no file is made or looked at.
+  static Status Check(const std::string& path, const VideoWriterOptions& options);
   virtual ~VideoWriter() = default;
 
   virtual int width() const = 0;  // as written

@@ -80,6 +80,8 @@ struct OutputOptions {
 bool IsTensorName(const std::string& path);
 // An error for the name of a folder of frames that ends like a file's.
 Status CheckFolderName(const std::string& path);
+// Whether a video of this name and shape can be written as asked: its container, codec, pixels and quality.
+Status CheckVideo(const std::string& path, const MediaShape& shape, const OutputOptions& options);
 // Checks what can be known before any work: the ending, and that nothing is in the way.
 Status CheckOutput(const std::string& path, bool latents, bool overwrite);
 // `shape.count` must be certain for more than one clip.

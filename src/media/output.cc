@@ -100,6 +100,19 @@ Result<std::unique_ptr<MediaOutput>> CreateTensor(const std::string& path, const
   return std::unique_ptr<MediaOutput>(std::make_unique<TensorOutput>(std::move(*file), options.dtype));
 }
 
+data::VideoWriterOptions VideoOptionsOf(const MediaShape& shape, const OutputOptions& options) {
+  data::VideoWriterOptions video;
+  video.width = static_cast<int>(shape.width);
+  video.height = static_cast<int>(shape.height);
+  video.rate = shape.rate;
+  video.pixel_aspect = shape.pixel_aspect;
+  video.codec = options.codec;
+  video.pixels = options.pixels;
+  video.crf = options.crf;
+  video.overwrite = options.overwrite;
+  return video;
+}
+
 bool EndsLikeAFile(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -136,6 +149,10 @@ Status CheckOutput(const std::string& path, bool latents, bool overwrite) {
   return data::Publication::Folder(path, overwrite).status();
 }
 
+Status CheckVideo(const std::string& path, const MediaShape& shape, const OutputOptions& options) {
+  return data::VideoWriter::Check(path, VideoOptionsOf(shape, options));
+}
+
 Result<std::unique_ptr<MediaOutput>> CreateFrames(const std::string& path, const MediaShape& shape,
                                                   const OutputOptions& options) {
   if (IsTensorName(path)) return CreateTensor(path, "frames", shape, options);
@@ -146,16 +163,7 @@ Result<std::unique_ptr<MediaOutput>> CreateFrames(const std::string& path, const
   struct stat info{};
   const bool folder = ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
   if (data::IsVideoName(path) && !folder) {
-    data::VideoWriterOptions video;
-    video.width = static_cast<int>(shape.width);
-    video.height = static_cast<int>(shape.height);
-    video.rate = shape.rate;
-    video.pixel_aspect = shape.pixel_aspect;
-    video.codec = options.codec;
-    video.pixels = options.pixels;
-    video.crf = options.crf;
-    video.overwrite = options.overwrite;
-    auto writer = data::VideoWriter::Create(path, video);
+    auto writer = data::VideoWriter::Create(path, VideoOptionsOf(shape, options));
     if (!writer.ok()) return writer.status();
     return std::unique_ptr<MediaOutput>(std::make_unique<VideoOutput>(std::move(*writer), shape));
   }

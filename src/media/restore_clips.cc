@@ -29,6 +29,8 @@ constexpr size_t kLongestNumber = 9;    // digits of a frame's number; more are 
 constexpr size_t kHeaderBytes = 65536;  // of a picture, for its size
 constexpr int64_t kCountAtOnce = 16;
 constexpr uint64_t kCountSilently = 2000;  // takes seconds
+// Of the 255 bytes that file systems take, without ".restored.json" and the ending of its temporary file.
+constexpr size_t kLongestName = 220;
 
 std::string Trimmed(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -67,6 +69,17 @@ Status CheckApart(const MediaOptions& options) {
                   "choose an OUTPUT outside of it");
   }
   return Status::Ok();
+}
+
+// Found out before there is work to lose.
+Status CheckNameLength(const std::string& output) {
+  const std::string name = LastPart(output);
+  if (name.size() <= kLongestName) return Status::Ok();
+  return Status(
+      Code::kUsage,
+      fmt::format("the name of '{}' has {} bytes: expected at most {}, since files beside it have longer ones", output,
+                  name.size(), kLongestName),
+      "choose a shorter name; that of a clip among others is its name in INPUT");
 }
 
 // Names, sizes and times of change.
@@ -345,7 +358,10 @@ Result<std::vector<FoundClip>> FindRestoreClips(const MediaOptions& options, int
           "give a folder as OUTPUT: each clip goes to its name in it");
     }
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckNameLength(Trimmed(options.output)));
+  std::set<std::string> endings;  // of videos to be written
   for (FoundClip& clip : *clips) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckNameLength(clip.output));
     std::vector<std::string> files = {clip.input};
     if (IsFolder(clip.input)) {
       Result<std::vector<std::string>> names = PicturesOf(clip.input);
@@ -365,6 +381,9 @@ Result<std::vector<FoundClip>> FindRestoreClips(const MediaOptions& options, int
                                         : Result<Written>(clip.frames.empty() ? Written::kVideo : Written::kFolder);
     if (!written.ok()) return written.status();
     clip.written = *written;
+    if (clip.written == Written::kVideo && endings.insert(clip.output.substr(clip.output.find_last_of('.'))).second) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckVideo(clip.output, clip.shape, options.out));
+    }
     if (spike_channels > 0) LOCKSTEP_RETURN_IF_ERROR(FindSpikes(options, spike_channels, &clip));
     Checksum sum;
     LOCKSTEP_RETURN_IF_ERROR(AddIdentity(files, &sum));
@@ -375,7 +394,7 @@ Result<std::vector<FoundClip>> FindRestoreClips(const MediaOptions& options, int
 }
 
 Result<CountedFrames> CountFrames(const FoundClip& clip, const MediaOptions& options) {
-  if (clip.shape.count_certain) return CountedFrames{clip.shape.count, {}};
+  if (clip.shape.count_certain) return CountedFrames{clip.shape.count, {}, {}};
   MediaOptions one = options;
   one.input = clip.input;
   Result<AskedFrames> asked = OpenAsked(one);
@@ -394,6 +413,7 @@ Result<CountedFrames> CountFrames(const FoundClip& clip, const MediaOptions& opt
     counted.seconds.insert(counted.seconds.end(), piece->seconds.begin(), piece->seconds.end());
   }
   if (counted.count == 0) return Status(Code::kEnvironment, fmt::format("'{}' has not one frame", clip.input));
+  counted.notes = asked->input->Notes();
   if (!clip.spikes.empty() && clip.spikes.size() < counted.count) {
     return Status(
         Code::kUsage,

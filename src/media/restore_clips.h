@@ -42,10 +42,12 @@ Result<std::vector<FoundClip>> FindRestoreClips(const MediaOptions& options, int
 // without numbers, and longer ones (times), are not looked at.
 Status CheckFrameNumbers(const std::string& folder, const std::vector<std::string>& names);
 
-// The only clip's file is read to its end: how many frames there are, and when each is shown (videos; else empty).
+// The only clip's file is read to its end: how many frames there are, and of videos when each is shown and what their
+// decoder had to leave out.
 struct CountedFrames {
   uint64_t count = 0;
   std::vector<double> seconds;
+  std::vector<std::string> notes;
 };
 Result<CountedFrames> CountFrames(const FoundClip& clip, const MediaOptions& options);
 

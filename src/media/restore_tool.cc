@@ -362,7 +362,9 @@ Status Restore(const MediaOptions& given, nlohmann::json* summary) {
   }
   Result<RestoreOutcome> outcome = RunRestoreLoop(files, options, loop, StopFlag());
   if (!outcome.ok()) return outcome.status();
-  LOCKSTEP_RETURN_IF_ERROR((*comm)->Barrier());
+  // Every rank's clips are in their places, and rank 0 knows what is to be said of them.
+  const auto notes = (*comm)->Gather(nlohmann::json(outcome->notes).dump());
+  if (!notes.ok()) return notes.status();
   if (!progress) return Status::Ok();
   progress->Look(/*all=*/true);
   progress->End();
@@ -371,7 +373,12 @@ Status Restore(const MediaOptions& given, nlohmann::json* summary) {
   all["seconds"] = progress->seconds();
   all["frames_per_second"] = static_cast<double>(progress->restored()) / std::max(progress->seconds(), 1e-6);
   all["written"] = outcome->written;
-  all["notes"] = outcome->notes;
+  all["notes"] = work->notes();
+  for (const std::string& of_rank : *notes) {
+    const Result<nlohmann::json> told = ParseJson(of_rank, "notes of a rank");
+    if (!told.ok()) return told.status();
+    for (const nlohmann::json& note : *told) all["notes"].push_back(note);
+  }
   if (!restorer->loaded.note.empty()) all["notes"].push_back(restorer->loaded.note);
   if (const int gpus = engine::VisibleGpus(); restorer->device.is_cuda() && who.size == 1 && gpus > 1) {
     all["notes"].push_back(fmt::format("one of {} GPUs was used; --nproc-per-node gpu uses all", gpus));

@@ -259,6 +259,10 @@ Status WorkFolder::Prepare(const MediaOptions& options, const nlohmann::json& pl
           between ? static_cast<uint64_t>(InterpolatedCount(static_cast<int64_t>(frames->count))) : frames->count;
       LOCKSTEP_RETURN_IF_ERROR(
           WriteTimes(files_.Times(i), between ? InterpolatedTimes(frames->seconds) : frames->seconds));
+      if (!frames->notes.empty()) entry["notes"] = frames->notes;
+    }
+    for (const nlohmann::json& note : entry.value("notes", nlohmann::json::array())) {
+      if (note.is_string()) notes_.push_back(note.get<std::string>());
     }
     entry["frames"] = state.count;
     const size_t windows = FrameWindows(static_cast<int64_t>(state.count), tiles).size();

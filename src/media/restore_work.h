@@ -65,6 +65,8 @@ class WorkFolder {
   bool all_complete() const;
   // Windows that were there, of an earlier process.
   uint64_t kept() const;
+  // What the decoders of unfinished clips had to leave out, also in an earlier process.
+  const std::vector<std::string>& notes() const { return notes_; }
   // When all clips are published.
   Status Remove();
 
@@ -76,6 +78,7 @@ class WorkFolder {
   WorkFiles files_;
   UniqueFd lock_;
   std::vector<WorkState> states_;
+  std::vector<std::string> notes_;
 };
 
 // The record of a finished clip.

@@ -115,7 +115,7 @@ TEST_F(InterpolationTest, Ucf101NamesItsTarget) {
   ASSERT_TRUE(MakeDirs(dir_ / "1").ok());
   for (const auto& [name, level] :
        {std::pair("frame0", 10), {"frame1", 30}, {"framet", 40}, {"frame2", 50}, {"frame3", 70}})
-    WritePng(dir_ / fmt::format("1/{}.png", name), Flat(8, 8, static_cast<uint8_t>(level)));
+    WritePng(dir_ / fmt::format("1/{}.png", name), Flat(16, 16, static_cast<uint8_t>(level)));
   const auto source = Windows(Test());
   ASSERT_EQ(source->size(), 1U);
   EXPECT_EQ(source->Name(0), "1/framet");

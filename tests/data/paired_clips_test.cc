@@ -217,6 +217,11 @@ TEST_F(PairedTest, MetaInfoFiles) {
   ASSERT_TRUE(tabs.ok()) << tabs.status().message();
   EXPECT_EQ(tabs->front().clip, "a");
   EXPECT_EQ(tabs->front().first, 2);
+  const auto blanks = ParseMetaInfo("my 2 clip (b) 6 (72, 80, 3) 12\n", "meta.txt");
+  ASSERT_TRUE(blanks.ok()) << blanks.status().message();
+  EXPECT_EQ(blanks->front().clip, "my 2 clip (b)");
+  EXPECT_EQ(blanks->front().frames, 6);
+  EXPECT_EQ(blanks->front().first, 12);
   EXPECT_THAT(ParseMetaInfo("a 5 0 1\nb five 0 1\n", "m.txt").status().message(), HasSubstr("m.txt:2: 'b five 0 1'"));
   EXPECT_FALSE(ParseMetaInfo("\n", "m.txt").ok());
 }
@@ -298,6 +303,17 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
       {"no folder '", [&](auto* c) { c->spikes.path = dir_ / "gt"; }},
       {"No such file", [&](auto* c) { c->target = dir_ / "nothing"; }},
       {"is too short: tfp_b1_hw20 needs 41 steps", [](auto* c) { c->spikes.form = {}; }},
+      {"frames of clip 'tiny' that validates are 20x10: SSIM needs 11x11",
+       [&](auto* c) {
+         for (const char* side : {"tiny/gt", "tiny/lq"}) {
+           ASSERT_TRUE(MakeDirs(dir_ / side + std::string("/tiny")).ok());
+           put(side + std::string("/tiny/1.png"), Flat(20, 10, 1));
+         }
+         c->target = dir_ / "tiny/gt", c->input = dir_ / "tiny/lq";
+         c->spikes.use = c->rotate = false;
+         c->validation = true;
+         c->crop = 0, c->frames = 1;
+       }},
       {"'b five 0 1': expected",
        [&](auto* c) {
          ASSERT_TRUE(WriteFileAtomic(dir_ / "meta.txt", "b five 0 1\n").ok());
@@ -344,8 +360,9 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
 // An LMDB written here is listed and read as the folders are; tests/integration reads one with Python's lmdb.
 TEST_F(PairedTest, LmdbOfBothSides) {
   Clip("a", 3, 30);
-  Clip("b", 0, 12);
+  Clip("b 1 (c)", 0, 12);
   PairedConfig config = Config();
+  config.target += "/";  // as a shell completes it
   const auto folders = Open(config);
   const PairedSet set = *PairedSet::Open(config);
   for (const bool target : {true, false}) {

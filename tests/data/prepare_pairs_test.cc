@@ -122,6 +122,18 @@ TEST_F(PrepareTest, AnLmdbIsWrittenOnce) {
   EXPECT_EQ(kept, 6U);
 }
 
+TEST_F(PrepareTest, ADamagedFrameIsNotCopiedIntoAnLmdb) {
+  const std::string frame = dir_ / "GOPRO_Large/train_GT/scene_0001/000002.png";
+  std::string bytes = *ReadFile(frame);
+  bytes[bytes.size() * 3 / 4] ^= 1;  // its header and first rows are as they were
+  ASSERT_TRUE(WriteFileAtomic(frame, bytes).ok());
+  const std::string path = dir_ / "GOPRO_Large/train_GT.lmdb";
+  const Status status = WriteFramesToLmdb(*PairedSet::Open(Config()), true, path, false, nullptr);
+  EXPECT_THAT(status.ToString(), testing::AllOf(HasSubstr(frame), HasSubstr("copy the frame again")));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
 TEST_F(PrepareTest, WhatAKilledProcessLeftOfAnLmdbIsUsedAgain) {
   const PairedSet set = *PairedSet::Open(Config());
   const std::string path = dir_ / "GOPRO_Large/train_GT.lmdb";

@@ -263,5 +263,25 @@ TEST_F(SpikeTest, PrecomputedBytesAndBools) {
   }
 }
 
+// Levels of 0 to 255 in float32 would wrap as bytes of a sample; so would 255 for a spike.
+TEST_F(SpikeTest, PrecomputedValuesBeyondOneAreAnError) {
+  const std::vector<int64_t> shape = {1, 2, 4};
+  const SpikeSensor sensor{.height = 2, .width = 4};
+  const auto error = [&](ElementType type, SpikeKind kind, std::span<const std::byte> values, const SpikeBox& box) {
+    EXPECT_TRUE(WriteFileAtomic(dir_ / "d.npy", EncodeNpy(type, shape, values)).ok());
+    return ReadRendered(*NpyFile::Open(dir_ / "d.npy"), sensor, {.kind = kind}, box).status().message();
+  };
+  for (const float value : {128.0F, -0.5F, std::nanf(""), INFINITY}) {
+    const std::vector<float> values = {0, 0.5F, 1, 1.00001F, 0, 0, value, 0};
+    const auto bytes = std::as_bytes(std::span(values));
+    EXPECT_EQ(error(ElementType::kF32, SpikeKind::kVoxel, bytes, {0, 0, 1, 4}), "");
+    EXPECT_THAT(error(ElementType::kF32, SpikeKind::kVoxel, bytes, {0, 0, 2, 4}),
+                AllOf(HasSubstr("d.npy' has the value"), HasSubstr("expected 0 to 1")));
+  }
+  const std::vector<uint8_t> window = {0, 255, 0, 0, 255, 0, 0, 0};
+  EXPECT_THAT(error(ElementType::kU8, SpikeKind::kRawWindow, std::as_bytes(std::span(window)), {0, 0, 2, 4}),
+              HasSubstr("has the value 255"));
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -128,6 +128,16 @@ TEST_F(VideoStreamTest, WhatIsWrittenIsReadBackInEveryContainer) {
   }
 }
 
+// Of any run and rank; Matroska draws random numbers for a file unless told not to.
+TEST_F(VideoStreamTest, TheSameFramesAreTheSameBytes) {
+  for (const char* ending : {".mp4", ".mkv", ".mov", ".webm", ".avi", ".ts"}) {
+    for (const char* name : {"one", "two"})
+      ASSERT_TRUE(WritePattern(name + std::string(ending), {.width = 32, .height = 32}, 3).ok());
+    EXPECT_EQ(*ReadFile(dir_ / ("one" + std::string(ending))), *ReadFile(dir_ / ("two" + std::string(ending))))
+        << ending;
+  }
+}
+
 TEST_F(VideoStreamTest, TheRateIsKeptAsAFractionWhereTheContainerHasOne) {
   for (const Ratio rate : {Ratio{24, 1}, Ratio{25, 1}, Ratio{24000, 1001}, Ratio{60000, 1001}, Ratio{15, 2}}) {
     ASSERT_TRUE(WritePattern("r.mp4", {.width = 32, .height = 32, .rate = rate, .overwrite = true}, 9).ok());
@@ -406,6 +416,10 @@ TEST_F(VideoStreamTest, WhatCannotBeWrittenIsSaidBeforeTheFirstFrame) {
   Store("there.mp4", "x");
   EXPECT_THAT(error(dir_ / "there.mp4", {.width = 8, .height = 8}), HasSubstr("there.mp4' exists"));
   EXPECT_EQ(*ReadFile(dir_ / "there.mp4"), "x");
+  // The options alone, whatever is there.
+  EXPECT_TRUE(VideoWriter::Check("/nowhere/at/all/a.mp4", {.width = 8, .height = 8}).ok());
+  EXPECT_THAT(VideoWriter::Check("/nowhere/a.webm", {.width = 8, .height = 8, .codec = "libx264"}).message(),
+              HasSubstr("webm files do not hold libx264"));
 }
 
 }  // namespace

@@ -97,6 +97,23 @@ class DataCommand(harness.Case):
         index.write_bytes(index.read_bytes()[:-3])
         self.assertIn("is no index of this version, or it is damaged", train().stderr)
 
+    def test_short_spike_files_are_prepared_in_the_form_that_is_asked_for(self):
+        made = self.tmp / "scenes"
+        self.data("prepare", "generated-spike", made, "--clips", 1, "--frames", 2, "--height", 32, "--width", 32, "--divisor", 2)
+        sides = [made / "GOPRO_Large" / name for name in ("train_GT", "train_GT_blurred")]
+        spikes = made / "GOPRO_Large_spike_seq/train"
+        for file in spikes.rglob("*.dat"):
+            file.write_bytes(file.read_bytes()[:30 * 16 * 16 // 8])  # 30 steps of 88
+        # Folders as a shell completes them; KAIR and the loader look for X.lmdb beside X.
+        words = ("prepare", "gopro-spike", made, "--target", f"{sides[0]}/", "--input", f"{sides[1]}/", "--spikes", f"{spikes}/", "--lmdb",
+                 "--sensor-height", 16, "--sensor-width", 16)
+        self.assertIn("tfp_b4_hw20 needs 41 steps or more, it has 30", self.data(*words, "--artefacts", "tfp:4", code=3).stderr)
+        self.data(*words, "--artefacts", "raw_window:21")
+        self.assertEqual(len(list(spikes.glob("*/raw_window_l21/*.npy"))), 2)
+        for side in sides:
+            self.assertTrue(side.with_name(side.name + ".lmdb").is_dir())
+            self.assertEqual([path.name for path in side.iterdir()], ["scene_0000"])
+
     def test_the_sets_of_a_mix_are_looked_at_together(self):
         config = harness.write("mixed.yaml", f"""
             data:

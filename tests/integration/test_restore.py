@@ -10,6 +10,7 @@ import sys
 
 import harness
 import test_vrt
+from PIL import Image
 
 sys.path.append(str(harness.ROOT / "tests"))
 from beds import train  # noqa: E402
@@ -84,6 +85,29 @@ class Restore(harness.Case):
         shown = harness.engine(*self.words("frames", given="sharp.mkv", spikes=spikes))  # its spikes by their order
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertEqual(sorted(files(self.tmp / "frames")), ["000001.png", "000002.png", "000003.png"])
+        # A copy that was cut: what is there, and a note of what is not.
+        whole = (self.tmp / "sharp.mkv").read_bytes()
+        (self.tmp / "cut.mkv").write_bytes(whole[: len(whole) // 2])
+        cut = harness.engine(*self.words("whole.mkv", "--json", given="cut.mkv", spikes=spikes))
+        self.assertEqual(cut.returncode, 0, cut.stderr)
+        summary = json.loads(cut.stdout)
+        self.assertLess(summary["frames"], 3)
+        self.assertIn("'cut.mkv'", summary["notes"][0])
+        self.assertIn("note: " + summary["notes"][0], cut.stderr)
+        # Two clips of odd size, each put together by a rank: what is said of both.
+        (self.tmp / "odd").mkdir()
+        Image.new("RGB", (33, 31), (9, 200, 70)).save(self.tmp / "odd/1.png")
+        for name in ("one", "two"):
+            shutil.copytree(self.tmp / spikes, self.tmp / "odd-spikes" / name)
+        (self.tmp / "pair").mkdir()
+        lossless = harness.engine(*self.words("pair/one.mkv", "--codec", "ffv1", "--pixels", "bgr0", given="odd", spikes=spikes))
+        self.assertEqual(lossless.returncode, 0, lossless.stderr)
+        shutil.copy(self.tmp / "pair/one.mkv", self.tmp / "pair/two.mkv")
+        both = harness.lockstep(*self.words("even", "--nproc-per-node", "2", "--json", given="pair", spikes="odd-spikes"),
+                                env=train.ONE_THREAD)
+        self.assertEqual(both.returncode, 0, both.stdout + both.stderr)
+        self.assertEqual([note.split(": ")[1] for note in json.loads(both.stdout)["notes"]],
+                         ["33x31 was written as 34x32 (--pixels yuv444p keeps it)"] * 2)
         for name, change in [("gap", lambda to: (to / "000003.png").unlink()),
                              ("mixed", lambda to: shutil.copy(harness.ROOT / "docs/images/vrt-small.png", to / "000003.png"))]:
             shutil.copytree(self.tmp / clip, self.tmp / name)

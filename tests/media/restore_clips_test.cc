@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "data/image.h"
+#include "data/sources.h"
 
 namespace lockstep::media {
 namespace {
@@ -99,6 +100,27 @@ TEST_F(RestoreClips, WhatIsWrongWithFramesIsSaidBeforeAnythingIsWritten) {
   EXPECT_THAT(Refused(Asked("ok", "ok/")), HasSubstr("OUTPUT is INPUT"));
   EXPECT_THAT(Refused(Asked("ok", "sharp.txt")), HasSubstr("its ending"));
   EXPECT_THAT(Refused(Asked("none", "sharp")), HasSubstr("No such file"));
+}
+
+// Files beside the result have longer names, and are written when it has been computed.
+TEST_F(RestoreClips, NamesThatLeaveNoRoomForFilesBesideThem) {
+  const std::string longest(220, 'n');
+  Clip("ok", {"1.png"});
+  EXPECT_EQ(Refused(Asked("ok", longest)), "");
+  EXPECT_THAT(Refused(Asked("ok", longest + "n/")), HasSubstr("has 221 bytes: expected at most 220"));
+  Clip("clips/" + longest + "n", {"1.png"});
+  EXPECT_THAT(Refused(Asked("clips", "sharp")), HasSubstr("that of a clip among others is its name in INPUT"));
+}
+
+TEST_F(RestoreClips, WhatAVideoCannotHoldIsSaidBeforeAnythingIsComputed) {
+  if (!data::HasVideo()) return;  // then no video is written at all
+  Clip("ok", {"1.png"});
+  MediaOptions options = Asked("ok", "sharp.webm");
+  EXPECT_EQ(Refused(options), "");
+  options.out.codec = "h264";
+  EXPECT_THAT(Refused(options), HasSubstr("sharp.webm': webm files do not hold libx264"));
+  options.out.codec = "nonsense";
+  EXPECT_THAT(Refused(options), HasSubstr("no video encoder 'nonsense'"));
 }
 
 TEST_F(RestoreClips, EveryThirdFrameAndTimesAreNoGaps) {

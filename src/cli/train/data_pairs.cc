@@ -122,7 +122,9 @@ Status PrepareGoPro(const PrepareFlags& asked, const data::PrepareShare& share) 
   Result<data::SpikeForm> form = data::SpikeForm{};
   if (!asked.artefacts.empty()) form = FormOf(asked.artefacts, asked.half_window);  // before anything is written
   if (!form.ok()) return form.status();
-  Result<data::PairedSet> set = data::PairedSet::Open(ConfigOf(asked));
+  data::PairedConfig config = ConfigOf(asked);
+  if (!asked.artefacts.empty()) config.spikes.form = *form;  // how long files must be
+  Result<data::PairedSet> set = data::PairedSet::Open(config);
   if (!set.ok()) return set.status();
   if (share.part == 0) {
     fmt::print("clips      {}, {} in {} and {}\n", set->clips().size(), Count(set->frames(), "frame"),
