@@ -270,6 +270,13 @@ std::string SyntaxHint(std::string_view text, const YAML::Exception& error) {
 
 Result<ConfigNode> ParseDocument(const std::string& text, const Source& source) {
   try {
+    // The library takes a quote that nothing closes for closed by a line end that ends the file, and with it all keys
+    // in between for text. Without that line end it is an error.
+    if (const size_t last = text.find_last_not_of(" \t\r\n"); text.find_first_of("'\"") < last) {
+      std::istringstream closed(text.substr(0, last + 1));
+      Builder unused(source);
+      YAML::Parser(closed).HandleNextDocument(unused);
+    }
     std::istringstream stream(text);
     YAML::Parser parser(stream);
     Builder builder(source);

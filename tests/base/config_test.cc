@@ -464,7 +464,10 @@ TEST(ConfigTest, MistakesOfYamlComeWithWhatToDo) {
       {"name: x\n  program: y\n", "indent the keys of a section alike"},
       {"name: a: b\n", "put quotes around a value that holds ': '"},
       {"env:\n  A: b\n B: c\n", "indent the keys of a section alike"},
-      {"env: {A: 'x}\n", "close what a '{' or a quote before it opens"},
+      {"env: {A: 'x}\n", "close the quote"},
+      {"env: {A: x\nname: y\n", "close what a '{' or a quote before it opens"},
+      {"program: \"a.py\nnodes: 8\n", "close the quote"},
+      {"out: 'runs/x\n\n# 8 nodes\nnodes: 8\n", "close the quote"},
       {"list: [a, b\nname: x\n", "close what a '[' or a quote before it opens"},
       {"text: |\n  \tfine\nname: a: b\n", "put quotes around a value"},
       {"a: *nowhere\n", ""}};
