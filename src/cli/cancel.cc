@@ -11,6 +11,26 @@
 #include "submit/client.h"
 
 namespace lockstep::cli {
+namespace {
+
+constexpr size_t kMostOthers = 5;  // that are asked for one by one
+
+// A name stands for the newest job; those that go on all the same are not passed over in silence.
+void NameOthersAtWork(const FoundJob& job, const Environment& env) {
+  for (size_t i = 0; i < std::min(kMostOthers, job.others.size()); ++i) {
+    const submit::JobRecord& other = job.others[i];
+    const Result<const submit::Platform*> platform = submit::FindPlatform(other.platform);
+    if (!platform.ok()) continue;
+    const submit::JobState state = submit::Client(**platform, env).Show(other);
+    if (state.state != "pending" && state.state != "running") continue;
+    const std::string space = other.name_space.empty() ? "" : fmt::format(" --namespace {}", other.name_space);
+    fmt::print(stderr,
+               "lockstep cancel: another job '{}' is {}, and is not cancelled: lockstep cancel --platform {}{} {}\n",
+               Printable(other.name), state.state, other.platform, space, Printable(other.id));
+  }
+}
+
+}  // namespace
 
 int CancelMain(int argc, char** argv) {
   Arguments args("Ends submitted jobs, waiting or running. Ranks get SIGTERM first and can save their state.",
@@ -42,12 +62,13 @@ int CancelMain(int argc, char** argv) {
       continue;
     }
     const Status status = submit::Client(*job->platform, env).Cancel(job->record);
-    if (!status.ok()) {
+    if (status.ok()) {
+      fmt::print("cancelled {} on {} ({})\n", Printable(job->record.name), job->platform->what,
+                 Printable(job->record.id));
+    } else {
       worst = std::max(worst, Complain("cancel", status));
-      continue;
     }
-    fmt::print("cancelled {} on {} ({})\n", Printable(job->record.name), job->platform->what,
-               Printable(job->record.id));
+    NameOthersAtWork(*job, env);
   }
   return worst;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/status.h"
@@ -13,6 +14,7 @@ namespace lockstep::cli {
 struct FoundJob {
   submit::JobRecord record;
   const submit::Platform* platform = nullptr;
+  std::vector<submit::JobRecord> others;  // that the same word names: a name stands for the newest
 };
 
 // Jobs submitted from this account; with `platform`, also an id that was submitted elsewhere. `name_space` of

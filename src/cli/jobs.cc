@@ -71,9 +71,9 @@ int JobsMain(int argc, char** argv) {
   }
   Result<std::string> root = submit::RecordsRoot(env);
   if (!root.ok()) return Complain("jobs", root.status());
-  const std::vector<JobRecord> records = submit::ReadRecords(*root);
-  std::vector<JobState> jobs;
   std::vector<std::string> warnings;
+  const std::vector<JobRecord> records = submit::ReadRecords(*root, &warnings);
+  std::vector<JobState> jobs;
   for (const submit::Platform& platform : submit::Platforms()) {
     if (!only.empty() && platform.name != only) continue;
     const submit::Client client(platform, env);
@@ -150,7 +150,7 @@ int JobsMain(int argc, char** argv) {
     }
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (jobs.empty()) {
-    fmt::print(stderr, "no jobs: none was submitted from this account\n");
+    fmt::print(stderr, "no jobs{}\n", warnings.empty() ? ": none was submitted from this account" : " to show");
   } else {
     PrintJobs(jobs);
   }

@@ -231,7 +231,8 @@ bool WaitsForItsNextStart(const std::string& run, const std::string& which, cons
 // Who has submitted jobs may have meant one of them.
 Status NeitherRunNorJob(const Status& run, const Status& job, const Environment& env) {
   const Result<std::string> root = submit::RecordsRoot(env);
-  if (!root.ok() || submit::ReadRecords(*root).empty()) return run;
+  std::vector<std::string> unreadable;
+  if (!root.ok() || (submit::ReadRecords(*root, &unreadable).empty() && unreadable.empty())) return run;
   return Status(run.code(), fmt::format("{}, and {}", run.message(), job.message()), job.hint());
 }
 

@@ -5,6 +5,7 @@
 #include <climits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/exit_codes.h"
@@ -183,11 +184,15 @@ int CheckJobFile(const Prepared& prepared, const Client& client, bool json) {
       asked = fmt::format("{} is not in PATH and was not asked", prepared.platform->client);
     } else {
       JobRecord record = prepared.record;
-      Result<TempDir> folder = TempDir::Create("lockstep-submit");
-      if (!folder.ok()) return Complain("submit", folder.status());
-      record.file = *folder / fmt::format("job.{}", prepared.platform->extension);
-      if (const Status kept = WriteFileAtomic(record.file, prepared.text, 0600, Durability::kProcess); !kept.ok()) {
-        return Complain("submit", kept);
+      std::optional<TempDir> folder;
+      if (!prepared.platform->file_as_input) {
+        Result<TempDir> made = TempDir::Create("lockstep-submit");
+        if (!made.ok()) return Complain("submit", made.status());
+        folder = std::move(*made);
+        record.file = *folder / fmt::format("job.{}", prepared.platform->extension);
+        if (const Status kept = WriteFileAtomic(record.file, prepared.text, 0600, Durability::kProcess); !kept.ok()) {
+          return Complain("submit", kept);
+        }
       }
       Result<std::string> said = client.Check(record, prepared.text);
       if (!said.ok()) {
@@ -219,7 +224,7 @@ int ShowJobFile(const Prepared& prepared, const Client& client, bool json) {
     return PrintSubmitJson(document);
   }
   fmt::print("platform  {} ({})\n", prepared.platform->what, Join(prepared.evidence, "; "));
-  if (!prepared.record.file.empty()) fmt::print("writes    {}\n", prepared.record.file);
+  if (!prepared.record.file.empty() && !lines.empty()) fmt::print("writes    {}\n", prepared.record.file);
   for (const std::string& line : lines) fmt::print("runs      {}\n", line);
   if (lines.empty()) fmt::print("runs      nothing: {}\n", prepared.platform->from);
   fmt::print("\n{}", prepared.text);
@@ -257,22 +262,27 @@ Status SubmitJob(Prepared* prepared, const Client& client, const Environment& en
     LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(prepared->record.file, prepared->text, 0700));
   }
   prepared->record.cluster = client.Cluster();
+  if (prepared->record.name_space.empty()) prepared->record.name_space = client.NameSpace();
   // Everything or nothing: an object that cannot be made is found before the others are.
   if (!prepared->platform->kind.empty()) {
     Result<std::string> checked = client.Check(prepared->record, prepared->text);
     if (!checked.ok()) return checked.status();
+    LOCKSTEP_RETURN_IF_ERROR(MakeDirs(*root, 0700));
   }
   if (Status status = client.Submit(prepared->text, &prepared->record); !status.ok()) {
     if (!prepared->record.file.empty()) (void)RemoveAll(prepared->record.file);
     return status;
   }
   prepared->record.output = OutputOf(*prepared);
-  Status kept = submit::WriteRecord(*root, prepared->record);
+  const JobRecord& record = prepared->record;
+  Status kept = submit::WriteRecord(*root, record);
   if (kept.ok()) return kept;
-  return Status(kept.code(),
-                fmt::format("job {} was submitted, and cannot be noted: {}", prepared->record.id, kept.message()),
-                fmt::format("lockstep jobs does not know its name; lockstep cancel --platform {} {} ends it",
-                            prepared->job.platform, prepared->record.id));
+  const std::string space = record.name_space.empty() ? "" : fmt::format(" --namespace {}", record.name_space);
+  const std::string cancel = record.pid > 0  // over ssh
+                                 ? fmt::format("kill {}", record.pid)
+                                 : fmt::format("lockstep cancel --platform {}{} {}", record.platform, space, record.id);
+  return Status(kept.code(), fmt::format("job {} was submitted, and cannot be noted: {}", record.id, kept.message()),
+                fmt::format("lockstep jobs does not know its name; {} ends it", cancel));
 }
 
 }  // namespace

@@ -177,23 +177,22 @@ Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
 }
 
 // Of a flag that is there twice the launcher takes the last, and the job file has promised the other: a run of its own
-// for each job of an array, and a stop that leaves the time to save.
-Status CheckTwice(const std::vector<std::string>& given, const std::string& where) {
-  for (const std::string_view key : {"name", "grace"}) {
-    if (std::find(given.begin(), given.end(), fmt::format("--{}", key)) == given.end()) continue;
-    return Status(Code::kUsage, fmt::format("{}: --{} is what the key {} says", where, key, key),
-                  fmt::format("remove it there; write {}: in the description, or --{} before the program", key, key));
+// for each job of an array, a stop that leaves the time to save, and as many restarts as the platform allows.
+Status CheckTwice(const Job& job, const std::vector<std::string>& given, const std::string& where) {
+  for (const std::string_view key : {"name", "grace", "restart.failures"}) {
+    if (key == "restart.failures" && job.failures == 0) continue;
+    const std::string flag = key == "restart.failures" ? "--max-restarts" : fmt::format("--{}", key);
+    if (std::find(given.begin(), given.end(), flag) == given.end()) continue;
+    return Status(Code::kUsage, fmt::format("{}: {} is what the key {} says", where, flag, key),
+                  fmt::format("remove it there; write {}: in the description, or {} before the program", key, flag));
   }
   return Status::Ok();
 }
 
-// The names of the launcher's flags that stand before a program.
-std::vector<std::string> NamesOf(std::vector<std::string> words) {
+// The names of the launcher's flags.
+std::vector<std::string> NamesOf(const SplitLine& line) {
   std::vector<std::string> names;
-  words.emplace_back("program");
-  const Result<SplitLine> line = SplitRunFlags({}, words, "");
-  if (!line.ok()) return names;  // ParseRunFlags says why
-  for (const std::string& word : line->run) names.push_back(word.substr(0, word.find('=')));
+  for (const std::string& word : line.run) names.push_back(word.substr(0, word.find('=')));
   return names;
 }
 
@@ -207,9 +206,18 @@ Status CheckLauncherFlags(const Job& job) {
                fmt::format("the command line of lockstep {} says where its nodes are, and the job file does",
                            command.subcommand),
                "write nodes, ranks and gpus in the description instead of flags in program");
-  LOCKSTEP_RETURN_IF_ERROR(CheckTwice(NamesOf(job.flags), "flags"));
+  const Result<SplitLine> further = SplitRunFlags({}, job.flags, "see lockstep run --help");
+  if (!further.ok()) return further.status().Context("flags");
+  if (further->program) {
+    return Status(Code::kUsage,
+                  fmt::format("flags: '{}' is no flag, and the launcher would take it for the program",
+                              Printable(*further->program)),
+                  "write the program and its arguments in program");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckTwice(job, NamesOf(*further), "flags"));
   if (command.subcommand == "run") {
-    LOCKSTEP_RETURN_IF_ERROR(CheckTwice(NamesOf(command.words), "program"));
+    const Result<SplitLine> line = SplitRunFlags({}, command.words, "");
+    if (line.ok()) LOCKSTEP_RETURN_IF_ERROR(CheckTwice(job, NamesOf(*line), "program"));  // else ParseRunFlags says why
     words.insert(words.end(), command.words.begin(), command.words.end());
   } else {
     std::vector<std::string> names;
@@ -219,7 +227,7 @@ Status CheckLauncherFlags(const Job& job) {
       if (IsPlaced(name) || name == "--nnodes" || name == "--nproc-per-node") return twice;
       names.push_back(std::move(name));
     }
-    LOCKSTEP_RETURN_IF_ERROR(CheckTwice(names, "program"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckTwice(job, names, "program"));
     words.emplace_back("recipe");
   }
   std::vector<char*> argv;
@@ -301,6 +309,14 @@ Result<SubmitAsk> ParseSubmit(const std::vector<std::string>& args) {
   }
   if (ask.ranks_from_cpus && !ask.job.gpus) ask.job.ranks = ask.job.cpus;
   LOCKSTEP_RETURN_IF_ERROR(CheckLauncherFlags(ask.job));
+  // The value of a flag of the launcher names no job.
+  if (const submit::Command command = submit::CommandOf(ask.job); ask.job.name.empty() && command.subcommand == "run") {
+    Result<SplitLine> line = SplitRunFlags({}, command.words, "");
+    if (line.ok() && line->program) {
+      line->args.insert(line->args.begin(), *line->program);
+      ask.job.name = submit::DefaultName({.program = std::move(line->args)});
+    }
+  }
   return ask;
 }
 

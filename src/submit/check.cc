@@ -41,6 +41,9 @@ bool IsResource(std::string_view text) {
   return slash != std::string_view::npos && IsSubdomain(text.substr(0, slash)) && IsKey(text.substr(slash + 1));
 }
 
+// A reference that is none may be the secret itself, and messages end in logs.
+constexpr char kOtherReference[] = "found something else (not shown: it may be the secret itself)";
+
 // The longest suffix a platform puts behind the name: pods count from 0.
 size_t LongestSuffix(const Job& job, const Platform& platform) {
   const size_t digits = std::to_string(std::max(0, job.nodes - 1)).size();
@@ -74,9 +77,8 @@ void CheckKubernetesNames(const Job& job, const Platform& platform, Findings* ou
   for (const auto& [name, reference] : job.secrets) {
     const size_t slash = reference.find('/');
     if (slash == std::string::npos || !IsSubdomain(reference.substr(0, slash)) || !IsKey(reference.substr(slash + 1))) {
-      out->errors.push_back(
-          fmt::format("secrets.{}: expected SECRET/KEY, a Secret of the cluster and its key, found '{}'", name,
-                      Printable(reference)));
+      out->errors.push_back(fmt::format("secrets.{}: expected SECRET/KEY, a Secret of the cluster and its key, {}",
+                                        Printable(name), kOtherReference));
     }
   }
   for (const auto& [name, count] : job.rdma) {
@@ -122,6 +124,12 @@ void CheckPodLines(const Job& job, const Platform& platform, Findings* out) {
     return;
   }
   for (const ConfigError& error : tree->errors()) out->errors.push_back(error.ToString());
+  if (!tree->root().entries.empty() && tree->root().entries[0].where.column != 1) {
+    out->errors.push_back(fmt::format(
+        "native: {} begins in column {}, and the job file indents the lines itself; expected lines of the pod's spec "
+        "whose keys begin in column 1 and stand in no braces",
+        Printable(tree->root().entries[0].key), tree->root().entries[0].where.column));
+  }
   const std::pair<const char*, const char*> taken[] = {
       {"containers", "write the keys of the description, or use a template (docs/submit.md)"},
       {"volumes", "write mounts"},
@@ -237,7 +245,10 @@ std::string PlaceOf(std::string_view message, const ConfigNode& root) {
     node = next;
     if (path.starts_with('.')) path.remove_prefix(1);
   }
-  return node == &root ? "" : node->where.ToString();
+  std::string place = node == &root ? "" : node->where.ToString();
+  // Of "--set KEY=VALUE", a secret is not repeated.
+  if (!SecretIn({place}).empty()) place.erase(std::min(place.find(" ("), place.size()));
+  return place;
 }
 
 }  // namespace
@@ -290,9 +301,8 @@ Findings Check(const Job& job, const Platform& platform) {
     for (const auto& [name, reference] : job.secrets) {
       if (!reference.starts_with('/')) {
         out.errors.push_back(
-            fmt::format("secrets.{}: {} reads secrets from a file of the nodes: expected an absolute "
-                        "path, found '{}'",
-                        name, platform.what, Printable(reference)));
+            fmt::format("secrets.{}: {} reads secrets from a file of the nodes: expected an absolute path, {}",
+                        Printable(name), platform.what, kOtherReference));
       }
     }
     if (!job.mounts.empty() && job.image.empty()) {
@@ -346,8 +356,18 @@ Findings Check(const Job& job, const Platform& platform) {
         job.workdir.empty() ? "workdir: not given, and this folder is not mounted"
                             : "workdir is on no writable mount"));
   }
-  if (platform.name == "slurm" && job.gpus && !job.cpus) {
-    out.warnings.push_back("cpus: not given, and SLURM gives one CPU a node unless the site says otherwise");
+  if (job.time && !platform.time_limit) {
+    out.warnings.push_back(
+        fmt::format("time: no limit of {} ends this job: it runs until its program ends, or until it "
+                    "is cancelled; remove it, or set the limit with the platform's own means",
+                    platform.what));
+  }
+  if (!job.cpus && (job.gpus || job.ranks.value_or(1) > 1)) {
+    if (platform.name == "slurm") {
+      out.warnings.push_back("cpus: not given, and SLURM gives one CPU a node unless the site says otherwise");
+    } else if (platform.name == "lsf" || platform.name == "pbs") {
+      out.warnings.push_back(fmt::format("cpus: not given: the job asks {} for one CPU a node", platform.what));
+    }
   }
   if (std::string other = OtherLauncher(job); !other.empty()) out.warnings.push_back(std::move(other));
   return out;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +48,9 @@ std::string IdLine(const std::string& answer, std::string_view mark) {
   std::string found;
   for (const std::string& line : Split(answer, '\n')) {
     const std::string_view word = Trim(line);
-    if (!word.empty() && IsDigit(word[0]) && word.find_first_of(" \t") == std::string_view::npos) found = word;
+    const size_t behind = word.find_first_not_of("0123456789");
+    const bool is_id = behind != 0 && (behind == word.npos || std::string_view(";[.").find(word[behind]) != word.npos);
+    if (!word.empty() && is_id && word.find_first_of(" \t") == std::string_view::npos) found = word;
   }
   return found;
 }
@@ -111,12 +114,19 @@ std::map<std::string, std::string> Client::Values(const JobRecord& record) const
 Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const std::string& input) const {
   Result<std::string> program = Program(words[0]);
   if (!program.ok()) return program.status();
-  Result<TempDir> folder = TempDir::Create("lockstep-client");
-  if (!folder.ok()) return folder.status();
-  LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(*folder / "input", input, 0600, Durability::kProcess));
-  const UniqueFd in(open((*folder / "input").c_str(), O_RDONLY | O_CLOEXEC));
-  const UniqueFd out(open((*folder / "output").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  const UniqueFd err(open((*folder / "errors").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  // Files without a name: the input may hold a token, and Ctrl-C must leave nothing behind.
+  std::array<UniqueFd, 3> files;
+  for (UniqueFd& file : files) {
+    file.reset(memfd_create("lockstep-client", MFD_CLOEXEC));
+    if (!file) return Status(Code::kEnvironment, fmt::format("cannot make a file in memory: {}", ErrnoText(errno)));
+  }
+  const auto& [in, out, err] = files;
+  const auto path = [](const UniqueFd& file) { return fmt::format("/proc/self/fd/{}", file.get()); };
+  for (size_t at = 0; at < input.size();) {
+    const ssize_t written = pwrite(in.get(), input.data() + at, input.size() - at, static_cast<off_t>(at));
+    if (written < 0 && errno != EINTR) return FileError("write", path(in), errno);
+    at += written < 0 ? 0 : static_cast<size_t>(written);
+  }
   SpawnOptions options;
   options.argv = words;
   options.argv[0] = *program;
@@ -134,8 +144,8 @@ Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const 
   }
   Answer answer;
   answer.code = WaitFor(*process);
-  Result<std::string> output = ReadFile(*folder / "output", kLongestAnswer);
-  Result<std::string> errors = ReadFile(*folder / "errors", kLongestAnswer);
+  Result<std::string> output = ReadFile(path(out), kLongestAnswer);
+  Result<std::string> errors = ReadFile(path(err), kLongestAnswer);
   if (!output.ok()) return output.status();
   answer.output = *output;
   answer.errors = errors.ok() ? *errors : "";
@@ -143,9 +153,16 @@ Result<Client::Answer> Client::Ask(const std::vector<std::string>& words, const 
 }
 
 Status Client::Refused(const std::vector<std::string>& words, const Answer& answer) const {
-  std::string said(Trim(answer.errors.empty() ? answer.output : answer.errors));
+  // Both: a warning in the one hides no reason in the other, and kubectl names there what it has made already.
+  std::string said;
+  for (const std::string* part : {&answer.errors, &answer.output}) {
+    const std::string_view words_of = Trim(*part);
+    if (!words_of.empty()) said += fmt::format("{}{}", said.empty() ? "" : "\n", words_of);
+  }
   std::vector<std::string> lines;
-  for (const std::string& line : Split(said, '\n')) lines.push_back("  " + OneLine(line, 400));
+  for (const std::string& line : Split(said.empty() ? "and said nothing" : said, '\n')) {
+    lines.push_back("  " + OneLine(line, 400));
+  }
   if (lines.size() > 12) lines.resize(12);
   // A job that is over keeps its name, as after its time limit, until it is deleted.
   const bool taken = !platform_.kind.empty() && said.find("already exists") != std::string::npos;
@@ -224,12 +241,19 @@ Status Client::Submit(const std::string& text, JobRecord* record) const {
   return Status::Ok();
 }
 
-std::string Client::Cluster() const {
-  if (platform_.here.empty()) return "";
-  std::vector<std::string> words = Words(platform_.here, {});
+std::optional<std::string> Client::Here(const std::vector<std::string_view>& row) const {
+  if (row.empty()) return std::nullopt;
+  std::vector<std::string> words = Words(row, {});
   words.insert(words.begin(), std::string(platform_.client));
   const Result<Answer> answer = Ask(words);
-  return answer.ok() && answer->code == 0 ? std::string(Trim(answer->output)) : "";
+  return answer.ok() && answer->code == 0 ? std::optional(std::string(Trim(answer->output))) : std::nullopt;
+}
+
+std::string Client::Cluster() const { return Here(platform_.here).value_or(""); }
+
+std::string Client::NameSpace() const {
+  const std::optional<std::string> said = Here(platform_.here_space);
+  return said && said->empty() ? "default" : said.value_or("");
 }
 
 Result<std::vector<JobState>> Client::List(const std::string& cluster, const std::string& name_space) const {

@@ -47,6 +47,8 @@ class Client {
 
   // Which of several clusters the client speaks to now; empty: it knows one, or does not say.
   std::string Cluster() const;
+  // The namespace of jobs that name none; empty: there are none, or the client does not say.
+  std::string NameSpace() const;
   // What the platform itself says of the file; empty: it has no such check.
   Result<std::string> Check(const JobRecord& record, const std::string& text) const;
   // What bash says against a job file that is a script; empty: nothing, or there is no bash to ask.
@@ -83,6 +85,7 @@ class Client {
   std::map<std::string, std::string> Values(const JobRecord& record) const;
   Status StartSsh(JobRecord* record) const;
   std::optional<JobState> Past(const JobRecord& record) const;
+  std::optional<std::string> Here(const std::vector<std::string_view>& row) const;
 
   const Platform& platform_;
   Environment env_;

@@ -43,7 +43,8 @@ Status NeedsShell(char c) {
 // What a shell does itself, typed as the program. Empty: it is none of that.
 std::string ShellWord(const std::string& word) {
   if (const size_t equals = word.find('='); equals != std::string::npos && IsVariableName(word.substr(0, equals))) {
-    return fmt::format("program: '{}' sets a variable, which needs a shell; write env: {{{}: ...}}", Printable(word),
+    // Without the value, which may be a secret.
+    return fmt::format("program: '{0}=...' sets a variable, which needs a shell; write env: {{{0}: ...}}",
                        word.substr(0, equals));
   }
   static const std::set<std::string> words = {"cd",   "source", ".",  "export", "module", "ulimit", "unset",
@@ -204,6 +205,14 @@ Result<std::vector<std::string>> SplitWords(std::string_view text) {
       if (in_word) words.push_back(std::move(word));
       word.clear();
       in_word = false;
+      // A command never begins with a flag, so a line of flags goes on; any other line may be a second command.
+      const std::string_view more = c == '\n' && !words.empty() ? Trim(rest) : "";
+      if (!more.empty() && !more.starts_with('-') && !more.starts_with("\\\n")) {
+        return Status(Code::kUsage,
+                      fmt::format("a second line that begins with '{}', and the program is one command: end the line "
+                                  "before it in a backslash, or put several commands into setup or a script",
+                                  Printable(more.substr(0, more.find_first_of(" \t\n=")))));
+      }
     } else {
       word.push_back(c);
       in_word = true;
@@ -368,7 +377,7 @@ std::vector<std::string> Problems(const Job& job) {
     }
     if (!mount.to.starts_with('/')) {
       bad(fmt::format("mounts[{}].to: expected an absolute path, found '{}'", i, Printable(mount.to)));
-    } else if (!places.insert(mount.to).second) {
+    } else if (!places.insert(mount.to.substr(0, mount.to.find_last_not_of('/') + 1)).second) {  // "/a/" is "/a"
       bad(fmt::format("mounts[{}].to: '{}' is mounted twice", i, Printable(mount.to)));
     }
     for (const std::string& path : {mount.from, mount.to}) {

@@ -54,6 +54,7 @@ Platform OnKubernetes(std::string_view name, std::string_view what, std::string_
   row.client = "kubectl";
   row.from = "kubernetes.io/docs/tasks/tools";
   row.here = {"config", "current-context"};
+  row.here_space = {"config", "view", "--minify", "--output=jsonpath={.contexts[0].context.namespace}"};
   row.check = {"create", "--dry-run=server", "--filename=-", "--context={cluster}", "--namespace={namespace}"};
   row.submit = {"create", "--filename=-", "--context={cluster}", "--namespace={namespace}"};
   row.list = {"get",
@@ -173,6 +174,7 @@ std::vector<Platform> MakeRows() {
   {
     Platform row =
         OnKubernetes("volcano", "Volcano Job", Text(submit_volcano, submit_volcano_size), "jobs.batch.volcano.sh");
+    row.time_limit = false;
     row.placement = {"--nnodes={{nodes}}", "--node-rank=$(VC_TASK_INDEX)",
                      "--master-addr={{name:plain}}-worker-0.{{name:plain}}", "--master-port=29500"};
     rows.push_back(row);
@@ -184,6 +186,7 @@ std::vector<Platform> MakeRows() {
     row.text = Text(submit_kubebrain, submit_kubebrain_size);
     row.extension = "sh";
     row.keys = {"secrets", "workdir", "setup"};
+    row.time_limit = false;
     row.from =
         "KubeBrain starts it on every node: give its path as the start script of the job, in KubeBrain's own page";
     rows.push_back(row);
@@ -245,12 +248,13 @@ std::vector<Platform> MakeRows() {
     row.unknown_id = "Unknown Job Id";
     row.cancel = {"qdel", "{id}"};
     row.one_letter_flags = true;
-    row.taken = {{"-N", "name"},          {"-l select", "nodes, gpus, cpus and memory"},
-                 {"-l nodes", "nodes"},   {"-l ncpus", "cpus"},
-                 {"-l ngpus", "gpus"},    {"-l mem", "memory"},
-                 {"-l walltime", "time"}, {"-o", "output"},
-                 {"-q", "queue"},         {"-A", "account"},
-                 {"-J", "array"}};
+    row.taken = {
+        {"-N", "name"},          {"-l select", "nodes, gpus, cpus and memory"},
+        {"-l nodes", "nodes"},   {"-l ncpus", "cpus"},
+        {"-l ngpus", "gpus"},    {"-l mem", "memory"},
+        {"-l walltime", "time"}, {"-o", "output"},
+        {"-q", "queue"},         {"-A", "account"},
+        {"-J", "array"},         {"-v", "env"}};  // qsub -v, by which a job is submitted again, takes its place
     rows.push_back(row);
   }
   {

@@ -29,6 +29,7 @@ struct Platform {
   bool one_letter_flags = false;  // "-N4" is "-N 4"
   std::string_view kind = {};     // of the Kubernetes object; empty: a script
   bool shared_folder = true;      // the nodes see this machine's folders
+  bool time_limit = true;         // the job file can end the job after a time
   // The client. {file}, {id}, {name}, {cluster}, {namespace}, {user}, {lines} and {since} are filled in; words with an
   // empty one are left out.
   std::string_view client = {}, from = {};  // the program, and where it comes from
@@ -37,10 +38,11 @@ struct Platform {
   std::vector<std::string_view> past = {};  // asked for a job that `show` no longer knows; it may not be installed
   std::string_view unknown_id = {};         // what `show` says of such a job; any other failure says nothing of it
   std::vector<std::string_view> here = {};  // asked for the cluster that the client speaks to, where it knows several
-  std::string_view nothing = {};            // what `list` says, and fails, when there is no job
-  bool silent_cancel = false;               // `cancel` says nothing of a job that is over: `show` is asked before
-  bool file_as_input = false;               // the job file is the client's standard input
-  std::string_view id = {};                 // what stands before the job id in the client's answer
+  std::vector<std::string_view> here_space = {};  // asked for the namespace of jobs that name none
+  std::string_view nothing = {};                  // what `list` says, and fails, when there is no job
+  bool silent_cancel = false;                     // `cancel` says nothing of a job that is over: `show` is asked before
+  bool file_as_input = false;                     // the job file is the client's standard input
+  std::string_view id = {};                       // what stands before the job id in the client's answer
 };
 
 const std::vector<Platform>& Platforms();

@@ -1,10 +1,14 @@
 #include "submit/records.h"
 
+#include <errno.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 
+#include "base/checksum.h"
+#include "base/digits.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -14,13 +18,37 @@ namespace {
 
 constexpr int kRecordFormat = 1;
 
-// An id as part of a file's name: "123[1].server" -> "123-1-.server".
+constexpr size_t kLongestPart = 80;
+
+// An id as part of a file's name: "123[1].server" -> "123-1-.server". Of two long ones that begin alike (the context of
+// a cluster in a cloud), each has a name of its own.
 std::string FilePart(const std::string& text) {
   std::string part;
-  for (const char c : text.substr(0, 80)) {
+  for (const char c : text.substr(0, kLongestPart)) {
     part.push_back(std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ? c : '-');
   }
-  return part;
+  return text.size() <= kLongestPart ? part : fmt::format("{}-{:016x}", part, Checksum64(text.data(), text.size()));
+}
+
+bool IsGone(const std::string& path) {
+  return access(path.c_str(), F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+// Why a file holds no record of a job, and what to do; empty: it holds one.
+std::string NoRecord(const std::string& path, const Result<nlohmann::json>& read) {
+  if (!read.ok() && read.status().code() == Code::kEnvironment) return read.status().message();  // it cannot be read
+  const int64_t format = read.ok() && read->is_object() ? GetInt(*read, "format") : 0;
+  if (format > kRecordFormat) {
+    return fmt::format("{}: expected format {}, found {}: a later version of lockstep submitted this job; use that one",
+                       path, kRecordFormat, format);
+  }
+  const bool whole = format == kRecordFormat && !GetString(*read, "name").empty() &&
+                     !GetString(*read, "platform").empty() && !GetString(*read, "id").empty();
+  if (whole) return "";
+  return fmt::format(
+      "{}: the record of a job is damaged: look for the job with the platform's own commands, and "
+      "remove this file",
+      path);
 }
 
 // A job of PBS that was submitted anew has another id, which its script leaves beside its file.
@@ -62,14 +90,24 @@ Status WriteRecord(const std::string& root, const JobRecord& record) {
   return WriteFileAtomic(path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", 0600);
 }
 
-std::vector<JobRecord> ReadRecords(const std::string& root) {
+std::vector<JobRecord> ReadRecords(const std::string& root, std::vector<std::string>* unreadable) {
   std::vector<JobRecord> records;
+  const auto pass_over = [&](std::string why) {
+    if (unreadable != nullptr) unreadable->push_back(std::move(why));
+  };
   Result<std::vector<std::string>> names = ListDir(root);
-  if (!names.ok()) return records;
+  if (!names.ok()) {
+    if (!IsGone(root)) pass_over(names.status().message());
+    return records;
+  }
   for (const std::string& name : *names) {
     if (!name.ends_with(".json")) continue;
-    Result<nlohmann::json> read = ReadJsonFile(root + "/" + name, 1u << 20);
-    if (!read.ok() || !read->is_object() || GetInt(*read, "format") != kRecordFormat) continue;
+    const std::string path = root + "/" + name;
+    Result<nlohmann::json> read = ReadJsonFile(path, 1u << 20);
+    if (std::string why = NoRecord(path, read); !why.empty()) {
+      if (!IsGone(path)) pass_over(std::move(why));
+      continue;
+    }
     JobRecord record;
     record.name = GetString(*read, "name");
     record.platform = GetString(*read, "platform");
@@ -85,7 +123,7 @@ std::vector<JobRecord> ReadRecords(const std::string& root) {
     record.start_time = static_cast<uint64_t>(GetInt(*read, "start_time"));
     record.boot = GetString(*read, "boot");
     TakeNewId(&record);
-    if (!record.name.empty() && !record.platform.empty()) records.push_back(std::move(record));
+    records.push_back(std::move(record));
   }
   std::sort(records.begin(), records.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.submitted > b.submitted; });
@@ -110,6 +148,8 @@ const JobRecord* FindRecord(const std::vector<JobRecord>& records, const std::st
       if (!platform.empty() && record.platform != platform) continue;
       if (!name_space.empty() && record.name_space != name_space) continue;
       if ((by_id ? record.id : record.name) == which) return &record;
+      // "4712" of PBS is "4712.server".
+      if (by_id && record.platform == "pbs" && IsDigits(which) && record.id.starts_with(which + ".")) return &record;
     }
   }
   return nullptr;

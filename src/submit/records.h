@@ -33,8 +33,8 @@ struct JobRecord {
 Result<std::string> RecordsRoot(const Environment& env);
 
 Status WriteRecord(const std::string& root, const JobRecord& record);
-// Newest first. Files that are no records are passed over.
-std::vector<JobRecord> ReadRecords(const std::string& root);
+// Newest first. Files that hold no record are passed over; `unreadable` says which, and why.
+std::vector<JobRecord> ReadRecords(const std::string& root, std::vector<std::string>* unreadable = nullptr);
 
 // What the jobs of an array have in common: "26" of "26_1", "26[1]" and "26[].server".
 std::string JobNumber(const std::string& id);

@@ -91,6 +91,17 @@ Json SecretValues(const Job& job) {
   return list;
 }
 
+// An image of a registry, by its tag, its digest or its host: registry/train:1, nvcr.io/team/train. All else is a file.
+bool IsOfRegistry(const std::string& image) {
+  if (image.starts_with('/') || image.starts_with('.') || image.ends_with(".sif")) return false;
+  for (const char* scheme : {"docker-archive:", "docker-daemon:", "oci-archive:", "oci:"}) {
+    if (image.starts_with(scheme)) return false;
+  }
+  if (image.find("://") != std::string::npos) return false;
+  const size_t slash = image.find('/');
+  return image.find_first_of(":@") != std::string::npos || (slash != std::string::npos && image.find('.') < slash);
+}
+
 }  // namespace
 
 bool IsMounted(const Job& job, const std::string& folder) {
@@ -117,6 +128,8 @@ Job Complete(Job job, const Platform& platform, const Surroundings& here) {
   if (!job.image.empty() && job.container.empty() && platform.shared_folder) {
     job.container = platform.name == "slurm" ? "pyxis" : "apptainer";
   }
+  // apptainer takes a name without it for a file.
+  if (job.container == "apptainer" && IsOfRegistry(job.image)) job.image = "docker://" + job.image;
   if (job.runtime.empty() && platform.name == "trainjob") job.runtime = "torch-distributed";
   return job;
 }

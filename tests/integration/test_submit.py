@@ -120,6 +120,9 @@ class Files(harness.Case):
                 ("slurm", {"setup": ["module load cuda", "source venv/bin/activate"]}, ["module load cuda", "source venv/bin/activate"]),
                 ("pbs", {"setup": ["module load cuda"]}, ["module load cuda"]), ("ssh", {"setup": ["ulimit -n 4096"]}, ["ulimit -n 4096"]),
                 ("lsf", {"array": "1-9%2"}, ['#BSUB -J "taehv-night[1-9]%2"']), ("pbs", {"array": "0-9%2"}, ["#PBS -J 0-9%2"]),
+                *(("slurm", {"image": image, "container": "apptainer"}, [f"  apptainer exec --nv {started} \\"]) for image, started in (
+                    ("nvcr.io/team/train:1", "docker://nvcr.io/team/train:1"), ("train@sha256:01", "docker://train@sha256:01"), ("nvcr.io/team/train", "docker://nvcr.io/team/train"),
+                    ("docker://a/b:1", "docker://a/b:1"), ("oci:a/b:1", "oci:a/b:1"), ("/images/a:1.sif", "/images/a:1.sif"), ("images/a.b", "images/a.b"), ("v1.2/a.sif", "v1.2/a.sif"))),
                 ("kubernetes", {"secrets": {"HF_TOKEN": "my.secret/token"}}, ["secretKeyRef: {name: my.secret, key: token}"])):
             with self.subTest(platform=platform, given=given):
                 text = render(platform, job(platform, **given))
@@ -129,6 +132,8 @@ class Files(harness.Case):
             text = render(platform, job(platform, native=["affinity: {nodeAffinity: {}}", "tolerations:", "- operator: Exists"]))
             self.assertNotIn("podAntiAffinity", text)
             self.assertEqual(text.count("affinity:"), 2 if platform == "pytorchjob" else 1)
+        text = render("slurm", {"program": "lockstep run --stall-timeout 5m -m pkg.fit --steps 3"})  # no value of a flag names the job
+        self.assertIn("#SBATCH --job-name=pkg\n", text)
         for given, ranks in ((["--cpus", "6"], 6), (["--cpus", "6", "--gpus", "2"], 2), ([], 1)):  # as docs/platforms.md says
             done = submit("--render", "--platform", "slurm", "--nproc-per-node", "auto", *given, "train.py")
             self.assertIn(f" --nproc-per-node={ranks} ", done.stdout)
@@ -398,6 +403,7 @@ REFUSED = [
     ({"workdir": "here"}, "slurm", r"workdir: expected an absolute path"),
     ({"nmae": "x"}, "slurm", r"job.yaml:\d+:\d+: .*nmae.*did you mean 'name'"),
     ({"program": None}, "slurm", r"program: nothing to start"),
+    ({"program": "pip install -e .\npython train.py\n"}, "slurm", r"program: a second line that begins with 'python', and the program is one command: .*setup"),
     ({"program": "train.py | tee log"}, "slurm", r"program: '\|' needs a shell"),
     ({"program": "train.py 'x"}, "slurm", r"program: a quote"),
     ({"program": "lockstep run --nnodes 2 train.py"}, "slurm", r"says where its nodes are"),
@@ -423,16 +429,24 @@ REFUSED = [
     ({"mounts": [{"from": "pvc/My_Claim", "to": "/a"}]}, "kubernetes", r"'My_Claim' is no name of a claim"),
     ({"secrets": {"A": "s/k/l"}}, "kubernetes", r"secrets.A: expected SECRET/KEY"),
     ({"service_account": "Me"}, "kubernetes", r"service_account: Kubernetes allows"),
-    ({"program": "LR=1 train.py"}, "slurm", r"program: 'LR=1' sets a variable.*env: \{LR: ...\}"),
+    ({"program": "LR=1 train.py"}, "slurm", r"program: 'LR=...' sets a variable.*env: \{LR: ...\}"),
     ({"program": ["cd", "/x"]}, "slurm", r"program: 'cd' is a command of the shell.*write workdir"),
     ({"program": "train.py \"$HOME/x\""}, "slurm", r"program: '\$' needs a shell"),
     ({"name": "a" * 50}, "trainjob", r"name: at most 48 characters"),
     ({"native": ["priorityClassName: high"]}, "trainjob", r"native: .* takes no priorityClassName for its pods; it takes affinity, .*tolerations"),
     ({"native": ["--nodes=4"]}, "slurm", r"native: --nodes is what nodes says; write nodes"),
+    ({"native": ["  tolerations:", "    - operator: Exists"]}, "kubernetes", r"native: tolerations begins in column 3.*whose keys begin in column 1"),
+    ({"native": ["{hostNetwork: true}"]}, "volcano", r"native: hostNetwork begins in column 2"),
+    ({"mounts": [{"from": "/data", "to": "/a"}, {"from": "/b", "to": "/a/"}]}, "kubernetes", r"'/a/' is mounted twice"),
+    ({"native": ["-v A=1"]}, "pbs", r"native: -v is what env says; write env"),
     ({"program": "lockstep train taehv --nnodes 4 --master-addr x"}, "slurm", r"lockstep train says where its nodes are"),
     ({"program": "lockstep train taehv --master_port=1"}, "slurm", r"lockstep train says where its nodes are"),
     ({"program": "lockstep train taehv --config x.yaml --name first", "array": "0-3"}, "slurm", r"program: --name is what the key name says.*--name before"),
     ({"program": "lockstep run --grace 10m train.py"}, "ssh", r"program: --grace is what the key grace says"),
+    ({"flags": ["epochs=3"]}, "slurm", r"flags: 'epochs=3' is no flag, and the launcher would take it for the program"),
+    ({"flags": ["--log-dir"]}, "slurm", r"flags: .*--log-dir"),
+    ({"flags": ["--max-restarts=9"]}, "slurm", r"flags: --max-restarts is what the key restart.failures says"),
+    ({"program": "lockstep run --max-restarts 9 train.py"}, "pytorchjob", r"program: --max-restarts is what the key restart.failures says"),
     ({"flags": ["--grace=10m"]}, "kubernetes", r"flags: --grace is what the key grace says"),
     ({"program": "lockstep"}, "slurm", r"program: a job is lockstep run or lockstep train, found 'lockstep'"),
     ({"program": "/opt/lockstep watch x"}, "slurm", r"program: a job is lockstep run or lockstep train, found '/opt/lockstep watch'"),
@@ -468,6 +482,28 @@ class Refused(harness.Case):
         for place in ("job.yaml:2:7: time: ", "job.yaml:5:13: env.HF_TOKEN: ", r"job.yaml:8:10: mounts\[1\].from: ", r"\n  workdir: .*'y'",
                       r"command line \(--set name=A b\): name: .*'A b'"):
             self.assertRegex(done.stderr, place)
+
+    def test_no_message_repeats_a_secret(self):
+        value = "hf_abcdefghijklmnopqrstuvwxyz"
+        for args in (["--set", f"env.HF_TOKEN={value}"], ["--set", f"setup=[export HF_TOKEN={value}]"], ["--env", f"HF_TOKEN={value}"],
+                     ["--secret", f"HF_TOKEN={value}"], ["--platform", "kubernetes", "--image", "x", "--secret", f"HF_TOKEN={value}/x"],
+                     [f"HF_TOKEN={value}"]):
+            with self.subTest(args=args):
+                done = submit("--render", "--platform", "slurm", *args, "train.py")
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn("HF_TOKEN", done.stderr)
+                self.assertNotIn(value, done.stderr)
+
+    def test_ranks_that_share_one_cpu_are_no_silent_loss(self):
+        for platform, given, message in (("slurm", {"gpus": 8}, "SLURM gives one CPU a node"), ("lsf", {"gpus": 8}, "asks IBM Spectrum LSF .* for one CPU"),
+                                         ("pbs", {"gpus": None, "ranks": 4}, "asks PBS .* for one CPU"), ("pbs", {"cpus": 4}, ""), ("lsf", {"gpus": None}, "")):
+            done = submit("--render", "--platform", platform, write(job(platform, **{"cpus": None, **given})))
+            self.assertRegex(done.stderr, f"cpus: not given.* {message}" if message else "^$")
+
+    def test_a_limit_that_a_platform_has_not_is_no_silent_loss(self):
+        for platform, message in (("volcano", "warning: time: no limit of Volcano Job ends this job"), ("kubebrain", "warning: time: "), ("slurm", "")):
+            self.assertIn(message, submit("--render", "--platform", platform, write(job(platform, time="2h"))).stderr)
+            self.assertNotIn("time: ", submit("--render", "--platform", platform, write(job(platform, time=None))).stderr)
 
     def test_flags_of_the_command_line(self):
         for args, message in (
@@ -514,6 +550,7 @@ class Refused(harness.Case):
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertRegex(done.stderr, rf"needs the program '{client}'.*not in PATH\n  do: .*--render")
         self.assertEqual(submit("--platform", "kubebrain", write(job("kubebrain"))).returncode, 2)
+        self.assertNotIn("writes ", submit("--dry-run", "--platform", "kubebrain", write(job("kubebrain"))).stdout)
         self.assertFalse((self.tmp / "state" / "lockstep").exists(), "something was left behind")
 
 

@@ -42,11 +42,14 @@ class _Clients(harness.Case):
 class Records(_Clients):
     TOGETHER = True
 
-    def test_a_client_that_does_not_answer_is_named(self):
+    def test_a_client_that_does_not_answer_is_named_and_Ctrl_C_would_leave_nothing_behind(self):
         self.client("bsub", "")
         submitted.program(self.bin / "bjobs", f"#!/bin/sh\nuntil [ -e {self.tmp}/answer ]; do sleep 0.05; done\n")
-        jobs = harness.spawn_lockstep("jobs", "--platform", "lsf", env={**self.env, "XDG_STATE_HOME": self.tmp / "state"})
+        temporary = self.tmp / "temporary"
+        temporary.mkdir()
+        jobs = harness.spawn_lockstep("jobs", "--platform", "lsf", env={**self.env, "XDG_STATE_HOME": self.tmp / "state", "TMPDIR": temporary})
         jobs.wait_for("waiting for bjobs")
+        self.assertEqual(list(temporary.iterdir()), [])
         (self.tmp / "answer").touch()
         self.assertEqual(jobs.wait(), 0, jobs.output)
 
@@ -122,6 +125,20 @@ case "${{1#--jobs=}}" in
             self.client("qsub", f"{number}.server")
             files.append(json.loads(submit("--platform", "pbs", "--json", write(job("pbs", name="twin")), env=self.env).stdout)["file"])
         self.assertEqual(len({path for path in files if pathlib.Path(path).exists()}), 2, files)
+
+    def test_cancel_names_the_other_jobs_of_that_name_that_go_on(self):
+        for number in (61, 62, 63):
+            self.client("sbatch", number)
+            self.assertEqual(submit("--platform", "slurm", write(job("slurm", name="many")), env=self.env).returncode, 0)
+        submitted.program(self.bin / "scontrol", "#!/bin/sh\ncase \"$*\" in *61*) state=RUNNING ;; *) state=COMPLETED ;; esac\n"
+                                                 "echo \"JobId=1 JobState=$state RunTime=00:01:00 ExitCode=0:0\"\n")
+        self.client("scancel", "")
+        done = self.cancel("many")
+        self.assertEqual((done.returncode, self.called("scancel")), (2, ""))
+        self.assertRegex(done.stderr, r"'many' \(63\) does not wait")
+        self.assertRegex(done.stderr, "another job 'many' is running, and is not cancelled: lockstep cancel --platform slurm 61\n$")
+        self.assertNotIn("62", done.stderr)
+        self.assertEqual(self.cancel("--platform", "slurm", "61").stderr, "")
 
     def test_lsf_without_jobs_is_no_error(self):
         self.client("bsub", "Job <4714> is submitted to queue <gold>.")
@@ -216,11 +233,19 @@ case "${{1#--jobs=}}" in
         self.assertRegex(done.stderr, r"bsub ended with exit code 255\n  Queue <gold> does not exist")
         self.assertEqual(list((self.tmp / "state" / "lockstep" / "jobs").glob("refused*")), [])
 
+    def test_client_that_gives_its_reason_on_stdout_after_a_warning(self):
+        for answer, found in (("echo 'qsub: maintenance on Friday' >&2; echo 'account expired'", r"  qsub: maintenance on Friday\n  account expired\n"),
+                              ("true", r"code 3\n  and said nothing\n")):
+            submitted.program(self.bin / "qsub", f"#!/bin/sh\n{answer}; exit 3\n")
+            done = submit("--platform", "pbs", write(job("pbs")), env=self.env)
+            self.assertEqual(done.returncode, 3)
+            self.assertRegex(done.stderr, found)
+
     def test_sites_that_greet_around_the_id(self):
         for client, platform, answer, known in (
                 ("sbatch", "slurm", "-----\n  Welcome to the Stampede3 Supercomputer\n-----\n\n--> Verifying valid jobname...OK\n3 nodes asked for\n519605", "519605"),
                 ("sbatch", "slurm", "519606;east\nsbatch: charged to vision", "519606"),
-                ("qsub", "pbs", "Your balance is 500 hours\n\n4716[].gadi-pbs", "4716[].gadi-pbs"),
+                ("qsub", "pbs", "Your balance is 500 hours\n\n4716[].gadi-pbs\n2026-11-19\n12:30:05", "4716[].gadi-pbs"),
                 ("bsub", "lsf", "Project <none>: using <vision>\nJob <4717> is submitted to queue <gold>.", "4717")):
             with self.subTest(answer=answer):
                 self.client(client, answer)

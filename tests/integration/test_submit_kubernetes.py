@@ -84,6 +84,28 @@ class Kubernetes(harness.Case):
         self.lockstep("logs", "--platform", "kubernetes", "--namespace", "other", "night")
         self.assertIn("/api/v1/namespaces/other/pods", self.api.calls[-1])
 
+    def test_namespace_is_that_of_the_submission_also_when_the_default_has_changed(self):
+        self.lockstep("submit", "--platform", "kubernetes", "--image", "registry/train:1", "--name", "night", "train.py")
+        job = self.api.objects[(*PLURALS["kubernetes"], "default", "night")]
+        job["status"] = {"active": 1}
+        config = json.loads(pathlib.Path(self.api.config).read_text())
+        config["contexts"][0]["context"]["namespace"] = "other"
+        pathlib.Path(self.api.config).write_text(json.dumps(config))
+        self.assertEqual((self.state()["state"], self.state()["where"]), ("running", "default"))
+        self.lockstep("cancel", "night")
+        self.assertEqual(self.api.objects, {})
+
+    def test_a_job_that_cannot_be_noted(self):
+        (self.tmp / "state").touch()  # no folder: known before anything is created
+        self.assertRegex(self.submit("kubernetes", code=3).stderr, f"{self.tmp}/state")
+        self.assertEqual(self.api.objects, {})
+        (self.tmp / "state").unlink()
+        (self.tmp / "state" / "lockstep" / "jobs" / "night-kubernetes-bed.team.night.json").mkdir(parents=True)
+        done = self.submit("kubernetes", code=3)
+        self.assertRegex(done.stderr, "night was submitted, and cannot be noted: .*\n.*lockstep cancel --platform kubernetes --namespace team night ends it")
+        self.lockstep("cancel", "--platform", "kubernetes", "--namespace", "team", "night")
+        self.assertEqual(self.api.objects, {})
+
     def pods(self, attempt, status):
         """Both pods of the job in this attempt; those of the attempts before stay."""
         job = self.api.objects[(*PLURALS["kubernetes"], "team", "night")]

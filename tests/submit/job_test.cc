@@ -16,6 +16,7 @@ TEST(Job, WordsAsAShellSplitsThem) {
       {R"(a '' "" "x\"y\\z\n")", {"a", "", "", R"(x"y\z\n)"}},
       {"a$ b$1 'c$HOME' x=\"{1,2}\"", {"a$", "b$1", "c$HOME", "x={1,2}"}},
       {"a \\\n  --b \\\n--c\n", {"a", "--b", "--c"}},
+      {"\na\n  --b c\n\n  -d \\\n e\n \n", {"a", "--b", "c", "-d", "e"}},
       {R"("\$HOME" "a\`b" ~x x~)", {"$HOME", "a`b", "~x", "x~"}},
       {"", {}}};
   for (const auto& [text, words] : table) {
@@ -24,7 +25,7 @@ TEST(Job, WordsAsAShellSplitsThem) {
     EXPECT_EQ(*found, words) << text;
   }
   for (const char* text : {"a | b", "a > b", "a; b", "a && b", "$HOME/x", "${X}", "$(x)", "`x`", "\"$HOME/x\"",
-                           "\"`x`\"", "$_X", "~/x", "'a", "\"a", "a\\"}) {
+                           "\"`x`\"", "$_X", "~/x", "'a", "\"a", "a\\", "a\nb", "a --x\n\n b\n", "a -x \\\n y\nb"}) {
     EXPECT_FALSE(SplitWords(text).ok()) << text;
   }
 }
@@ -124,7 +125,7 @@ TEST(Job, SecretsAreFoundInCommandLines) {
   for (size_t i = 0; i < problems.size(); ++i) EXPECT_TRUE(problems[i].starts_with(keys[i])) << problems[i];
 }
 
-TEST(Records, ComeBackNewestFirstAndDamageIsPassedOver) {
+TEST(Records, ComeBackNewestFirstAndDamageIsNamed) {
   Result<TempDir> folder = TempDir::Create();
   ASSERT_TRUE(folder.ok());
   JobRecord old;
@@ -139,13 +140,49 @@ TEST(Records, ComeBackNewestFirstAndDamageIsPassedOver) {
   ASSERT_TRUE(WriteRecord(folder->path(), young).ok());
   ASSERT_TRUE(WriteFileAtomic(*folder / "torn.json", "{\"format\": 1, \"na").ok());
   ASSERT_TRUE(WriteFileAtomic(*folder / "other.json", "[]").ok());
-  const std::vector<JobRecord> records = ReadRecords(folder->path());
+  ASSERT_TRUE(
+      WriteFileAtomic(*folder / "newer.json", R"({"format": 2, "name": "a", "platform": "x", "id": "1"})").ok());
+  ASSERT_TRUE(WriteFileAtomic(*folder / "nobody.json", R"({"format": 1, "name": "a", "platform": "lsf"})").ok());
+  std::vector<std::string> unreadable;
+  const std::vector<JobRecord> records = ReadRecords(folder->path(), &unreadable);
   ASSERT_EQ(records.size(), 2u);
+  ASSERT_EQ(unreadable.size(), 4u);
+  EXPECT_TRUE(unreadable[0].starts_with(*folder / "newer.json: expected format 1, found 2"));
+  for (const auto& [at, name] : {std::pair{1, "nobody"}, {2, "other"}, {3, "torn"}}) {
+    EXPECT_TRUE(unreadable[at].starts_with(fmt::format("{}.json: the record of a job is damaged", *folder / name)));
+  }
+  unreadable.clear();
+  EXPECT_TRUE(ReadRecords(*folder / "none", &unreadable).empty() && unreadable.empty());
   EXPECT_EQ(FindRecord(records, "a", "")->id, "123[1].server");
   EXPECT_EQ(FindRecord(records, "1", "")->id, "1");
   EXPECT_EQ(FindRecord(records, "a", "pbs"), nullptr);
   EXPECT_FALSE(RecordsRoot({}).ok());
   EXPECT_EQ(*RecordsRoot({{"HOME", "/h"}}), "/h/.local/state/lockstep/jobs");
+}
+
+TEST(Records, NamespacesOfAClusterWithALongNameHaveOneEach) {
+  Result<TempDir> folder = TempDir::Create();
+  ASSERT_TRUE(folder.ok());
+  for (const char* space : {"team-a", "team-b"}) {
+    JobRecord record;
+    record.name = record.id = "night";
+    record.platform = "kubernetes";
+    record.cluster = "arn:aws:eks:eu-central-1:123456789012:cluster/production-training-cluster-of-vision";
+    record.name_space = space;
+    ASSERT_TRUE(WriteRecord(folder->path(), record).ok());
+  }
+  EXPECT_EQ(ReadRecords(folder->path()).size(), 2u);
+}
+
+TEST(Records, IdOfPbsIsFoundWithoutItsServer) {
+  JobRecord record;
+  record.name = "night";
+  record.platform = "pbs";
+  record.id = "4712.server";
+  const std::vector<JobRecord> records = {record};
+  EXPECT_NE(FindRecord(records, "4712", ""), nullptr);
+  EXPECT_EQ(FindRecord(records, "471", ""), nullptr);
+  EXPECT_EQ(FindRecord(records, "4712", "lsf"), nullptr);
 }
 
 TEST(Records, JobOfAnArrayIsFoundByItsOwnId) {
