@@ -35,7 +35,7 @@ Result<std::optional<record::TraceSummary>> Profile::Turn() {
     profiler::prepareProfiler(config, what);
     profiler::enableProfiler(
         config, what, {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
-    running_ = began_ = true;
+    running_ = true;
     return std::optional<record::TraceSummary>();
   }
   const auto result = profiler::disableProfiler();

@@ -39,8 +39,8 @@ class Profile {
   Profile& operator=(const Profile&) = delete;
 
   bool running() const { return running_; }
-  // The process ended before the first step that was to be traced.
-  bool missed() const { return config_.steps > 0 && !began_; }
+  // A process that ends after `done` steps ended before the first one that was to be traced.
+  bool Missed(uint64_t done) const { return config_.steps > 0 && done <= config_.start; }
   uint64_t first() const { return config_.start + 1; }
   // Before a step, `done` of this process lie behind. True where the trace begins or ends here: the caller waits for
   // the device first, then calls Turn, which says what was seen (nothing at the beginning).
@@ -53,7 +53,7 @@ class Profile {
   ProfileConfig config_;
   std::string file_;
   int rank_;
-  bool cuda_, running_ = false, began_ = false;
+  bool cuda_, running_ = false;
 };
 
 }  // namespace lockstep::engine

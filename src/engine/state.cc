@@ -94,6 +94,7 @@ nlohmann::json PositionJson(const Position& p) {
       {"sampler", {{"seed", p.sampler.seed}, {"epoch", p.sampler.epoch}, {"position", p.sampler.position}}},
       {"samples", p.samples},
       {"bad_steps", p.bad_steps},
+      {"best_metric", p.best_metric},
       {"best_step", p.best_step},
       {"stale_validations", p.stale_validations},
       {"seed", p.seed},
@@ -117,6 +118,7 @@ Position ReadPosition(const nlohmann::json& json) {
   p.stale_validations = number(json, "stale_validations");
   p.seed = number(json, "seed");
   p.data = GetString(json, "data");
+  p.best_metric = GetString(json, "best_metric");
   if (json.contains("best") && json["best"].is_number()) p.best = json["best"].get<double>();
   return p;
 }
@@ -165,6 +167,19 @@ Status CheckIdentity(const SharedCheckpoint& checkpoint, Recipe& recipe) {
         "set the recipe's model as it was, or use another run name");
   }
   return Status::Ok();
+}
+
+// Averages that the phase before did not keep begin as the weights. A rank has the average of its part alone, where its
+// weights may be whole.
+void BeginAverages(const std::set<std::string>& stored, Learner* learner) {
+  if (!learner->ema().on()) return;
+  const at::NoGradGuard no_grad;
+  const FlatParameters& flat = learner->flat();
+  for (const Segment& part : flat.owned().segments) {
+    if (stored.contains("ema/" + flat.parameters()[part.parameter].name)) continue;
+    const int64_t n = part.end - part.begin;
+    learner->ema().values().narrow(0, part.begin, n).copy_(flat.owned().Values(part.begin, n, part.flat));
+  }
 }
 
 }  // namespace
@@ -223,16 +238,7 @@ Status TakeOver(const std::string& path, bool optimizer, TrainingState* state, R
     if (stored.contains(tensor.name) && (optimizer || !moment)) taken.push_back(tensor);
   }
   LOCKSTEP_RETURN_IF_ERROR(checkpoint->Read(taken, ranks));
-  {
-    const at::NoGradGuard no_grad;
-    for (const StateTensor& average : all) {
-      if (!average.name.starts_with("ema/") || stored.contains(average.name)) continue;
-      const auto weights = std::find_if(all.begin(), all.end(), [&](const StateTensor& one) {
-        return one.name == "model/" + average.name.substr(4);
-      });
-      if (weights != all.end()) at::Tensor(average.data).copy_(weights->data);
-    }
-  }
+  BeginAverages(stored, state->learner);
   const nlohmann::json& json = checkpoint->manifest().state;
   state->position = ReadPosition(json.value("position", nlohmann::json::object()));
   if (optimizer) {

@@ -29,6 +29,7 @@ struct Position {
   uint64_t bad_steps = 0;    // in a row
   std::optional<double> best;
   uint64_t best_step = 0;
+  std::string best_metric;         // whose score `best` is; empty: from a checkpoint that does not say
   uint64_t stale_validations = 0;  // since the best
   uint64_t seed = 0;
   std::string data;  // digest of the training data

@@ -12,9 +12,11 @@ namespace lockstep::engine {
 Result<RunEnd> Trainer::Run() {
   Result<RunEnd> end = Loop();
   if (end.ok() && profile_->running()) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
-  if (end.ok() && profile_->missed() && ranks_->is_main()) {
+  const bool more = end.ok() && *end == RunEnd::kFinished && options_.phase.index + 1 < options_.phase.count;
+  if (const uint64_t done = options_.steps_before + steps_here_;
+      end.ok() && !more && profile_->Missed(done) && ranks_->is_main()) {
     LogWarn("track.profile: there is no trace: it was to begin with step {} of this process, which did {}",
-            profile_->first(), steps_here_);
+            profile_->first(), done);
   }
   // What was saved before an error is still worth its last bytes on disk.
   const Status saved = saving_.Finish(report_.get(), !end.ok());
@@ -29,7 +31,6 @@ Result<RunEnd> Trainer::Run() {
     ranks_->tensors().Abort(end.status().message());
   }
   if (end.ok() && ranks_->is_main() && curve.ok() && !curve->empty()) report_->Say("loss curve: " + *curve);
-  const bool more = end.ok() && *end == RunEnd::kFinished && options_.phase.index + 1 < options_.phase.count;
   report_->AwaitUpload([&] { return more || !end.ok() || outcome.preempted || stop_.signal() != 0; });
   return end;
 }
@@ -116,6 +117,7 @@ Status Trainer::Validate() {
   at.stale_validations = improved_ ? 0 : at.stale_validations + 1;
   if (improved_) {
     at.best = score;
+    at.best_metric = metric;
     at.best_step = at.step;
   }
   if (ranks_->is_main()) {

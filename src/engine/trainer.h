@@ -57,6 +57,7 @@ struct TrainerOptions {
   std::string effective_config;     // for the record
   bool quiet = false;
   RunPhase phase;
+  uint64_t steps_before = 0;          // of this process, in earlier phases
   std::optional<TimePoint> deadline;  // of run.max_time; none: it counts from the making of the trainer
   // For tests: updates as on a GPU, on the CPU too; a single rank exchanges gradients with itself.
   bool queued = false, alone = false;
@@ -119,8 +120,8 @@ class Trainer {
   Result<std::unique_ptr<Learner>> MakeLearner(const torch::nn::Module& module, bool discriminator);
   Status StartFrom(const std::string& checkpoint);
   Status ChoosePrecision(const std::string& checkpoint);
-  Status SetCheckpointsAside() const;
-  Status OpenSaving();
+  Status SetCheckpointsAside(const StartPoint& start) const;
+  Status OpenSaving(const StartPoint& start);
   void StartFeed();
   void StartCapturing();
   void Banner();
@@ -204,7 +205,7 @@ class Trainer {
 
   std::unique_ptr<CapturedSteps> captured_;  // null: steps run as they are
   Status capturing_;                         // an error where they must be captured
-  uint64_t steps_here_ = 0;                  // since the start of this process
+  uint64_t steps_here_ = 0;                  // of this trainer
   uint64_t captured_count_ = 0;              // of them, replayed
   uint64_t fallbacks_ = 0;                   // of them, not replayed although wanted
 };

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/digits.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/state_tensors.h"
 #include "engine/trainer.h"
@@ -64,18 +65,36 @@ Result<StartPoint> Trainer::FindStart(const TrainerOptions& options, Ranks* rank
   return StartPoint{main.substr(space + 1), ParseDigits<uint64_t>(main.substr(0, space)).value_or(0)};
 }
 
-// With --resume none: checkpoints of before would be taken for this run's after a restart. Called when nothing is
-// left to refuse.
-Status Trainer::SetCheckpointsAside() const {
+// Where the run is told to begin: checkpoints of before that do not lead there would be taken for this run's after a
+// restart, and keep the next ones from being the newest. Called when nothing is left to refuse.
+Status Trainer::SetCheckpointsAside(const StartPoint& start) const {
   const std::string folder = options_.run_dir + "/checkpoints";
   std::error_code error;
-  if (!FromStart(options_) || !std::filesystem::exists(folder, error)) return Status::Ok();
+  if (options_.resume == "auto" || options_.restarted || !std::filesystem::exists(folder, error)) return Status::Ok();
   const std::string aside = fmt::format("{}-before-attempt-{}", folder, options_.attempt);
-  std::filesystem::rename(folder, aside, error);
-  if (error) {
-    return Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", folder, error.message()));
+  std::vector<std::pair<std::string, std::string>> moves;
+  if (!start.path.empty() && std::filesystem::equivalent(start.path + "/..", folder, error)) {
+    const Result<std::vector<record::Candidate>> found = record::ScanCheckpoints(folder);
+    if (!found.ok()) return found.status();
+    for (const record::Candidate& one : *found) {
+      const std::string name = std::filesystem::path(one.path).filename();
+      if (!one.temporary && one.step > start.step) moves.emplace_back(one.path, aside + "/" + name);
+    }
+    if (moves.empty()) return Status::Ok();
+    LOCKSTEP_RETURN_IF_ERROR(MakeDirs(aside));
+  } else {
+    moves.emplace_back(folder, aside);
   }
-  LogWarn("--resume none: the checkpoints of before are now in {}", aside);
+  for (const auto& [from, to] : moves) {
+    std::filesystem::rename(from, to, error);
+    if (!error) continue;
+    return Status(Code::kEnvironment, fmt::format("{}: cannot be moved aside: {}", from, error.message()));
+  }
+  for (const char* link : {"/latest", "/best"}) {  // to what is there no more
+    if (!std::filesystem::exists(folder + link, error)) std::filesystem::remove(folder + link, error);
+  }
+  LogWarn("--resume {}: {} are now in {}", options_.resume,
+          moves.front().first == folder ? "the checkpoints of before" : "this run's newer checkpoints", aside);
   return Status::Ok();
 }
 
@@ -91,6 +110,11 @@ Status Trainer::StartFrom(const std::string& checkpoint) {
         Status(Code::kUsage,
                fmt::format("{}: written with run.seed {}, this run has {}", checkpoint, at.seed, config_.run.seed),
                fmt::format("use run.seed={}: the order of the data depends on it", at.seed)));
+  }
+  // Scores of two metrics do not compare.
+  if (!at.best_metric.empty() && at.best_metric != BestScore().first) {
+    at.best.reset();
+    at.stale_validations = 0;
   }
   if (!options_.phase.takes_over) return ranks_->Agree(CheckData(checkpoint));
   // Its samples may be others: it begins with an epoch of its own.

@@ -123,7 +123,7 @@ Status Trainer::Setup() {
   profile_ =
       std::make_unique<Profile>(profile, fmt::format("{}/profile/rank-{}.json", options_.run_dir, ranks_->rank()),
                                 ranks_->rank(), device_.is_cuda());
-  LOCKSTEP_RETURN_IF_ERROR(OpenSaving());
+  LOCKSTEP_RETURN_IF_ERROR(OpenSaving(*start));
   if (!path.empty() && !options_.quiet) {
     report_->Say(fmt::format("{} {} at step {}", options_.phase.takes_over ? "going on from" : "resuming from", path,
                              state_.position.step));
@@ -134,11 +134,11 @@ Status Trainer::Setup() {
   return ranks_->Agree(capturing_);
 }
 
-Status Trainer::OpenSaving() {
+Status Trainer::OpenSaving(const StartPoint& start) {
   std::string folder;
   if (!options_.run_dir.empty()) {
     folder = options_.run_dir + "/checkpoints";
-    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(ranks_->is_main() ? SetCheckpointsAside() : Status::Ok()));
+    LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(ranks_->is_main() ? SetCheckpointsAside(start) : Status::Ok()));
   }
   LOCKSTEP_RETURN_IF_ERROR(ranks_->Agree(saving_.Open(config_.checkpoint, folder, device_, ranks_)));
   return ranks_->Agree(saving_.Reserve(state_));
@@ -333,9 +333,9 @@ void Trainer::RunUnits() {
   ParallelStrategy& strategy = learner_->strategy();
   std::function<void(size_t)> before;
   if (learner_->waits_for_units()) before = [this](size_t unit) { learner_->BeforeUnit(unit); };
-  if (!config_.train.recompute && !strategy.wraps_units() && !before) return;
   std::vector<bool> keep;
   for (const Unit& unit : recipe_->Units()) keep.push_back(unit.keep);
+  if (keep.empty()) return;
   recipe_->RunUnits(
       MakeUnitRunner(strategy.wraps_units() ? &strategy : nullptr, config_.train.recompute, before, std::move(keep)));
 }

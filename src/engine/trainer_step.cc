@@ -58,7 +58,7 @@ std::vector<double> SumsOf(const double* numbers, const Learner& learner, const 
 }  // namespace
 
 Status Trainer::Step() {
-  if (profile_->Due(steps_here_)) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
+  if (profile_->Due(options_.steps_before + steps_here_)) LOCKSTEP_RETURN_IF_ERROR(TurnProfile());
   const TraceScope step_scope(record::kStepScope, state_.position.step + 1);
   const TimePoint start = Now();
   Position& at = state_.position;

@@ -35,6 +35,10 @@ at::Tensor CallOnGradient(const at::Tensor& x, std::function<void()> call) {
   return OnGradient::apply(x, c10::make_intrusive<Callback>(std::move(call)));
 }
 
+// The tensor itself. Gradients from inside the unit are added up here before those from outside join them, as they are
+// where the unit is recomputed or a strategy is called: every way of running a unit gives the same bits.
+at::Tensor Entered(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad() ? x.view_as(x) : x; }
+
 }  // namespace
 
 UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute_units, std::function<void(size_t unit)> before,
@@ -45,7 +49,7 @@ UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute_units, std:
   if (strategy == nullptr) {
     return [recomputed, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {
       if (before) before(unit);
-      return recomputed(unit) ? Recompute(forward, input) : forward(input);
+      return recomputed(unit) ? Recompute(forward, input) : forward(Entered(input));
     };
   }
   return [strategy, recomputed, before](size_t unit, const UnitForward& forward, const at::Tensor& input) {

@@ -10,9 +10,9 @@
 
 namespace lockstep::engine {
 
-// `strategy` must outlive the runner. Null where no strategy wants to be called: then recomputing is all it does.
-// `before` (may be empty) is called before each forward of a unit. `keep`: units that are not recomputed (missing:
-// none).
+// `strategy` must outlive the runner. Null where no strategy wants to be called. Gradients are added up in the same
+// order with and without a strategy, recomputed or not. `before` (may be empty) is called before each forward of a
+// unit. `keep`: units that are not recomputed (missing: none).
 UnitRunner MakeUnitRunner(ParallelStrategy* strategy, bool recompute, std::function<void(size_t unit)> before = {},
                           std::vector<bool> keep = {});
 

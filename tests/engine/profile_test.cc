@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "engine/train_on.h"
 
 namespace lockstep::engine {
 namespace {
@@ -42,6 +43,36 @@ TEST(Profile, TracesTheStepsItIsAskedFor) {
   for (const auto& event : trace["traceEvents"]) products += event.value("name", "") == "aten::mm" ? 1 : 0;
   EXPECT_EQ(products, 2);
   EXPECT_FALSE(Profile({}, file, 0, false).Due(0)) << "none unless asked";
+}
+
+// What is traced is the fifth step of the process: none of a first phase of three, the second of the phase after, and
+// none of one that begins later.
+TEST(Profile, CountsTheStepsOfTheProcessThroughItsPhases) {
+  const struct {
+    uint64_t before;
+    std::optional<int> traced;
+  } rows[] = {{0, std::nullopt}, {3, 2}, {6, std::nullopt}};
+  for (const auto& row : rows) {
+    const Result<TempDir> dir = TempDir::Create();
+    ASSERT_TRUE(dir.ok());
+    Job job;
+    job.config.train.steps = 3;
+    job.config.track.profile = {.start = 4, .steps = 1};
+    job.options.run_dir = dir->path();
+    job.options.steps_before = row.before;
+    const Outcome done = TrainOn(1, job).front();
+    ASSERT_TRUE(done.status.ok()) << done.status.ToString();
+    std::ifstream in(dir->path() + "/profile/rank-0.json");
+    ASSERT_EQ(in.is_open(), row.traced.has_value()) << row.before;
+    if (!row.traced) continue;
+    std::vector<std::string> steps;
+    const auto trace = nlohmann::json::parse(in);
+    for (const auto& event : trace["traceEvents"]) {
+      const std::string name = event.value("name", "");
+      if (name.starts_with(record::kStepScope)) steps.push_back(name);
+    }
+    EXPECT_EQ(steps, std::vector{record::kStepScope + std::to_string(*row.traced)});
+  }
 }
 
 }  // namespace

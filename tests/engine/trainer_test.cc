@@ -195,6 +195,37 @@ TEST(Resume, NoneStartsAnewAndLosesNothing) {
   EXPECT_FALSE(std::filesystem::exists(*dir / "checkpoints-before-attempt-1/step-12"));
 }
 
+// A run that goes back, then ends early and is restarted, has gone on from there; what it left behind lies aside.
+TEST(Resume, ANamedCheckpointIsWhereTheRunGoesOn) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = *dir / "run";
+  job.options.stop_at = 6;
+  ASSERT_TRUE(TrainOn(1, job)[0].status.ok());
+  job.options.stop_at.reset();
+  ASSERT_TRUE(TrainOn(1, job)[0].status.ok());
+  job.config.train.optimizer.lr = 1e-3;
+  Job other = job;
+  other.options.run_dir = *dir / "other";
+  other.options.stop_at = 2;
+  ASSERT_TRUE(TrainOn(1, other)[0].status.ok());
+  job.options.resume = other.options.resume = *dir / "run/checkpoints/step-6";
+  job.options.attempt = other.options.attempt = 1;
+  other.options.stop_at.reset();
+  const at::Tensor whole = TrainOn(1, other)[0].weights;
+  EXPECT_TRUE(std::filesystem::exists(*dir / "other/checkpoints-before-attempt-1/step-2"));
+
+  job.options.stop_at = 7;
+  ASSERT_EQ(TrainOn(2, job)[0].position.step, 7u);
+  EXPECT_TRUE(std::filesystem::exists(*dir / "run/checkpoints-before-attempt-1/step-12"));
+  EXPECT_EQ(std::filesystem::read_symlink(*dir / "run/checkpoints/latest"), "step-7");
+  job.options.stop_at.reset();
+  job.options.restarted = true;
+  const Outcome restarted = TrainOn(1, job)[0];
+  EXPECT_EQ(restarted.position.step, 12u);
+  EXPECT_LT(Difference(restarted.weights, whole), 1e-6);
+}
+
 TEST(Resume, RefusesAnotherSeedAndAMissingPath) {
   Result<TempDir> dir = TempDir::Create();
   Job job;
@@ -235,6 +266,25 @@ TEST(Validation, AnUnknownScoreIsRefusedBeforeTheFirstStep) {
   job.prepare = [](Toy& toy, int) { toy.held_out = std::make_shared<Points>(7); };
   const Outcome outcome = TrainOn(1, job)[0];
   EXPECT_NE(outcome.status.message().find("did you mean 'error'"), std::string::npos) << outcome.status.message();
+}
+
+// Of both less is better, and every error is above the losses.
+TEST(Validation, AnotherMetricBeginsWithItsOwnBest) {
+  Result<TempDir> dir = TempDir::Create();
+  Job job;
+  job.options.run_dir = dir->path();
+  job.prepare = [](Toy& toy, int) { toy.held_out = std::make_shared<Points>(7); };
+  job.config.data.validation.best = "loss";
+  const Outcome first = TrainOn(1, job)[0];
+  ASSERT_TRUE(first.status.ok()) << first.status.ToString();
+  EXPECT_EQ(first.position.best_metric, "loss");
+  job.config.data.validation.best = "error";
+  job.config.train.steps += 1;
+  const Outcome second = TrainOn(1, job)[0];
+  ASSERT_TRUE(second.status.ok()) << second.status.ToString();
+  ASSERT_GT(*second.position.best, *first.position.best);
+  EXPECT_EQ(second.position.best_metric, "error");
+  EXPECT_EQ(second.position.best_step, job.config.train.steps);
 }
 
 TEST(Agreement, ARankThatIsAskedToStopStopsAll) {

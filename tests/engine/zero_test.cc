@@ -424,6 +424,34 @@ TEST(ZeroResume, ACheckpointIsContinuedUnderAnyStageAndNumberOfRanks) {
   std::filesystem::remove_all(root);
 }
 
+// The second phase trains a layer that was frozen, or keeps an EMA that the first one did not have.
+TEST(ZeroResume, APhaseBeginsTheAveragesThatTheOneBeforeDidNotKeepUnderAnyStage) {
+  const std::string root = testing::TempDir() + fmt::format("zero-phases-{}", getpid());
+  for (const bool frozen : {false, true}) {
+    Trained ddp;
+    for (const int stage : {0, 1, 2, 3}) {
+      Work run{2, Base(), {}, {}, {}};
+      run.prepare = [](Chain& chain, int) { chain.held_out = std::make_shared<Points>(7); };
+      run.options.run_dir = fmt::format("{}/{}-{}", root, frozen, stage);
+      run.config.train.zero.stage = stage;
+      run.config.train.steps = 3;
+      if (frozen) run.config.train.groups = {{.match = "layer3.weight", .freeze = true}};
+      if (!frozen) run.config.train.ema.decay = 0;
+      const Trained first = Train(run);
+      ASSERT_TRUE(first.status.ok()) << first.status.ToString();
+      run.config.train.groups.clear();
+      run.config.train.ema.decay = 0.9;
+      run.config.train.steps = 6;
+      run.options.phase = {.begin = 3, .origin = 3, .total = 6, .index = 1, .count = 2, .takes_over = true};
+      const Trained second = Train(run);
+      if (stage == 0) ddp = second;
+      ExpectSame(second, ddp, fmt::format("stage {}, frozen {}", stage, frozen));
+      EXPECT_EQ(second.position.best, ddp.position.best) << stage;
+    }
+  }
+  std::filesystem::remove_all(root);
+}
+
 std::vector<GroupRule> FrozenLayers() {
   return {{.match = "layer1.*", .freeze = true}, {.match = "layer3.weight", .freeze = true}};
 }

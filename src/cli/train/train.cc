@@ -161,6 +161,7 @@ Result<engine::RunEnd> TrainAll(const Settings& settings, engine::Ranks& ranks, 
     if (done >= end && &phase != &settings.phases.back()) continue;
     options.phase = phase.phase;
     options.phase.takes_over = phase.phase.index > 0 && done == phase.phase.begin;
+    options.steps_before = done - start->step;
     Result<engine::RunEnd> outcome = TrainOnce(phase, ranks, device, options, begun, loss);
     if (!outcome.ok() || *outcome != engine::RunEnd::kFinished || &phase == &settings.phases.back()) return outcome;
     done = end;
