@@ -51,7 +51,9 @@ class _Trace:
 
     def after_step(self, optimizer, args=None, kwargs=None):
         # Where the first optimizer is gone, the next one that steps takes its place.
-        if self.last == 0 or (self.optimizer is not None and self.optimizer() not in (None, optimizer)):
+        if self.last == 0:
+            return self.stop()
+        if self.optimizer is not None and self.optimizer() not in (None, optimizer):
             return
         self.end_step()
         self.waiting = optimizer
@@ -61,8 +63,12 @@ class _Trace:
     def end_step(self):
         if self.waiting is None or self.last == 0:
             return
+        if self.is_in_backward() and self.profile is not None:
+            return
         optimizer, self.waiting = self.waiting, None
         try:
+            if self.is_in_backward():
+                return self.give_up("an optimizer steps inside of the backward")
             if self.is_elsewhere():
                 return self.give_up("steps of the program run in several threads")
             self.turn(optimizer)
@@ -76,6 +82,29 @@ class _Trace:
     def is_elsewhere(self):
         """Ending a trace in another thread than its own crashes the interpreter: then it is left as it is."""
         return self.profile is not None and self.thread != threading.get_ident()
+
+    def is_in_backward(self):
+        """A backward keeps torch's profilers to itself: one that is begun or ended in it crashes the interpreter."""
+        import torch
+
+        task = getattr(torch._C, "_current_graph_task_id", None)
+        return task is not None and task() != -1
+
+    def stop(self):
+        """Ends a trace that was given up, as soon as its own thread gets here: left running it grows, and crashes the
+        interpreter when that ends."""
+        if self.profile is None or self.is_elsewhere() or self.is_in_backward():
+            return
+        self.profile, profile = None, self.profile
+        try:
+            if self.unfollow is not None:
+                self.unfollow()
+            if self.scope is not None:
+                self.scope.__exit__(None, None, None)
+                self.scope = None
+            profile.__exit__(None, None, None)
+        except Exception as error:
+            self.say(f"{type(error).__name__}: {error}")
 
     def turn(self, optimizer):
         import torch
@@ -100,7 +129,7 @@ class _Trace:
             profile = torch.profiler.profile(activities=activities)
             profile.__enter__()
             self.profile, self.others, self.thread = profile, False, threading.get_ident()
-            self.of_thread.end = _AtEnd(lambda: self.last and self.profile and self.end_early("the thread of these steps ended"))
+            self.of_thread.end = _AtEnd(lambda: self.end_early("the thread of these steps ended") if self.last and self.profile else self.stop())
             self.follow_scopes(torch.autograd.profiler.record_function)
         if self.profile is not None:
             self.scope = torch.autograd.profiler.record_function(f"ProfilerStep#{self.steps + 1}")
@@ -113,7 +142,9 @@ class _Trace:
         enter, leave = scopes.__enter__, scopes.__exit__
 
         def entered(scope):
-            if threading.get_ident() == self.thread:
+            if self.last == 0:
+                self.stop()
+            elif threading.get_ident() == self.thread:
                 self.depth += 1
             return enter(scope)
 
@@ -137,6 +168,7 @@ class _Trace:
         def prepared(*args, **kwargs):
             if self.last and self.profile is not None:
                 self.end_early("the program runs torch's profiler itself from here on")
+            self.stop()
             self.others = True
             return prepare(*args, **kwargs)
 
@@ -183,13 +215,16 @@ class _Trace:
             self.give_up(f"{type(error).__name__}: {error}")
 
     def in_child(self):
-        """After a fork: the trace is the parent's."""
+        """After a fork: the trace is the parent's. Ending it here could hang."""
         self.last = 0
+        self.of_parent, self.profile = self.profile, None
 
     def at_exit(self):
         if self.last and self.profile is not None:
             self.end_early(f"the program ended after {self.steps} steps")
-        elif self.last:
+        elif self.last == 0:
+            self.stop()
+        else:
             self.say(f"the program ended after {self.steps} steps of an optimizer; the trace begins at {self.first}")
 
 

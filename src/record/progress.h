@@ -45,6 +45,7 @@ struct ProgressMark {
   std::string label;                 // the words before it, in lower case and without digits: "epoch", "evaluating"
   bool nested = false;               // it is drawn below another bar: tqdm moves the cursor up again behind it
   std::optional<double> elapsed;     // seconds since it was begun
+  bool loss_behind = false;          // not the bar names the loss, but what another stream wrote behind it
   std::optional<EpochNumber> epoch;  // "Epoch 3:", "Epoch [3/10]" stands before it
   bool of_epoch = false;             // a line whose count is that of this epoch, in the first one surely
   bool begins_anew = false;          // ... and in any epoch: "Epoch [3][50/2500]"

@@ -112,6 +112,7 @@ std::optional<ProgressMark> ParseTqdm(std::string_view text) {
     size_t colon = text.find(':', open);
     if (colon == std::string_view::npos || colon > std::min(close, comma)) continue;
     mark.elapsed = ReadClock(text, open + 1);
+    mark.loss_behind = !Has(text.substr(0, close), "loss");
     mark.label = LabelOf(text.substr(0, begin));
     mark.epoch = EpochBefore(text.substr(0, begin));
     if (comma == std::string_view::npos) return mark;

@@ -95,6 +95,13 @@ std::optional<size_t> ProgressTracker::Around(const Source& source) const {
   return std::nullopt;
 }
 
+// "step 100: loss=0.5" beside a bar without a loss: its loss is that of the bar's step.
+bool ProgressTracker::TellsLossOf(const Source& line, const ProgressMark& mark) const {
+  if (!followed_ || !mark.names_loss || mark.elapsed || line.rank != Rank::kTraining) return false;
+  const Source& bar = sources_[*followed_];
+  return bar.elapsed && !bar.draws_loss;
+}
+
 void ProgressTracker::Follow(size_t at) {
   state_.takeovers += followed_.has_value();
   followed_ = at;
@@ -244,6 +251,7 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   source.rank = std::max(source.marks > 1 ? source.rank : Rank::kPreparation, RankOf(*mark));
   if (source.inside) source.rank = std::min(source.rank, Rank::kInside);
   source.names_loss = source.names_loss || mark->names_loss;
+  source.draws_loss = source.draws_loss || (mark->names_loss && !mark->loss_behind);
   if (source.rank == Rank::kPreparation) {
     // Activity, and nothing more.
   } else if (!followed_ || (*followed_ != at && Replaces(source, sources_[*followed_]))) {
@@ -254,9 +262,9 @@ bool ProgressTracker::Feed(std::string_view line, std::chrono::steady_clock::tim
   state_.grammar = mark->grammar;
   ++state_.marks;
   state_.last = now;
-  state_.of_training = followed_ == at;
+  state_.of_training = followed_ == at || TellsLossOf(source, *mark);
   state_.full = source.Finished();
-  if (!state_.of_training) return true;
+  if (followed_ != at) return true;
   if (mark->seconds_per_step) state_.seconds_per_step = mark->seconds_per_step;
   const double seconds = std::chrono::duration<double>(now - source.first).count();
   state_.measured = *mark->step > source.first_step && seconds > 0

@@ -76,6 +76,7 @@ class ProgressTracker {
     bool nested = false;
     bool side = false;
     bool names_loss = false;
+    bool draws_loss = false;  // of a bar: it names the loss itself
     Rank rank = Rank::kPlain;
     std::optional<uint64_t> step;
     uint64_t marks = 0;
@@ -104,6 +105,7 @@ class ProgressTracker {
   static Rank RankOf(const ProgressMark& mark);
   static bool Replaces(const Source& other, const Source& followed);
   std::optional<size_t> Around(const Source& source) const;
+  bool TellsLossOf(const Source& line, const ProgressMark& mark) const;
   void Follow(size_t at);
   void ShowFollowed();
 

@@ -71,7 +71,9 @@ std::optional<double> NumberWithUnit(std::string_view text, std::initializer_lis
   for (const std::string_view unit : units) {
     const size_t at = text.find(unit);
     if (at == std::string_view::npos) continue;
-    size_t end = at;
+    size_t end = at, behind = at + unit.size();
+    SkipSpaces(text, behind);
+    if (behind < text.size() && Has(":=", text.substr(behind, 1))) continue;  // "lr 1e-4 tok/s: nan": a name
     while (end > 0 && text[end - 1] == ' ') --end;
     if (end > 0 && text[end - 1] == ',') continue;  // "312.1, tokens/s: 13042": of another name
     size_t begin = end;

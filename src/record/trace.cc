@@ -187,6 +187,15 @@ Spans OnTheDevice(const TraceReader& reader, Spans steps) {
   return Without(steps, {{steps.front().first, begin}});
 }
 
+// A step that is given a closure (Lightning, L-BFGS) calls forward and backward itself: it begins behind them.
+void LeaveOutClosures(const Spans& backward, Spans* optimizer) {
+  for (Span& span : *optimizer) {
+    const auto after = std::upper_bound(backward.begin(), backward.end(), span.second,
+                                        [](double end, const Span& one) { return end < one.second; });
+    if (after != backward.begin() && std::prev(after)->first >= span.first) span.first = std::prev(after)->second;
+  }
+}
+
 std::vector<TraceEntry> Longest(const std::map<std::string, TraceEntry>& found) {
   std::vector<TraceEntry> entries;
   for (const auto& [name, entry] : found) entries.push_back(entry);
@@ -268,7 +277,7 @@ Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& path, i
   summary.seconds = Seconds(steps);
 
   std::map<std::string, Spans> host;
-  Spans kernels, computing, collectives, awaited, own_operators;
+  Spans kernels, computing, collectives, awaited, own_operators, backward;
   std::map<std::string, TraceEntry> kernel_entries, operator_entries;
   std::map<std::string, std::vector<const TraceEvent*>> operators;
   for (const TraceEvent& event : reader.events) {
@@ -291,10 +300,12 @@ Result<TraceSummary> SummariseTrace(std::istream& in, const std::string& path, i
       collectives.push_back(event.span);
       awaited.push_back(event.span);
     }
+    if (kind == "backward") backward.push_back(event.span);  // on a GPU in a thread of its own
     if (event.thread != main_thread) continue;
     if (event.op && kind != "collective") own_operators.push_back(event.span);
     if (!kind.empty()) host[kind].push_back(event.span);
   }
+  LeaveOutClosures(Union(std::move(backward)), &host["optimizer"]);
   Spans left = steps;
   for (const char* kind : kHostOrder) {
     const Spans spans = Both(Union(std::move(host[kind])), left);

@@ -14,7 +14,9 @@ namespace {
 
 constexpr double kStallAtLeast = 10, kStallSteps = 5;         // one rank, while others go on
 constexpr double kAllStallAtLeast = 60, kAllStallSteps = 10;  // all of them: a validation is not a stall
-constexpr size_t kTypicalSteps = 16;                          // the last ones of a rank say how long a step takes
+// ... and so many times as long as between its lines; of ranks with one line it is unknown.
+constexpr double kStallLines = 2, kAllStallLines = 3, kUnknownGap = 200;
+constexpr size_t kTypicalSteps = 16;  // the last ones of a rank say how long a step takes
 constexpr size_t kHotSamples = 3, kCappedSamples = 8;
 constexpr double kCappedClock = 0.85;  // of the highest
 constexpr double kGrowthSpan = 60;     // seconds
@@ -70,12 +72,14 @@ std::string ClockText(const record::GpuSample& gpu) {
 void FindStalls(const Window& window, const std::optional<Compared>&, double now, Findings* out) {
   std::vector<double> typical;
   double freshest = 1e18;  // age of the rank that was heard of last
+  double rarest = 0;       // the longest time between two lines of a rank
   size_t running = 0;
   const auto age = [&](const Window::Rank& rank) { return window.NowOf(rank, now) - rank.last_t; };
   for (const auto& [number, rank] : window.ranks()) {
     if (rank.ended || rank.last_t == 0) continue;
     ++running;
     freshest = std::min(freshest, age(rank));
+    for (const double gap : rank.gaps) rarest = std::max(rarest, gap);
     const size_t first = rank.steps.size() - std::min(rank.steps.size(), kTypicalSteps);
     for (size_t i = first; i < rank.steps.size(); ++i) {
       if (rank.steps[i].seconds > 0) typical.push_back(rank.steps[i].seconds);
@@ -83,25 +87,40 @@ void FindStalls(const Window& window, const std::optional<Compared>&, double now
   }
   if (running == 0) return;
   const double step = Median(&typical);
-  const double limit = std::max(kStallAtLeast, kStallSteps * step);
-  if (freshest > std::max(kAllStallAtLeast, kAllStallSteps * step)) {
+  const auto between = [&](const Window::Rank& rank) {
+    if (!rank.gaps.empty()) return *std::max_element(rank.gaps.begin(), rank.gaps.end());
+    if (rarest > 0) return rarest;
+    // The first line tells of so many steps at most.
+    const double first =
+        rank.steps.empty() ? 0 : rank.steps.back().seconds * static_cast<double>(rank.steps.back().step);
+    return first > 0 ? std::min(first, kUnknownGap) : kUnknownGap;
+  };
+  const double all_limit = std::max(kAllStallAtLeast, kAllStallSteps * step);
+  const bool all = std::all_of(window.ranks().begin(), window.ranks().end(), [&](const auto& item) {
+    const Window::Rank& rank = item.second;
+    return rank.ended || rank.last_t == 0 || age(rank) > std::max(all_limit, kAllStallLines * between(rank));
+  });
+  if (all) {
     Finding finding;
     finding.rule = "stalled";
     finding.text = fmt::format("no rank has written a step for {:.0f} s", freshest);
-    finding.evidence = fmt::format("{} heard of; a step takes {}; `lockstep doctor hang` says where they stand",
-                                   running == 1 ? "1 rank" : fmt::format("{} ranks", running), SecondsText(step));
+    finding.evidence = fmt::format("{} heard of; {}`lockstep doctor hang` says where they stand",
+                                   running == 1 ? "1 rank" : fmt::format("{} ranks", running),
+                                   step > 0 ? fmt::format("a step takes {}; ", SecondsText(step)) : "");
     out->push_back(std::move(finding));
     return;
   }
   for (const auto& [number, rank] : window.ranks()) {
+    const double limit = std::max({kStallAtLeast, kStallSteps * step, kStallLines * between(rank)});
     if (rank.ended || rank.last_t == 0 || !(age(rank) - freshest > limit)) continue;
     Finding finding;
     finding.rule = "stalled";
     finding.rank = number;
     finding.node = rank.node;
     finding.text = fmt::format("rank {} stands still: no step for {:.0f} s while others go on", number, age(rank));
-    finding.evidence = fmt::format("its last step is {}; a step takes {}",
-                                   rank.steps.empty() ? 0 : rank.steps.back().step, SecondsText(step));
+    if (!rank.steps.empty()) {
+      finding.evidence = fmt::format("its last step is {}; a step takes {}", rank.steps.back().step, SecondsText(step));
+    }
     out->push_back(std::move(finding));
   }
 }

@@ -66,6 +66,7 @@ class Window {
     uint64_t first_step = 0;    // of this attempt
     std::deque<Step> steps;     // the last ones, ascending and without gaps in what is compared
     double last_t = 0;          // when it last advanced
+    std::deque<double> gaps;    // seconds between its last lines: a program may write one every hundred steps
     std::vector<Point> memory;  // resident bytes, over the whole attempt, the more coarsely the longer
     double memory_every = 0;    // seconds between two of them
   };
@@ -92,6 +93,7 @@ class Window {
 
  private:
   Rank* Of(int rank, int attempt);
+  static void Heard(Rank* rank, double t);
   static void AddStep(Rank* rank, Step step, int count);
   void AddLoss(uint64_t step, double loss);
   static void AddMemory(Rank* rank, double t, double bytes);

@@ -11,7 +11,8 @@ constexpr size_t kMostSteps = 512;  // of a rank
 constexpr size_t kMostLosses = 256;
 constexpr size_t kMostPoints = 240;  // of memory; then every second one goes
 constexpr size_t kRecent = 16;       // samples of a GPU or a link
-constexpr int kMostExpanded = 256;   // steps that one sample may stand for
+constexpr size_t kMostGaps = 8;
+constexpr int kMostExpanded = 256;  // steps that one sample may stand for
 
 template <typename T>
 void Push(std::deque<T>* list, T value, size_t most) {
@@ -53,6 +54,11 @@ Window::Rank* Window::Of(int rank, int attempt) {
   return &ranks_[rank];
 }
 
+void Window::Heard(Rank* rank, double t) {
+  if (rank->last_t > 0 && t > rank->last_t) Push(&rank->gaps, t - rank->last_t, kMostGaps);
+  rank->last_t = t;  // it may go back when a clock is set
+}
+
 void Window::AddStep(Rank* rank, Step step, int count) {
   if (!rank->steps.empty() && step.step <= rank->steps.back().step) {
     // Seen already, or a restart of its own: the later one counts.
@@ -61,7 +67,7 @@ void Window::AddStep(Rank* rank, Step step, int count) {
     rank->first_step = step.step;
   }
   if (rank->steps.empty() && rank->last_t == 0) rank->first_step = step.step;
-  rank->last_t = step.t;  // it may go back when a clock is set
+  Heard(rank, step.t);
   // What a sample sums is taken as so many equal steps.
   const int shown = std::clamp(count, 1, kMostExpanded);
   for (int i = shown - 1; i >= 0; --i) {
@@ -100,7 +106,7 @@ void Window::Add(const record::ScannedLine& line, const LineValues& values) {
   if (rank == nullptr) return;
   if (!rank->from_metrics) rank->steps.clear();
   rank->from_metrics = true;
-  rank->last_t = line.t;
+  Heard(rank, line.t);
   if (const auto bytes = values.own[LineValues::kHost]) AddMemory(rank, line.t, *bytes);
   if (!line.step) return;
   if (const auto loss = values.Of(LineValues::kLoss)) AddLoss(*line.step, *loss);

@@ -48,10 +48,7 @@ void LogWatch::Poll(double now) {
     if (sign.state.total) view_.total = sign.state.TotalOfRun();
     if (ranks_.begin()->first != sign.rank) return;
     TakeLoss(sign);
-    if (sign.values.samples_per_second) view_.samples_per_second = sign.values.samples_per_second;
-    if (sign.values.tokens_per_second) view_.tokens_per_second = sign.values.tokens_per_second;
-    if (sign.values.learning_rate) view_.learning_rate = sign.values.learning_rate;
-    if (sign.values.gradient_norm) view_.gradient_norm = sign.values.gradient_norm;
+    TakeValues(sign.values);
     if (advanced) eta_ = EtaOfRun(sign, ranks_.begin()->second.view);
   });
   view_.read = log_.part();

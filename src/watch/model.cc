@@ -96,6 +96,7 @@ void TakeLarger(const std::optional<double>& value, std::optional<double>* large
 void Watch::Advance(Rank* rank, std::optional<uint64_t> step, std::optional<double> t,
                     std::optional<double> seconds_per_step) {
   if (!step) return;
+  if (rank->view.step && *step > *rank->view.step) rank->view.steps_per_line = *step - *rank->view.step;
   rank->view.step = step;
   if (t) rank->pace.Add(*step, *t);
   const double stated = seconds_per_step.value_or(0);
@@ -136,6 +137,13 @@ void Watch::TakeLoss(const LogSign& sign) {
   const uint64_t step = *sign.state.StepOfRun();
   if (sign.redrawn == LogSign::Redrawn::kNo) view_.curve.Add(step, *sign.loss);
   if (sign.redrawn == LogSign::Redrawn::kOfStep) view_.curve.Replace(step, *sign.loss);
+}
+
+void Watch::TakeValues(const record::ProgressValues& values) {
+  if (values.samples_per_second) view_.samples_per_second = values.samples_per_second;
+  if (values.tokens_per_second) view_.tokens_per_second = values.tokens_per_second;
+  if (values.learning_rate) view_.learning_rate = values.learning_rate;
+  if (values.gradient_norm) view_.gradient_norm = values.gradient_norm;
 }
 
 void Watch::WrittenAt(double modified, double now, std::optional<int> only) {

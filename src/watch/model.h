@@ -71,6 +71,8 @@ class Watch {
   static void TakeSign(const LogSign& sign, Rank* rank);
   // Its loss as the one of the run, newest and in the curve.
   void TakeLoss(const LogSign& sign);
+  // What else it says, of the run.
+  void TakeValues(const record::ProgressValues& values);
   void WrittenAt(double modified, double now, std::optional<int> only = std::nullopt);
   // Fills what follows from the ranks.
   void Conclude();

@@ -84,6 +84,7 @@ void NodeSamples::Apply(const record::NodeSample& sample, const record::RankSamp
   }
   if (!steps) return;
   rank->attempt = sample.attempt;
+  if (from.step && rank->step && *from.step > *rank->step) rank->steps_per_line = *from.step - *rank->step;
   if (from.step) rank->step = from.step;
   if (from.step_t) rank->last_seen = *from.step_t;
   if (from.loss) rank->loss = from.loss;

@@ -94,7 +94,7 @@ void RunWatch::CorrectClocks(double now) {
     node.t += ahead;
     for (RankView& rank : view_.ranks) {
       const Rank& from = ranks_[rank.rank];
-      if (rank.node == node.node && !from.from_metrics && !from.from_log && rank.last_seen > 0) rank.last_seen += ahead;
+      if (rank.node == node.node && !from.from_log && rank.last_seen > 0) rank.last_seen += ahead;
     }
   }
 }
@@ -252,7 +252,9 @@ void RunWatch::ReadLogs(double now) {
       if (advanced && view_.nodes.empty() && log.progress->part() >= 1) {
         window_.AddProgress(sign.rank, now, sign.state.StepOfRun(), sign.state.seconds_per_step, sign.loss);
       }
-      if (sign.rank == 0 && files_.empty() && sign.state.step) TakeLoss(sign);
+      if (sign.rank != 0 || !files_.empty()) return;
+      if (sign.state.step) TakeLoss(sign);
+      TakeValues(sign.values);
     });
     view_.read = std::min(view_.read, log.progress->part());
     WrittenAt(modified, now, log.rank);

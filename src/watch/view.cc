@@ -174,7 +174,8 @@ std::optional<double> RankView::DataWait() const { return PartOf(data_seconds, s
 std::optional<double> RankView::CollectiveWait() const { return PartOf(collective_seconds, seconds_per_step); }
 
 bool RankView::Silent(double now) const {
-  return last_seen > 0 && now - last_seen > std::max(30.0, 5 * seconds_per_step.value_or(0));
+  const double step = seconds_per_step.value_or(0), line = step * static_cast<double>(steps_per_line);
+  return last_seen > 0 && now - last_seen > std::max({30.0, 5 * step, 2 * line});
 }
 
 const NodeView* RunView::Node(int node) const {

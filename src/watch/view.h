@@ -30,6 +30,7 @@ struct RankView {
   std::optional<EpochView> epoch;
   std::optional<double> epochs_done;  // where the program counts nothing else: 1.5; the step is then 1
   std::optional<double> seconds_per_step;
+  uint64_t steps_per_line = 1;                         // between its last two lines
   std::optional<double> data_seconds;                  // of a step, waiting for data
   std::optional<double> collective_seconds;            // of a step, waiting in collectives
   std::vector<std::pair<std::string, double>> stages;  // seconds of a step in each stage that is known

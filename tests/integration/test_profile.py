@@ -149,3 +149,19 @@ class Profile(harness.Case):
         summary = json.loads((self.tmp / "runs/run/profile/summary.json").read_text())
         self.assertEqual([(rank["rank"], rank["steps"]) for rank in summary["ranks"]], [(0, 2)])
         self.nests(json.loads((self.tmp / "runs/run/profile/rank-0.json").read_text()))
+
+    def test_program_whose_trace_cannot_end_where_it_began_is_not_harmed(self):
+        harness.require("torch")
+        script = harness.write("given_up.py", "import os, threading, torch\np = torch.nn.Parameter(torch.ones(4))\no = torch.optim.SGD([p])\n"
+                               "def steps(n):\n    for _ in range(n):\n        (p * 2).sum().backward()\n        o.step()\n"
+                               "if os.environ['RANK'] == '0':\n"
+                               "    steps(4)\n    thread = threading.Thread(target=steps, args=(4,))\n    thread.start()\n    thread.join()\n"
+                               "else:\n    p.register_post_accumulate_grad_hook(lambda p: o.step() and None)\n"
+                               "    for _ in range(8):\n        (p * 2).sum().backward()\n"
+                               "print('done')\n")
+        done = harness.lockstep("run", "--nproc-per-node", "2", "--name", "run", "--profile", "3..6", script, env=jobs.torch_env())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for rank, words in enumerate(["no trace: steps of the program run in several threads\n", "no trace: an optimizer steps inside of the backward\n"]):
+            log = (self.tmp / f"runs/run/logs/attempt-0/node-0/rank-{rank}.log").read_text()
+            self.assertIn(words, log)
+            self.assertIn("done\n", log)

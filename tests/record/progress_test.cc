@@ -352,6 +352,7 @@ TEST(ParseValues, ReadsSpeedLearningRateAndNorm) {
       {"beta: 12 meta: 3 eta: unknown", -1, -1, -1, -1},
       {"Step: 10 | Loss: 9.5 | Tokens/s: 12.3K | Tokens/s/GPU: 1.5K", -1, 12300, -1, -1},
       {"step 00010/21400 | dt: 1200.50ms | tok/sec: 436,000 | mfu: 40.1", -1, 436000, -1, -1},
+      {"step 10/100 loss nan lr 0.5 tok/s: nan", -1, -1, 0.5, -1},
       {"step 3 | lr: 0,001", -1, -1, 0.001, -1},
       {"step 3 | lr: 1,000e-04", -1, -1, 1e-4, -1},
       {"no such words", -1, -1, -1, -1},

@@ -74,6 +74,24 @@ TEST(Trace, TheTimeOfAStepFallsIntoPartsThatDoNotOverlap) {
   EXPECT_EQ(TraceSummary::FromJson(found->ToJson()).ToJson(), found->ToJson());
 }
 
+// An optimizer that is given a closure; and one that steps inside of the backward.
+TEST(Trace, ForwardAndBackwardInAClosureAreNoneOfTheOptimizers) {
+  json events = json::array();
+  events.push_back(Event("user_annotation", "ProfilerStep#7", 1, 0, 100000));
+  events.push_back(Event("user_annotation", "Optimizer.step#SGD.step", 1, 10000, 60000));
+  events.push_back(Event("cpu_op", "aten::linear", 1, 15000, 20000));
+  events.push_back(Event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 1, 40000, 10000));
+  events.push_back(Event("cpu_op", "aten::add_", 1, 55000, 10000));
+  events.push_back(Event("cpu_op", "autograd::engine::evaluate_function: AccumulateGrad", 1, 75000, 10000));
+  events.push_back(Event("user_annotation", "Optimizer.step#SGD.step", 1, 80000, 4000));
+  const Result<TraceSummary> found = SummaryOf(events);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  const std::map<std::string, double> expected = {
+      {"forward", 0.02}, {"backward", 0.016}, {"optimizer", 0.024}, {"other", 0.04}};
+  ASSERT_EQ(found->host.size(), expected.size());
+  for (const auto& [kind, seconds] : expected) EXPECT_NEAR(found->host.at(kind), seconds, 1e-9) << kind;
+}
+
 TEST(Trace, OnADeviceACollectiveIsExposedWhereNoOtherKernelComputes) {
   const Result<TraceSummary> found =
       SummaryOf({Event("user_annotation", "ProfilerStep#1", 1, 0, 100000), Event("cpu_op", "aten::mm", 1, 0, 90000),

@@ -324,6 +324,33 @@ TEST(Findings, ARankThatStandsStillIsNamed) {
   EXPECT_FALSE(found[0].rank);
 }
 
+TEST(Findings, ARunThatHangsAfterItsFirstStepStandsStill) {
+  Window window;
+  window.Add(record::MetricLine{.t = 1000, .rank = 0, .step = 1, .scalars = {{"time/step", 1.0}}});
+  EXPECT_TRUE(FindAll(window, 1050).empty());
+  EXPECT_EQ(FindAll(window, 1070).size(), 1u);
+}
+
+TEST(Findings, AProgramThatWritesALineEveryHundredStepsDoesNotStandStill) {
+  for (const bool stated : {true, false}) {
+    Window window;
+    for (uint64_t line = 0; line < 10; ++line) {
+      for (int rank = 0; rank < 2; ++rank) {
+        record::MetricLine one{.t = 1000 + 100 * static_cast<double>(line), .rank = rank, .step = 100 * line};
+        if (stated) one.scalars = {{"time/step", 1.0}};
+        if (rank == 0 || line < 9) window.Add(one);
+      }
+      if (line == 0) EXPECT_TRUE(FindAll(window, 1090).empty()) << "nothing says when the next one is due";
+    }
+    EXPECT_TRUE(FindAll(window, 1900).empty()) << "the line of rank 1 comes a moment later";
+    EXPECT_TRUE(FindAll(window, 1999).empty());
+    const std::vector<Finding> found = FindAll(window, 2250);
+    ASSERT_EQ(found.size(), 1u) << Show(found);
+    EXPECT_EQ(found[0].text, "no rank has written a step for 350 s");
+    EXPECT_EQ(found[0].evidence.find("a step takes") != std::string::npos, stated) << found[0].evidence;
+  }
+}
+
 TEST(Findings, ClocksOfMachinesMayDiffer) {
   for (const double ahead : {-3600.0, 45.0}) {
     Window window;

@@ -126,6 +126,25 @@ TEST_F(LogProgressTest, TimesOfStepsAreReadWhereProgramsWriteThem) {
   }
 }
 
+// Of one process, whose lines go to another stream than its bar: some stand behind the bar, some alone.
+TEST_F(LogProgressTest, LinesWithALossBesideABarWithoutOneTellTheLossOfItsStep) {
+  Append(
+      "\rTraining:  7%|# | 10/150 [00:00<00:07, 19.8step/s]step 10: loss=0.50 lr=1e-4\n"
+      "\rTraining: 13%|# | 20/150 [00:01<00:06, 19.5step/s]\n"
+      "step 20: loss=0.25 lr=1e-4\nval step 2: loss=7.50\nstep 30: loss=0.12 lr=1e-4\n"
+      "\rTraining: 20%|# | 30/150 [00:01<00:06, 19.5step/s]\n");
+  LogProgress log(path_, std::nullopt);
+  EXPECT_EQ(Read(log), (std::vector<std::string>{"0:10@0.50", "0:20", "0:20@0.25", "0:20", "0:20@0.12", "0:30"}));
+}
+
+TEST_F(LogProgressTest, LinesWithALossBesideABarThatHasOneChangeNothing) {
+  Append(
+      "\rTraining:  7%|# | 10/150 [00:00<00:07, 19.8step/s, loss=0.50]\r"
+      "Training: 13%|# | 20/150 [00:01<00:06, 19.5step/s, loss=0.25]\nstep 20: loss=0.75\n");
+  LogProgress log(path_, std::nullopt);
+  EXPECT_EQ(Read(log), (std::vector<std::string>{"0:10@0.50", "0:20@0.25", "0:20"}));
+}
+
 TEST_F(LogProgressTest, ADictionaryBehindABarIsNewsOfTheSameStep) {
   Append(
       "\r  0%|  | 1/500 [00:03<25:30,  3.07s/it]\r  0%|  | 1/500 [00:03<25:30,  3.07s/it]"

@@ -175,15 +175,37 @@ TEST_F(WatchTest, ARankOfANodeWhoseClockIsWrongIsNotSilent) {
   }
 }
 
+TEST_F(WatchTest, MetricLinesOfANodeWhoseClockIsWrongAreNotSilent) {
+  record::NodeSample sample;
+  sample.node = 1;
+  sample.t = 9700;  // 300 s behind
+  record::RankSample rank;
+  rank.rank = 0;
+  sample.ranks = {rank};
+  std::string line;
+  record::AppendSampleLine(sample, &line);
+  ASSERT_TRUE(MakeDirs(record::TelemetryDir(run_->path())).ok());
+  AppendAt(record::SamplePath(run_->path(), 1), line, 10000);
+  Step(0, 0, 7, 9699, {{"loss", 1}});
+  Open();
+  const RunView& view = Look(10001);
+  ASSERT_EQ(view.ranks.size(), 1u);
+  EXPECT_EQ(view.ranks[0].last_seen, 9999);
+  EXPECT_FALSE(view.ranks[0].Silent(10001));
+}
+
 TEST_F(WatchTest, ProgramsWithoutMetricLinesAreReadFromTheirLogs) {
   ASSERT_TRUE(run_->MakeAttemptDirs(0, 0).ok());
-  Append(run_->LogPath(0, 0, 0), "starting\nstep 5/50 | loss 0.5 | 0.250 s/it\nstep 6/50 | loss 0.4 | 0.250 s/it\n");
+  Append(run_->LogPath(0, 0, 0),
+         "starting\nstep 5/50 | loss 0.5 | 0.250 s/it\nstep 6/50 | loss 0.4 | 0.250 s/it | lr 1e-4 | 61.5 samples/s\n");
   Append(run_->LogPath(0, 0, 1), " 12%|#| 6/50 [00:02<00:11,  4.00it/s]\r");
   Open();
   const RunView& view = Look(100);
   EXPECT_EQ(view.total, 50u);
   EXPECT_EQ(view.step, 6u);
   EXPECT_EQ(view.loss, 0.4);
+  EXPECT_EQ(view.learning_rate, 1e-4);
+  EXPECT_EQ(view.samples_per_second, 61.5);
   ASSERT_EQ(view.ranks.size(), 2u);
   EXPECT_NEAR(*view.ranks[1].seconds_per_step, 0.25, 1e-9);
   EXPECT_NEAR(*view.eta, 11, 1e-9);
@@ -364,6 +386,9 @@ TEST(Render, ARankThatFellSilentIsMarkedAndColoursOnlyWhereAsked) {
   EXPECT_THAT(text(false), Not(HasSubstr("1.0s ago (silent)")));
   EXPECT_THAT(text(false), Not(HasSubstr("\x1b")));
   EXPECT_THAT(text(true), HasSubstr("\x1b[33m"));
+  view.ranks[1].seconds_per_step = 1;
+  view.ranks[1].steps_per_line = 60;
+  EXPECT_THAT(text(false), Not(HasSubstr("(silent)"))) << "its next line is not due";
 }
 
 // What tqdm and nanoGPT print, and the loss of each step then.

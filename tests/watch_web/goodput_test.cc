@@ -116,6 +116,18 @@ TEST_F(GoodputTest, LaunchesRollbacksPausesAndClocksThatJump) {
   }
 }
 
+TEST_F(GoodputTest, AValidationThatComesLateIsNoRollback) {
+  for (uint64_t step = 1; step <= 10; ++step) {
+    Line(0, step, 100.0 + static_cast<double>(step), {{"time/step", 1}});
+    if (step == 7) Line(0, 4, 107.5, {{"val/psnr", 30}});
+  }
+  const Goodput goodput = MeasureGoodput(Path(), {Event(100, "run_started")}, 110);
+  EXPECT_NEAR(Sum(goodput), goodput.wall, 1e-6);
+  EXPECT_NEAR(goodput.training, 10, 1e-6);
+  EXPECT_EQ(goodput.steps, 10u);
+  EXPECT_EQ(goodput.repeated_steps, 0u);
+}
+
 TEST_F(GoodputTest, IsUnknownWithoutStepsAndCountsLongGapsOfSilentProgramsAsPauses) {
   EXPECT_FALSE(MeasureGoodput(Path(), {}, 100).ratio().has_value());
   for (uint64_t step = 1; step <= 20; ++step)

@@ -77,6 +77,7 @@ TEST_F(SiteTest, AProgramWithoutMetricLinesHasTheCurveOfItsProgressLines) {
   EXPECT_THAT(KeyFigures(*report), testing::Contains(testing::Pair("time per step", "250ms")));
   EXPECT_THAT(KeyFigures(*report), testing::Contains(testing::Pair("loss", "1 at the end, 1 at least")));
   EXPECT_THAT(ReportHtml(*report, nullptr), testing::HasSubstr("<svg"));
+  EXPECT_EQ(StepsText(report->goodput, {}), "unknown") << "only metric lines say it of an attempt";
 }
 
 TEST_F(SiteTest, ALossInMetricLinesIsDrawnFromThem) {
@@ -88,6 +89,38 @@ TEST_F(SiteTest, ALossInMetricLinesIsDrawnFromThem) {
     Site site = Looked();
     EXPECT_EQ(Ask(&site, "/api/state")["runs"][0]["series"], json({name}));
   }
+}
+
+TEST_F(SiteTest, AReportLeavesOutAStartThatIsNoTime) {
+  for (const char* t : {"1e30", "-5", "\"soon\""}) {
+    Write("events.jsonl", fmt::format(R"({{"t": {}, "type": "run_started"}})", t) + "\n");
+    Write("run.json", fmt::format(R"({{"format": 1, "name": "flaky", "started": {}}})", t));
+    for (const auto& [name, value] : KeyFigures(*MakeReport(Open()))) EXPECT_NE(name, "started") << value;
+  }
+}
+
+TEST_F(SiteTest, AReportSaysOfALossThatBecameNanThatItIsNoNumber) {
+  const auto loss_figure = [&] {
+    const Result<RunReport> report = MakeReport(Open());
+    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    for (const auto& [name, value] : KeyFigures(*report)) {
+      if (name == "loss") return value;
+    }
+    return std::string();
+  };
+  Write("logs/attempt-0/node-0/rank-0.log", "step 1/9 loss 2.0\nstep 2/9 loss 1.0\nstep 3/9 loss nan\n");
+  EXPECT_EQ(loss_figure(), "nan at the end, 1 at least");
+  std::string lines;
+  for (const auto& [step, value] : {std::pair(1, "0.5"), std::pair(2, "\"nan\"")}) {
+    lines +=
+        fmt::format(R"({{"t": 1.79e9, "step": {}, "scalars": {{"loss": {}, "norm": "inf"}}}})", step, value) + "\n";
+  }
+  Write("metrics/rank-0.jsonl", lines);
+  EXPECT_EQ(loss_figure(), "nan at the end, 0.5 at least");
+  const json metrics = ReportJson(*MakeReport(Open()), nullptr)["metrics"];
+  EXPECT_EQ(metrics["loss"]["last"], "nan");
+  EXPECT_EQ(metrics["loss"]["mean"], 0.5);
+  EXPECT_EQ(metrics["norm"]["greatest"], "nan");
 }
 
 TEST_F(SiteTest, RanksComeByColumnsAndWhatAllHaveInCommonOnce) {

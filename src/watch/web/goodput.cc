@@ -24,6 +24,7 @@ struct TimedLine {
   uint64_t step = 0;
   double t = 0;
   std::optional<double> step_seconds, checkpoint_seconds;
+  bool trained = false;  // it tells of the step itself, not only of a validation
 };
 
 void EachTimedLine(const std::string& path, const std::function<void(const TimedLine&)>& each) {
@@ -35,6 +36,9 @@ void EachTimedLine(const std::string& path, const std::function<void(const Timed
     if (!line.step || !(line.t > 0)) return true;
     TimedLine timed{line.attempt, *line.step, line.t, {}, {}};
     for (const auto& [name, value] : line.scalars) {
+      if (name == "loss" || name == "rank/loss" || name == "rank/time/step" || name == "time/step") {
+        timed.trained = true;
+      }
       if (!std::isfinite(value) || value < 0) continue;
       // A value of the rank itself comes before the one reduced over ranks.
       if (name == "rank/time/step" || (name == "time/step" && !timed.step_seconds)) timed.step_seconds = value;
@@ -158,6 +162,7 @@ Goodput MeasureGoodput(const std::string& metrics_path, const std::vector<json>&
   };
   EachTimedLine(metrics_path, [&](const TimedLine& line) {
     if (line.attempt < attempt) return;
+    if (line.attempt == attempt && line.step < step && !line.trained) return;  // a validation's value that came late
     double* rest = &result.other;
     uint64_t steps = line.step > step ? line.step - step : 0;
     if (line.attempt > attempt) {

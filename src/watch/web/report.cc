@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "record/json_number.h"
 #include "record/reader.h"
 #include "watch/web/site.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kYear10000 = 253402300800;  // seconds since 1970: a later one is no time
 constexpr size_t kMostConfig = 256u << 10, kMostPictureBytes = 2u << 20, kMostMetrics = 60, kCurvePoints = 600;
 
 void Flatten(const ConfigNode& node, const std::string& prefix, std::map<std::string, std::string>* out) {
@@ -49,8 +51,8 @@ MetricSummary Summarised(const std::string& name, Curve curve) {
   for (const CurvePoint& point : curve.points) {
     out.values += point.values;
     out.not_finite += point.not_finite;
-    if (std::isnan(point.mean)) continue;
     out.last = point.mean;
+    if (std::isnan(point.mean)) continue;
     if (point.low < out.low) {
       out.low = point.low;
       out.low_step = point.step;
@@ -62,8 +64,8 @@ MetricSummary Summarised(const std::string& name, Curve curve) {
     sum += point.mean * (point.values - point.not_finite);
     finite += point.values - point.not_finite;
   }
-  if (finite == 0) out.low = out.high = 0;
-  out.mean = finite > 0 ? sum / static_cast<double>(finite) : 0;
+  if (finite == 0) out.low = out.high = NAN;
+  out.mean = finite > 0 ? sum / static_cast<double>(finite) : NAN;
   out.curve = std::move(curve);
   return out;
 }
@@ -126,9 +128,9 @@ std::vector<std::pair<std::string, std::string>> EnvironmentRows(const RunReport
 }
 
 json MetricJson(const MetricSummary& metric) {
-  return {{"last", metric.last},           {"least", metric.low},
-          {"greatest", metric.high},       {"mean", metric.mean},
-          {"values", metric.values},       {"not_finite", metric.not_finite},
+  const auto number = record::NumberToJson;
+  return {{"last", number(metric.last)},   {"least", number(metric.low)},      {"greatest", number(metric.high)},
+          {"mean", number(metric.mean)},   {"values", metric.values},          {"not_finite", metric.not_finite},
           {"least_step", metric.low_step}, {"greatest_step", metric.high_step}};
 }
 
@@ -197,6 +199,8 @@ Result<RunReport> MakeReport(std::unique_ptr<Watch> watch) {
   // Of a program that writes no metric lines: what its progress lines say.
   if (!report.view.curve.points().empty() && report.Find("loss") == nullptr && report.Find("rank/loss") == nullptr) {
     report.metrics.insert(report.metrics.begin(), Summarised("loss", CurveOf(report.view)));
+    // The curve of a log has finite values only.
+    if (report.view.loss && !std::isfinite(*report.view.loss)) report.metrics.front().last = *report.view.loss;
   }
   std::vector<std::string> pictures = PictureNames(path);
   std::erase(pictures, "loss.png");
@@ -228,6 +232,11 @@ std::string ShortNumber(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+std::string StepsText(const Goodput& goodput, const AttemptTimes& attempt) {
+  if (attempt.first_step) return fmt::format("{} to {}", *attempt.first_step, *attempt.last_step);
+  return goodput.ratio() ? "none" : "unknown";
+}
+
 std::string Seconds(double seconds) {
   return FormatDuration(std::chrono::milliseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1000)));
 }
@@ -246,7 +255,7 @@ std::vector<std::pair<std::string, std::string>> KeyFigures(const RunReport& rep
     rows.emplace_back("steps",
                       view.total ? fmt::format("{} of {}", *view.step, *view.total) : fmt::format("{}", *view.step));
   }
-  if (view.started > 0) {
+  if (view.started > 0 && view.started < kYear10000) {
     const std::time_t started = static_cast<std::time_t>(view.started);
     rows.emplace_back("started", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(started)));
   }

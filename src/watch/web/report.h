@@ -68,6 +68,7 @@ nlohmann::json ReportJson(const RunReport& report, const RunReport* against);
 // Numbers and rows that the forms share.
 std::string ShortNumber(double value);
 std::string Seconds(double seconds);
+std::string StepsText(const Goodput& goodput, const AttemptTimes& attempt);  // "1 to 50"
 std::vector<std::pair<std::string, std::string>> KeyFigures(const RunReport& report);
 
 }  // namespace lockstep::watch

@@ -155,7 +155,7 @@ void RestartSection(const RunReport& report, std::string* out) {
               (one.remedy.empty() ? "" : "; remedy: " + one.remedy);
     }
     Put(out, "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>", number,
-        times.first_step ? fmt::format("{} to {}", *times.first_step, *times.last_step) : "none",
+        StepsText(report.goodput, times),
         times.ended > times.started && times.started > 0 ? Seconds(times.ended - times.started) : "", E(why));
   }
   *out += "</table>";

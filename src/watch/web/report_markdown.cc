@@ -82,8 +82,7 @@ std::string ReportMarkdown(const RunReport& report, const RunReport* against) {
   if (!report.restarts.empty() || goodput.attempts.size() > 1) {
     Line(&out, "\n## Attempts\n\n| attempt | steps | time |\n|---|---|---|");
     for (const auto& [number, times] : goodput.attempts) {
-      Line(&out, "| {} | {} | {} |", number,
-           times.first_step ? fmt::format("{} to {}", *times.first_step, *times.last_step) : "none",
+      Line(&out, "| {} | {} | {} |", number, StepsText(goodput, times),
            times.ended > times.started && times.started > 0 ? Seconds(times.ended - times.started) : "");
     }
   }
