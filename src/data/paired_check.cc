@@ -35,7 +35,7 @@ Result<ImageSize> SizeOfFrame(const std::string& path, const Picture& picture, b
   if (packed) {
     Result<std::string> whole = parts.Read(path, picture.offset, picture.bytes, path);
     if (!whole.ok()) return whole.status();
-    image = DecodeImageBytes(*whole, picture.name);
+    image = DecodeImageBytes(*whole, fmt::format("{} in {}", picture.name, path));
   } else {
     image = DecodeImage(path);
   }

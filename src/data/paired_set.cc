@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "base/digits.h"
@@ -178,7 +179,7 @@ Result<std::vector<MetaLine>> ParseMetaInfo(std::string_view text, const std::st
       lines.push_back({words[0]});
       continue;
     }
-    if (!digits(count) || count.size() > 9) {
+    if (!digits(count) || count.size() > 9 || std::stoll(count) == 0) {
       return Status(
           Code::kUsage,
           fmt::format("{}:{}: '{}': expected \"clip frames shape start_frame\"", name, number, Printable(Trim(line))),
@@ -211,7 +212,25 @@ Status PairedSet::NoClip(const MetaLine& line, const Status& why) const {
                     : fmt::format("check the folder, or take the clip out of {}", config_.meta_info));
 }
 
-Status PairedSet::ListFolderClips(const std::vector<MetaLine>& lines) {
+Status PairedSet::TakePartition(std::vector<MetaLine>* lines) {
+  if (config_.partition.empty()) return Status::Ok();
+  Result<std::vector<std::string>> reds = RedsPartition(config_.partition);
+  if (!reds.ok()) return reds.status();
+  const size_t before = lines->size();
+  std::erase_if(*lines, [&](const MetaLine& line) {
+    return (std::ranges::find(*reds, line.clip) != reds->end()) != config_.validation;
+  });
+  if (lines->empty()) {
+    return Status(Code::kUsage, fmt::format("no clip is left of {}: partition {} of REDS has none of them",
+                                            Count(static_cast<int64_t>(before), "clip"), config_.partition));
+  }
+  notes_ = fmt::format("{} of partition {} left out", Count(static_cast<int64_t>(before - lines->size()), "clip"),
+                       config_.partition);
+  return Status::Ok();
+}
+
+Status PairedSet::ListFolderClips(std::vector<MetaLine> lines) {
+  LOCKSTEP_RETURN_IF_ERROR(TakePartition(&lines));
   std::vector<Status> errors(lines.size());
   clips_.resize(lines.size());
   ForEachAtOnce(lines.size(), [&](size_t i) {
@@ -228,7 +247,7 @@ Status PairedSet::ListFolderClips(const std::vector<MetaLine>& lines) {
   return Status::Ok();
 }
 
-Status PairedSet::ListLmdbClips(const std::vector<MetaLine>& lines) {
+Status PairedSet::ListLmdbClips(std::vector<MetaLine> lines) {
   config_.target = LmdbFolder(config_.target);
   config_.input = LmdbFolder(config_.input);
   target_file_ = LmdbFile(config_.target);
@@ -237,12 +256,12 @@ Status PairedSet::ListLmdbClips(const std::vector<MetaLine>& lines) {
   if (!target.ok()) return target.status();
   Result<std::map<std::string, Numbered>> input = config_.input == config_.target ? *target : KeysByClip(config_.input);
   if (!input.ok()) return input.status();
-  std::vector<MetaLine> wanted = lines;
-  if (wanted.empty()) {
-    for (const auto& [clip, pictures] : *target) wanted.push_back({clip});
-    std::ranges::sort(wanted, NaturalLess, &MetaLine::clip);
+  if (lines.empty()) {
+    for (const auto& [clip, pictures] : *target) lines.push_back({clip});
+    std::ranges::sort(lines, NaturalLess, &MetaLine::clip);
   }
-  for (const MetaLine& line : wanted) {
+  LOCKSTEP_RETURN_IF_ERROR(TakePartition(&lines));
+  for (const MetaLine& line : lines) {
     LOCKSTEP_RETURN_IF_ERROR(
         TakeFrames(line, (*target)[line.clip], (*input)[line.clip], config_, &clips_.emplace_back()));
   }
@@ -277,21 +296,8 @@ Result<PairedSet> PairedSet::Open(const PairedConfig& config) {
                                                      : "check data.target: the folder above the clips");
     }
   }
-  if (!config.partition.empty()) {
-    Result<std::vector<std::string>> reds = RedsPartition(config.partition);
-    if (!reds.ok()) return reds.status();
-    const size_t before = lines.size();
-    std::erase_if(lines, [&](const MetaLine& line) {
-      return (std::ranges::find(*reds, line.clip) != reds->end()) != config.validation;
-    });
-    if (lines.empty()) {
-      return Status(Code::kUsage, fmt::format("no clip is left of {}: partition {} of REDS has none of them",
-                                              Count(static_cast<int64_t>(before), "clip"), config.partition));
-    }
-    set.notes_ = fmt::format("{} of partition {} left out", Count(static_cast<int64_t>(before - lines.size()), "clip"),
-                             config.partition);
-  }
-  LOCKSTEP_RETURN_IF_ERROR(config.kind == "lmdb" ? set.ListLmdbClips(lines) : set.ListFolderClips(lines));
+  LOCKSTEP_RETURN_IF_ERROR(config.kind == "lmdb" ? set.ListLmdbClips(std::move(lines))
+                                                 : set.ListFolderClips(std::move(lines)));
   LOCKSTEP_RETURN_IF_ERROR(set.CheckSizes());
   LOCKSTEP_RETURN_IF_ERROR(set.CheckSpikes());
   return set;
@@ -321,7 +327,13 @@ Status PairedSet::CheckSpikes() const {
                                                 : "check data.spikes.path, or list only clips that have spikes";
   std::vector<std::string> without;
   for (const PairedClip& clip : clips_) {
-    if (const std::string folder = SpikeFolder(clip); !IsFolder(folder)) without.push_back(folder);
+    const std::string folder = SpikeFolder(clip);
+    if (IsFolder(folder)) continue;
+    // One that is there and cannot be looked into is not one that is missing.
+    if (::access(folder.c_str(), F_OK) != 0 && errno != ENOENT && errno != ENOTDIR) {
+      return FileError("read folder", folder, errno).Context("spikes");
+    }
+    without.push_back(folder);
   }
   if (!without.empty()) {
     return Status(Code::kUsage,
@@ -337,9 +349,13 @@ Status PairedSet::CheckSpikes() const {
     for (int64_t frame = 0; frame < (spikes.all ? clip.frames() : 1) && wrong[i].ok(); ++frame) {
       const std::string path = SpikePath(clip, frame);
       if (::access(path.c_str(), F_OK) != 0) {
-        missing[i].push_back(path);
+        if (errno == ENOENT) {
+          missing[i].push_back(path);
+        } else {
+          wrong[i] = FileError("open", path, errno);
+        }
       } else {
-        wrong[i] = CheckSpikeFile(path);
+        wrong[i] = CheckSpikeFile(path, frame == 0);
       }
     }
   });
@@ -354,14 +370,16 @@ Status PairedSet::CheckSpikes() const {
 }
 
 // By its size alone, or by the header of an array.
-Status PairedSet::CheckSpikeFile(const std::string& path) const {
+Status PairedSet::CheckSpikeFile(const std::string& path, bool first) const {
   const SpikeInput& spikes = config_.spikes;
   if (spikes.precomputed) {
     Result<NpyFile> file = NpyFile::Open(path);
     return file.ok() ? ReadRendered(*file, spikes.sensor, spikes.form, {0, 0, 1, 1}).status() : file.status();
   }
   Result<SpikeFile> file = SpikeFile::Open(path, spikes.sensor);
-  return file.ok() ? CheckSteps(spikes.form, file->steps(), path) : file.status();
+  if (!file.ok()) return file.status();
+  if (first) LOCKSTEP_RETURN_IF_ERROR(CheckSaidSensor(file->steps(), spikes.sensor, path));
+  return CheckSteps(spikes.form, file->steps(), path);
 }
 
 int64_t PairedSet::frames() const {

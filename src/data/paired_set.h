@@ -105,11 +105,12 @@ class PairedSet {
 
  private:
   Status NoClip(const MetaLine& line, const Status& why) const;
-  Status ListFolderClips(const std::vector<MetaLine>& lines);
-  Status ListLmdbClips(const std::vector<MetaLine>& lines);
+  Status TakePartition(std::vector<MetaLine>* lines);
+  Status ListFolderClips(std::vector<MetaLine> lines);
+  Status ListLmdbClips(std::vector<MetaLine> lines);
   Status CheckSizes();
   Status CheckSpikes() const;
-  Status CheckSpikeFile(const std::string& path) const;
+  Status CheckSpikeFile(const std::string& path, bool first) const;
   std::string SpikeFolder(const PairedClip& clip) const;
   Result<Image> Read(const std::string& root, const PairedClip& clip, const Picture& picture,
                      const WindowOf& window) const;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "base/digits.h"
 #include "base/files.h"
@@ -60,8 +61,13 @@ void CopyBits(const uint8_t* bytes, uint64_t at, int count, uint64_t* words) {
   }
 }
 
-// What SpikeCV's config.yaml in a folder above a file says of its sensor; "" where there is none, or it does not fit.
-std::string SaidByConfig(const std::string& path, uint64_t file_bytes) {
+struct SaidSensor {
+  std::string config;  // the file that says it
+  SpikeSensor sensor;
+};
+
+// What SpikeCV's config.yaml in a folder above a file says of its sensor, where it fits the file.
+std::optional<SaidSensor> SaidByConfig(const std::string& path, uint64_t file_bytes) {
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (int up = 0; up < 5 && !folder.empty(); ++up, folder = folder.parent_path()) {
     const std::string config = folder / "config.yaml";
@@ -76,9 +82,9 @@ std::string SaidByConfig(const std::string& path, uint64_t file_bytes) {
     }
     const uint64_t frame = said.height > 0 && said.width > 0 ? FrameBits(said) / 8 : 0;
     if (frame == 0 || file_bytes % frame != 0) continue;
-    return fmt::format("{} says {} x {}, which fits", config, said.height, said.width);
+    return SaidSensor{config, said};
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -106,7 +112,10 @@ Result<int64_t> SpikeSteps(uint64_t file_bytes, const SpikeSensor& sensor, const
   for (const SpikeShape& shape : FittingShapes(file_bytes)) {
     fits.push_back(fmt::format("{} x {} x {}", shape.steps, shape.height, shape.width));
   }
-  std::string hint = SaidByConfig(name, file_bytes);
+  std::string hint;
+  if (const auto said = SaidByConfig(name, file_bytes)) {
+    hint = fmt::format("{} says {} x {}, which fits", said->config, said->sensor.height, said->sensor.width);
+  }
   if (hint.empty() && fits.empty()) hint = "no known camera fits either: the file may be truncated, or not bit-packed";
   if (hint.empty()) hint = fmt::format("sizes that fit (steps x height x width): {}", Join(fits, ", "));
   return Status(
@@ -115,6 +124,15 @@ Result<int64_t> SpikeSteps(uint64_t file_bytes, const SpikeSensor& sensor, const
                   "and {} bytes",
                   name, file_bytes, sensor.height, sensor.width, frame, file_bytes / frame, file_bytes % frame),
       hint);
+}
+
+Status CheckSaidSensor(int64_t steps, const SpikeSensor& sensor, const std::string& name) {
+  const auto said = SaidByConfig(name, static_cast<uint64_t>(steps) * (FrameBits(sensor) / 8));
+  if (!said || (said->sensor.height == sensor.height && said->sensor.width == sensor.width)) return Status::Ok();
+  return Status(Code::kUsage,
+                fmt::format("{} says that the sensor has {} x {} pixels, not {} x {}: pixels of '{}' would be mixed up",
+                            said->config, said->sensor.height, said->sensor.width, sensor.height, sensor.width, name),
+                fmt::format("use {} x {}, or correct that file", said->sensor.height, said->sensor.width));
 }
 
 Result<SpikeFile> SpikeFile::Open(const std::string& path, const SpikeSensor& sensor) {

@@ -27,6 +27,10 @@ struct SpikeSensor {
 // Steps of a file of this size. Errors: a remainder, no step at all, a frame of no whole bytes. `name` is the file.
 Result<int64_t> SpikeSteps(uint64_t file_bytes, const SpikeSensor& sensor, const std::string& name);
 
+// An error where SpikeCV's config.yaml in a folder above file `name`, which has `steps` of the sensor, says another
+// size that fits as well: 640 x 360 has the bytes of 360 x 640.
+Status CheckSaidSensor(int64_t steps, const SpikeSensor& sensor, const std::string& name);
+
 struct SpikeShape {
   int64_t steps = 0;
   int height = 0, width = 0;

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/image.h"
+#include "data/publish.h"
 #include "engine/devices.h"
 #include "engine/trainer.h"
 #include "track/progress_line.h"
@@ -69,6 +70,9 @@ Status Evaluation::Load() {
     Result<const track::Cairo*> cairo = track::LoadCairo();
     if (!cairo.ok()) return cairo.status().Context("--picture");
     cairo_ = *cairo;
+    // Made and removed again: a place that cannot be written is said before clips are measured.
+    const Result<data::Publication> place = data::Publication::File(options_.picture, /*overwrite=*/true);
+    if (!place.ok()) return place.status().Context("--picture");
   }
   Result<LoadedTaehv> loaded = LoadTaehv(options_.weights, options_.variant);
   if (!loaded.ok()) return loaded.status();
@@ -114,7 +118,6 @@ Status Evaluation::Measure(std::unique_ptr<ClipSet> clips) {
                               left_out_.empty() ? "there is none" : left_out_.front().why),
                   "name videos, folders of frames or .safetensors with --data");
   }
-  if (!options_.picture.empty()) LOCKSTEP_RETURN_IF_ERROR(WritePicture());
   return Status::Ok();
 }
 
@@ -182,6 +185,7 @@ void Evaluation::ForgetPictures() {
 }
 
 Status Evaluation::WritePicture() const {
+  if (options_.picture.empty()) return Status::Ok();
   const std::vector<const MeasuredClip*> worst = Worst(static_cast<size_t>(options_.worst));
   track::Sheet sheet{.title = loaded_.path, .columns = kClipColumns, .map_label = track::kAbsoluteError};
   sheet.subtitle = loaded_.model->config().name + (loaded_.step ? fmt::format("  ·  step {}", *loaded_.step) : "");

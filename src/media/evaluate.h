@@ -4,6 +4,7 @@
 //   Evaluation evaluation(options);
 //   LOCKSTEP_RETURN_IF_ERROR(evaluation.Load());
 //   LOCKSTEP_RETURN_IF_ERROR(evaluation.Measure(std::move(clips)));
+//   LOCKSTEP_RETURN_IF_ERROR(evaluation.WritePicture());
 #pragma once
 
 #include <torch/types.h>
@@ -58,8 +59,9 @@ class Evaluation {
 
   // The weights onto the device, and whatever else must be there before clips are looked for.
   Status Load();
-  // Every clip, then the picture.
   Status Measure(std::unique_ptr<ClipSet> clips);
+  // Where one was asked for; after the numbers, which a full disk does not take away.
+  Status WritePicture() const;
 
   const EvaluationOptions& options() const { return options_; }
   const LoadedTaehv& loaded() const { return loaded_; }
@@ -77,7 +79,6 @@ class Evaluation {
  private:
   Status MeasureClip(uint64_t index);
   void ForgetPictures();
-  Status WritePicture() const;
   std::string MeanText(std::string_view name) const;
 
   EvaluationOptions options_;

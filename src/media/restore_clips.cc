@@ -233,6 +233,7 @@ Status CheckSpikeFiles(const std::vector<std::string>& files, const data::SpikeS
     }
     const Result<int64_t> steps = data::SpikeSteps(static_cast<uint64_t>(info.st_size), sensor, files[i]);
     checks[i] = steps.ok() ? data::CheckSteps(form, *steps, files[i]) : steps.status();
+    if (i == 0 && checks[i].ok()) checks[i] = data::CheckSaidSensor(*steps, sensor, files[i]);
   });
   for (const Status& check : checks) LOCKSTEP_RETURN_IF_ERROR(check.Context("--spikes"));
   return Status::Ok();
@@ -246,6 +247,11 @@ Status FindSpikes(const MediaOptions& options, int64_t channels, FoundClip* clip
   if (!clip->name.empty()) folder = data::JoinPath(folder, IsFolder(clip->input) ? clip->name : Stem(clip->name));
   const std::vector<std::string> files = SpikeFilesIn(folder);
   if (files.empty()) {
+    for (const std::string& place : {folder, folder + "/spike"}) {
+      if (::access(place.c_str(), R_OK | X_OK) != 0 && errno != ENOENT && errno != ENOTDIR) {
+        return FileError("read folder", place, errno).Context("--spikes");
+      }
+    }
     return Status(Code::kUsage, fmt::format("--spikes: '{}' has no .dat files for '{}'", folder, clip->input),
                   clip->name.empty() ? "name the folder of the clip's spike files"
                                      : "for many clips name the folder above: DIR/CLIP/spike/NUMBER.dat");
@@ -330,6 +336,10 @@ Status CheckFrameNumbers(const std::string& folder, const std::vector<std::strin
   int64_t step = 0;
   for (size_t i = 1; i < numbers.size(); ++i) {
     const int64_t distance = numbers[i] - numbers[i - 1];
+    if (distance == 0) {
+      return Status(Code::kUsage, fmt::format("'{}': '{}' and '{}' have one number", folder, names[i - 1], names[i]),
+                    "give one picture for each frame; --allow-gaps takes the frames as they are");
+    }
     if (distance > 0 && (step == 0 || distance < step)) step = distance;
   }
   for (size_t i = 1; i < numbers.size(); ++i) {

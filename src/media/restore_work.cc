@@ -76,7 +76,11 @@ bool IsFolderOfPictures(const std::string& path) {
 Result<bool> IsComplete(const MediaOptions& options, const nlohmann::json& settings, const FoundClip& clip,
                         bool published) {
   struct stat info{};
-  if (::stat(clip.output.c_str(), &info) != 0) return false;
+  if (::stat(clip.output.c_str(), &info) != 0) {
+    if (::lstat(clip.output.c_str(), &info) != 0) return false;
+    return Status(Code::kUsage, fmt::format("'{}' is a link to nowhere", clip.output),
+                  "mount or make what it names, or remove the link");
+  }
   const bool folder = S_ISDIR(info.st_mode);
   const Result<nlohmann::json> record = ReadJsonFile(RecordOf(clip.output));
   const bool known = record.ok() && GetInt(*record, "format") == kFormat;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <set>
@@ -250,6 +251,18 @@ TEST_F(PairedTest, PartitionsOfReds) {
   EXPECT_THAT(ErrorOf(config), HasSubstr("did you mean 'REDS4'"));
 }
 
+TEST_F(PairedTest, SpikesThatCannotBeLookedIntoAreNotMissing) {
+  Clip("a", 0, 4);
+  PairedConfig config = Config();
+  config.spikes.path = dir_ / "circle";
+  ASSERT_EQ(::symlink("circle", config.spikes.path.c_str()), 0);
+  EXPECT_THAT(ErrorOf(config), HasSubstr("spikes: cannot read folder '" + config.spikes.path + "/a/spike': ELOOP"));
+  config.spikes.path = dir_ / "spikes";
+  ASSERT_TRUE(RemoveAll(dir_ / "spikes/a/spike/000000.dat").ok());
+  ASSERT_EQ(::symlink("000000.dat", (dir_ / "spikes/a/spike/000000.dat").c_str()), 0);
+  EXPECT_THAT(ErrorOf(config), HasSubstr("spikes: cannot open '"));
+}
+
 TEST_F(PairedTest, AMissingSpikeFileIsANamedBadSample) {
   Clip("a", 0, 4);
   ASSERT_TRUE(RemoveAll(dir_ / "spikes/a/spike/000002.dat").ok());
@@ -288,6 +301,11 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
   const std::vector<Case> cases = {
       {"a crop of 32 pixels is larger than the frames of clip 'a', which are 40x24", [](auto* c) { c->crop = 32; }},
       {"no whole number of steps of 250 x 400", [](auto* c) { c->spikes.sensor = {250, 400, true}; }},
+      {"spikes/config.yaml says that the sensor has 24 x 40 pixels, not 40 x 24",
+       [&](auto* c) {
+         ASSERT_TRUE(WriteFileAtomic(dir_ / "spikes/config.yaml", "spike_h: 24\nspike_w: 40\n").ok());
+         c->spikes.sensor = {40, 24, true};
+       }},
       {"clip 'a' is too short: 9 frames at interval 1 need 9, it has 4", [](auto* c) { c->frames = 9; }},
       {"expected a multiple of scale 3", [](auto* c) { c->scale = 3; }},
       {"expected 2 times the input", [](auto* c) { c->scale = 2; }},
@@ -317,6 +335,11 @@ TEST_F(PairedTest, ClearErrorsBeforeTheFirstStep) {
       {"'b five 0 1': expected",
        [&](auto* c) {
          ASSERT_TRUE(WriteFileAtomic(dir_ / "meta.txt", "b five 0 1\n").ok());
+         c->meta_info = dir_ / "meta.txt";
+       }},
+      {"'a 0 0 0': expected",
+       [&](auto* c) {
+         ASSERT_TRUE(WriteFileAtomic(dir_ / "meta.txt", "a 0 0 0\n").ok());
          c->meta_info = dir_ / "meta.txt";
        }},
       {"clip 'a' has no frame 4 below",
@@ -386,6 +409,23 @@ TEST_F(PairedTest, LmdbOfBothSides) {
     EXPECT_EQ(Read(*packed, draw), Read(*folders, draw));
     EXPECT_EQ(packed->Name(index), folders->Name(index));
   }
+  config.partition = "REDS4";  // of the clips of the LMDB: there is no list
+  EXPECT_EQ(Open(config)->size(), 42U);
+  config.validation = true;
+  EXPECT_THAT(ErrorOf(config), HasSubstr("no clip is left of 2 clips"));
+  config.partition = "";
+  config.validation = false;
+  {
+    LmdbWriter junk = *LmdbWriter::Create(dir_ / "junk.lmdb", false);
+    ASSERT_TRUE(junk.Put("a/000003", "no picture", "a/000003.png (24,40,3) 1").ok());
+    ASSERT_TRUE(junk.Finish().ok());
+  }
+  PairedConfig damaged = config;  // which of the two it is
+  damaged.input = dir_ / "junk.lmdb";
+  ASSERT_TRUE(WriteFileAtomic(dir_ / "meta.txt", "a 1 0 3\n").ok());
+  damaged.meta_info = dir_ / "meta.txt";
+  damaged.frames = 1;
+  EXPECT_THAT(ErrorOf(damaged), AllOf(HasSubstr("'a/000003 in "), HasSubstr("junk.lmdb/data.mdb' cannot be decoded")));
   EXPECT_THAT(LmdbWriter::Create(dir_ / "gt.lmdb", false).status().message(), HasSubstr("is there already"));
   EXPECT_FALSE(LmdbWriter::Create(dir_ / "gt", true).ok());
   ASSERT_TRUE(WriteFileAtomic(dir_ / "gt.lmdb/meta_info.txt", "a/000003.png (24,40,3) 1\n").ok());

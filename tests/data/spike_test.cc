@@ -96,6 +96,10 @@ TEST_F(SpikeTest, TheSizeOfAFileDecidesWhichSensorsItMayHave) {
   const std::string below = dir_ / "train/clip/spike/1.dat";
   EXPECT_THAT(SpikeSteps(1600, {360, 640}, below).status().hint(), HasSubstr("config.yaml says 32 x 40, which fits"));
   EXPECT_THAT(SpikeSteps(1000, {360, 640}, below).status().hint(), HasSubstr("may be truncated"));
+  // Another size of as many bytes is not what the data set says; one that the file cannot have says nothing.
+  EXPECT_TRUE(CheckSaidSensor(10, {32, 40}, below).ok());
+  EXPECT_TRUE(CheckSaidSensor(1, {250, 400}, below).ok());
+  EXPECT_THAT(CheckSaidSensor(10, {40, 32}, below).message(), HasSubstr("has 32 x 40 pixels, not 40 x 32"));
 }
 
 TEST_F(SpikeTest, CentresOfEqualParts) {

@@ -165,6 +165,16 @@ class DataCommand(harness.Case):
         lines = (scenes / "GOPRO_Large" / "train_GT_blurred.lmdb" / "meta_info.txt").read_text().splitlines()
         self.assertEqual((len(lines), lines[0]), (6, "scene_0000/000001.png (32,48,3) 1"))
         self.assertIn("6 were there", self.data("prepare", "gopro-spike", scenes, *sensor, "--artefacts", "tfp:2").stderr)
+        # A list that somebody shortened is kept; one of the same clips and frames is as good as ours.
+        listed = scenes / "meta_info_GoPro_train_GT.txt"
+        for text, code, words in [("scene_0000 3 0 1\n", 2, ()), ("scene_0001 3 0 000001\nscene_0000 3 0 000001\n", 0, ()),
+                                  ("scene_0000 3 0 1\n", 0, ("--meta-info", listed))]:
+            listed.write_text(text)
+            said = self.data("prepare", "gopro-spike", scenes, *sensor, *words, code=code)
+            self.assertEqual(listed.read_text(), text)
+            self.assertEqual("or write it again with --overwrite" in said.stderr, code == 2, said.stderr)
+        self.data("prepare", "gopro-spike", scenes, *sensor, "--overwrite")
+        self.assertEqual(listed.read_text(), "scene_0000 3 (32,48,3) 1\nscene_0001 3 (32,48,3) 1\n")
         sheet = self.tmp / "pairs.png"
         self.data("show", scenes, "--kind", "gopro-spike", *sensor, "--height", 32, "--width", 32, "--samples", 2, "--out", sheet)
         self.assertEqual(Image.open(sheet).size, (3 * 32 + 2 * 2, 2 * 32 + 2))

@@ -204,6 +204,9 @@ class WithoutTorch(harness.Case):
         done = evaluate("--weights", run, "--picture", picture, code=3, env={"LOCKSTEP_CAIRO": "/nowhere/libcairo.so.2"})
         self.assertIn("--picture: /nowhere/libcairo.so.2 cannot be loaded", done.stderr)
         self.assertIn("apt-get install libcairo2", done.stderr)
+        done = evaluate("--weights", run, "--picture", self.tmp / "nowhere" / "worst.png", code=3)
+        self.assertIn("--picture: cannot create", done.stderr)
+        self.assertNotIn("clip 1", done.stderr)  # before clips are measured
         for folder in (run / "checkpoints" / "latest", run / "checkpoints" / "step-4"):
             again = json.loads(harness.engine("eval", "taehv", "--weights", folder, "--baseline", "--json").stdout)
             self.assertEqual(len(again["clips"]), 4)

@@ -64,6 +64,11 @@ class Export(harness.Case):
         self.assertIn("none.safetensors", missing.stderr)
         self.assertFalse((folder / "out.safetensors").exists())
         self.assertEqual(export(folder / "out.safetensors").returncode, 2)
+        # Of weights that are not there nobody knows which ending theirs is.
         other = export("--weights", folder / "none.safetensors", folder / "out.pth")
+        self.assertEqual(other.returncode, 3)
+        self.assertIn("--weights: cannot open", other.stderr)
+        (folder / "some.safetensors").write_bytes(b"no weights")
+        other = export("--weights", folder / "some.safetensors", folder / "out.pth")
         self.assertEqual(other.returncode, 2)
         self.assertIn("the ending .safetensors", other.stderr)

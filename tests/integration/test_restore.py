@@ -114,6 +114,7 @@ class Restore(harness.Case):
             change(self.tmp / name)
         (self.tmp / "few").mkdir()
         shutil.copy(self.tmp / spikes / "spike/000001.dat", self.tmp / "few")
+        (self.tmp / "link").symlink_to("nowhere")
         before = sorted(path.name for path in self.tmp.iterdir())
         weights = ("restore", "--weights", "runs/run")
         for words, expected in [
@@ -125,6 +126,7 @@ class Restore(harness.Case):
             (self.words(clip + "/out", given=clip, spikes=spikes), "inside INPUT"),
             (self.words("out.mp4"), "has 2 clips, and OUTPUT 'out.mp4' is one file"),
             (self.words("none/out", given=clip, spikes=spikes), "none/out"),
+            (self.words("link", given=clip, spikes=spikes), "'link' is a link to nowhere"),
             ((*weights, clip, "out"), "takes 4 channels: RGB and 1 of spikes"),
             ((*weights, clip, "out", "--noise", "10", "--spikes", spikes), "takes no level of noise"),
             (("restore", "--weights", "opt.json", clip, "out"), "opt.json"),

@@ -133,6 +133,13 @@ class Vrt(harness.Case):
         for score in ("psnr", "ssim", "psnr_y", "ssim_y", "psnr_input"):
             self.assertAlmostEqual(clip[score], rows[0][score], 6)
         self.assertEqual((self.tmp / "worst.png").read_bytes()[:4], b"\x89PNG")
+        refused = harness.engine("eval", "vrt", "--weights", "runs/none")
+        self.assertIn("--weights: cannot open 'runs/none'", refused.stderr)
+        # A picture that cannot be written is said before clips are measured.
+        refused = harness.engine("eval", "vrt", "--weights", run, "--picture", "nowhere/worst.png")
+        self.assertEqual((refused.returncode, refused.stdout), (3, ""))
+        self.assertIn("--picture: cannot create 'nowhere/worst.png'", refused.stderr)
+        self.assertNotIn("clip 1", refused.stderr)
         # An export says its shape; clips are named.
         exported = harness.engine("export", "--weights", run, "whole.safetensors")
         self.assertEqual(exported.returncode, 0, exported.stderr)

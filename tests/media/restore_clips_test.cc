@@ -128,6 +128,9 @@ TEST_F(RestoreClips, EveryThirdFrameAndTimesAreNoGaps) {
   EXPECT_TRUE(CheckFrameNumbers("x", {"1700000000123.png", "1700000000150.png", "1700000000199.png"}).ok());
   EXPECT_TRUE(CheckFrameNumbers("x", {"first.png", "second.png"}).ok());
   EXPECT_FALSE(CheckFrameNumbers("x", {"im1.png", "im3.png", "im4.png"}).ok());
+  for (const auto& twice : {std::vector<std::string>{"1.jpg", "1.png", "2.png"}, {"01.png", "1.png"}}) {
+    EXPECT_THAT(CheckFrameNumbers("x", twice).message(), HasSubstr("have one number"));
+  }
 }
 
 TEST_F(RestoreClips, SpikesBelongToFramesByNumberAndFitTheSensor) {

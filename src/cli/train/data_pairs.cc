@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "base/arguments.h"
 #include "base/clock.h"
@@ -118,6 +120,29 @@ Status ReportAlignment(const data::SpikeAlignment& found, uint64_t frames) {
                 "copy the missing ones; for another size give --sensor-height and --sensor-width");
 }
 
+// One that somebody wrote or shortened is not replaced unasked.
+Status WriteList(const PrepareFlags& asked, const data::PairedSet& set, const data::PrepareShare& share) {
+  const std::string path =
+      data::JoinPath(asked.path.empty() ? "." : asked.path, fmt::format("meta_info_GoPro_{}_GT.txt", asked.split));
+  const std::string text = data::MetaInfoOf(set);
+  const Result<std::string> there = ReadFile(path);
+  if (there.ok() && !asked.overwrite) {
+    const Result<std::vector<data::MetaLine>> was = data::ParseMetaInfo(*there, path);
+    const Result<std::vector<data::MetaLine>> now = data::ParseMetaInfo(text, path);
+    const auto same = [](const data::MetaLine& a, const data::MetaLine& b) {
+      return std::tie(a.clip, a.frames, a.first) == std::tie(b.clip, b.frames, b.first);
+    };
+    if (!was.ok() || !now.ok() || !std::ranges::is_permutation(*was, *now, same)) {
+      return Status(Code::kUsage, fmt::format("'{}' lists other clips or frames than the folders have now", path),
+                    fmt::format("take it with --meta-info {}, or write it again with --overwrite", path));
+    }
+  } else if (share.part == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(path, text));
+  }
+  if (share.part == 0) fmt::print("meta info  {}\n", path);
+  return Status::Ok();
+}
+
 Status PrepareGoPro(const PrepareFlags& asked, const data::PrepareShare& share) {
   Result<data::SpikeForm> form = data::SpikeForm{};
   if (!asked.artefacts.empty()) form = FormOf(asked.artefacts, asked.half_window);  // before anything is written
@@ -132,12 +157,7 @@ Status PrepareGoPro(const PrepareFlags& asked, const data::PrepareShare& share) 
   }
   // Every rank looks at all files: none begins to write where one is wrong.
   LOCKSTEP_RETURN_IF_ERROR(ReportAlignment(data::AlignSpikes(*set, {}), static_cast<uint64_t>(set->frames())));
-  if (asked.meta.empty() && share.part == 0) {
-    const std::string meta =
-        data::JoinPath(asked.path.empty() ? "." : asked.path, fmt::format("meta_info_GoPro_{}_GT.txt", asked.split));
-    LOCKSTEP_RETURN_IF_ERROR(WriteFileAtomic(meta, data::MetaInfoOf(*set)));
-    fmt::print("meta info  {}\n", meta);
-  }
+  if (asked.meta.empty()) LOCKSTEP_RETURN_IF_ERROR(WriteList(asked, *set, share));
   for (const bool target : {true, false}) {
     if (!asked.lmdb || share.part != (target ? 0 : 1) % share.parts) continue;
     const std::string path = (target ? set->config().target : set->config().input) + ".lmdb";
@@ -198,7 +218,7 @@ int DataPrepareMain(int argc, char** argv) {
   args.Option("--artefacts", &asked.artefacts, "write arrays of the spikes: tfp:4, raw_window:41, ...").Named("FORM:N");
   args.Option("--artefact-path", &asked.artefact_root, "where (default: beside the spikes)").Named("DIR");
   args.Option("--half-window", &asked.half_window, "of tfp and tfi").Between(1, 1 << 14).ShowDefault();
-  args.Flag("--overwrite", &asked.overwrite, "write LMDBs again");
+  args.Flag("--overwrite", &asked.overwrite, "write LMDBs and the list of clips again");
   args.Option("--threads", &asked.threads, "of this process (default: one per core)").Between(1, 4096).Named("N");
   args.Option("--clips", &asked.tree.clips, "generated for training; a quarter as many for testing")
       .Between(1, 1 << 20)
@@ -217,6 +237,7 @@ int DataPrepareMain(int argc, char** argv) {
   if (const auto code = args.Parse(argc, argv)) return *code;
   const Status status = Prepare(asked);
   if (status.ok()) return 0;
+  std::fflush(stdout);  // the error is the last line of a rank's log
   fmt::print(stderr, "lockstep data prepare: {}\n", status.ToString());
   return ExitCode(status);
 }

@@ -222,7 +222,7 @@ Status Run(const recipes::Registry& recipes, const EvalFlags& asked) {
   } else {
     view.PrintTable();
   }
-  return Status::Ok();
+  return evaluation.WritePicture();
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // `lockstep eval vrt`: PSNR and SSIM of restored clips, one by one and overall.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 
@@ -14,6 +16,7 @@
 #include "cli/train/commands.h"
 #include "cli/train/settings.h"
 #include "data/image.h"
+#include "data/publish.h"
 #include "engine/trainer.h"
 #include "media/load_vrt.h"
 #include "models/vrt_file.h"
@@ -185,9 +188,15 @@ Status Run(const recipes::Registry& recipes, const VrtFlags& asked) {
     Result<const track::Cairo*> loaded = track::LoadCairo();
     if (!loaded.ok()) return loaded.status().Context("--picture");
     cairo = *loaded;
+    // Made and removed again: a place that cannot be written is said before clips are measured.
+    const Result<data::Publication> place = data::Publication::File(asked.picture, /*overwrite=*/true);
+    if (!place.ok()) return place.status().Context("--picture");
   }
   Result<std::string> checkpoint = record::FindCheckpoint(asked.weights);
   if (!checkpoint.ok()) return checkpoint.status().Context("--weights");
+  if (checkpoint->empty() && ::access(asked.weights.c_str(), R_OK) != 0) {
+    return FileError("open", asked.weights, errno).Context("--weights");
+  }
   VrtFlags found = asked;
   if (!checkpoint->empty()) found.weights = *checkpoint;
   Result<Settings> settings = ReadAll(recipes, found);
@@ -236,14 +245,17 @@ Status Run(const recipes::Registry& recipes, const VrtFlags& asked) {
                                  Count(static_cast<int64_t>(evaluation->clips.size()), "clip"),
                                  track::ScoreText("psnr", evaluation->Mean("psnr")),
                                  track::ScoreText("ssim", evaluation->Mean("ssim")));
-    LOCKSTEP_RETURN_IF_ERROR(WritePicture(*cairo, asked.picture, sheet));
   }
+  // After the numbers, which a full disk does not take away.
+  const auto picture = [&] {
+    return cairo == nullptr ? Status::Ok() : WritePicture(*cairo, asked.picture, evaluation->sheet);
+  };
   if (!asked.json) {
     fmt::print("weights  {}\ndata     {}\nrun      {} in {:.1f} s on {}, {}\n\n", found.weights, (*clips)->Describe(),
                Count(evaluation->frames(), "frame"), seconds, device->str(), engine::PrecisionName(precision));
     PrintTable(*evaluation);
     if (cairo != nullptr) fmt::print("\npicture  {}\n", asked.picture);
-    return Status::Ok();
+    return picture();
   }
   ordered_json json = {{"recipe", "vrt"},
                        {"weights", found.weights},
@@ -264,7 +276,7 @@ Status Run(const recipes::Registry& recipes, const VrtFlags& asked) {
   for (const auto& [name, why] : evaluation->left_out) json["left_out"].push_back({{"name", name}, {"why", why}});
   if (cairo != nullptr) json["picture"] = asked.picture;
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  return Status::Ok();
+  return picture();
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // `lockstep export`: trained weights with upstream's names, which upstream's Python loads: one file of a TAEHV or a
 // VRT, a folder of a language model.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/arguments.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/train/commands.h"
@@ -120,8 +123,11 @@ Status ExportVrt(const ExportFlags& asked) {
 }
 
 Status Export(const ExportFlags& asked) {
-  if (const Result<std::string> found = record::FindCheckpoint(asked.weights); !found.ok()) {
-    return found.status().Context("--weights");
+  const Result<std::string> found = record::FindCheckpoint(asked.weights);
+  if (!found.ok()) return found.status().Context("--weights");
+  // What cannot be opened has no kind yet, and no ending of OUTPUT is wrong for it.
+  if (found->empty() && ::access(asked.weights.c_str(), R_OK) != 0) {
+    return FileError("open", asked.weights, errno).Context("--weights");
   }
   if (recipes::IsLm(asked.weights)) return ExportLanguageModel(asked);
   if (asked.adapter) {
