@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 
@@ -25,7 +26,9 @@ class KairDerivation {
 
   void Run() {
     made_.task = Text("task").value_or("");
-    const std::string weights = Text("path.pretrained_netG").value_or("auto");
+    std::string weights = Text("path.pretrained_netG").value_or("auto");
+    if (const char* home = std::getenv("HOME"); home != nullptr && weights.starts_with("~/"))
+      weights.replace(0, 1, home);
     if (weights != "auto") Set("checkpoint.weights", KairScalar(weights, true), "path.pretrained_netG");
     // What no option file says is as in upstream's constructor: the share of mutual attention, the rate of DropPath.
     Set("recipe.model", KairScalar("006", true));
@@ -36,6 +39,7 @@ class KairDerivation {
     LeftOut();
     Data();
     Spikes();
+    TestSet();
     Fusion();
     Optimizer();
     Schedule();
@@ -52,12 +56,8 @@ class KairDerivation {
 
  private:
   const ConfigNode* Find(std::string_view path) const {
-    const ConfigNode* at = &options_;
-    for (const std::string& part : Split(path, '.')) {
-      at = at->Find(part);
-      if (at == nullptr || at->kind == ConfigNode::Kind::kNull) return nullptr;
-    }
-    return at;
+    const ConfigNode* node = foreign::FindKey(options_, path);
+    return node == nullptr || node->kind == ConfigNode::Kind::kNull ? nullptr : node;
   }
   std::optional<std::string> Text(std::string_view path) const {
     const ConfigNode* node = Find(path);
@@ -305,13 +305,18 @@ class KairDerivation {
     if (root != "auto") Set("data.spikes.precomputed_path", KairScalar(root, true));
     const std::string test_root = Text("datasets.test.spike.precomputed.root").value_or("auto");
     if (test_root != "auto") Set("data.test.spikes.precomputed_path", KairScalar(test_root, true));
-    if (Find("datasets.test") != nullptr && Find("datasets.test.dataroot_spike") == nullptr) {
-      Drop("data.test");
-      LeaveOut("data.test.", "the test set has no spikes: clips of the training set are held out");
-      Derived("validation", "clips of the training set",
-              "datasets.test has no dataroot_spike, and a network with spikes cannot be tested without them: clips are "
-              "held out (data.validation.fraction)");
-    }
+  }
+
+  void TestSet() {
+    const bool given = Find("datasets.test.dataroot_gt") != nullptr;
+    if (given && (channels_ == 0 || Find("datasets.test.dataroot_spike") != nullptr)) return;
+    const std::string why =
+        Find("datasets.test") == nullptr ? "the file has no datasets.test"
+        : given ? "datasets.test has no dataroot_spike, and a network with spikes cannot be tested without them"
+                : "datasets.test has no dataroot_gt to compare with";
+    Drop("data.test");
+    LeaveOut("data.test.", why + ": clips of the training set are held out");
+    Derived("validation", "clips of the training set", why + ": clips are held out (data.validation.fraction)");
   }
 
   // What became of some keys is taken back.
@@ -398,12 +403,13 @@ class KairDerivation {
     return group;
   }
 
-  // Which parameters train, and how fast. S-VRT's phase 1 trains the adapter alone; so does a phase 2 whose backbone
-  // stays frozen without LoRA.
+  // Which parameters train, and how fast. S-VRT's phase 1 trains the adapter alone; so does a later or only phase whose
+  // backbone stays frozen without LoRA.
   void Groups() {
     ConfigNode groups{.kind = ConfigNode::Kind::kList};
-    const bool alone =
-        fuses_ && (phase_.number == 1 || (phase_.two_run && True("train.freeze_backbone") && !True("train.use_lora")));
+    const bool frozen = True("train.freeze_backbone") && !True("train.use_lora");
+    const bool alone = fuses_ && (phase_.number == 1 || ((phase_.number == 0 || phase_.two_run) && frozen));
+    if (frozen && !fuses_) Refuse("train.freeze_backbone", "without a fusion adapter or LoRA nothing would be trained");
     const ConfigNode* keys = Find("train.fix_keys");
     const ConfigNode* factor = Find("train.fix_lr_mul");
     const int64_t until = std::max<int64_t>(Whole("train.fix_iter").value_or(0), 0);
@@ -413,18 +419,18 @@ class KairDerivation {
       rest.entries.push_back({"freeze", {}, KairScalar("true")});
       groups.items.push_back(std::move(rest));
     } else if (keys != nullptr && (until > 0 || factor != nullptr)) {
+      if (!keys->items.empty()) slowed_ = Number("train.fix_lr_mul").value_or(1);
       for (const ConfigNode& key : keys->items) {
         ConfigNode group = Group("*" + key.text + "*");
         if (factor != nullptr) group.entries.push_back({"lr_scale", {}, *factor});
         if (until > 0) group.entries.push_back({"freeze_until", {}, KairNumber(until)});
         groups.items.push_back(std::move(group));
       }
-      if (until > 0 && !keys->items.empty()) {
+      if (until > 0 && !keys->items.empty())
         Derived("freeze", fmt::format("steps 0 to {}", until - 1),
-                fmt::format("parameters with {} in their names; then all are trained, without a restart (KAIR counts "
+                fmt::format("parameters with {} in their names; then they train, too, without a restart (KAIR counts "
                             "steps from 1 and frees them one earlier)",
                             foreign::ValueText(*keys)));
-      }
     }
     if (!groups.items.empty() || phase_.number > 0) Set("train.groups", std::move(groups));
   }
@@ -454,6 +460,9 @@ class KairDerivation {
     if (cycles * period != steps) Set("train.schedule.length", KairNumber(cycles * period));
     Derived("learning rate", fmt::format("{} to {}", lr, least),
             fmt::format("cosine over {} steps, a closed form of the step", period));
+    if (least > 0 && slowed_ != 1)
+      Derived("learning rate of fix_keys", fmt::format("{:.6g} to {:.6g}", slowed_ * lr, slowed_ * least),
+              "fix_lr_mul times the others' at every step (in KAIR it ends at G_scheduler_eta_min, too)");
   }
 
   void Precision() {
@@ -480,8 +489,15 @@ class KairDerivation {
         targets.items.push_back(KairScalar("*" + name + "*", true));
       }
       Set("recipe.lora.targets", std::move(targets));
+      // At fix_iter S-VRT frees fix_keys or, without phase2_lora_mode, everything.
       const ConfigNode* keys = Find("train.fix_keys");
-      if (phase_.number == 2 && keys != nullptr && !keys->items.empty()) {
+      const bool frees = Whole("train.fix_iter").value_or(0) > 0;
+      const bool named = (phase_.number == 2 || frees) && keys != nullptr && !keys->items.empty();
+      const std::string alone = frees ? "phase2_lora_mode" : "freeze_backbone";
+      if (!True("train." + alone))
+        Derived("beside LoRA", named ? "fix_keys; all others stay frozen" : "nothing: all others stay frozen",
+                fmt::format("S-VRT trains them as well unless {} is true", alone));
+      if (named) {
         ConfigNode also{.kind = ConfigNode::Kind::kList};
         for (const std::string& name : Names(*keys)) also.items.push_back(KairScalar("*" + name + "*", true));
         Set("recipe.lora.also", std::move(also));
@@ -571,6 +587,7 @@ class KairDerivation {
   int64_t channels_ = 0;  // of spikes
   bool fuses_ = false;    // an adapter makes RGB of RGB and spikes
   bool interpolates_ = false;
+  double slowed_ = 1;    // the learning rate of fix_keys / that of the others
   bool padded_ = false;  // the last frame of a sample follows once again
 };
 

@@ -257,12 +257,12 @@ train.total_iter|i|H+|train.steps||optimizer steps
 train.G_scheduler_type|s|M|train.schedule.kind|CosineAnnealingWarmRestarts,MultiStepLR|a closed form of the step, the same after a resume and on any number of ranks; other schedules are not here
 train.G_scheduler_periods|g|M|train.schedule.cycles||steps of a cosine; the whole run: one; a longer one is cut (train.schedule.length)
 train.G_scheduler_eta_min|n|M|train.schedule.floor||lowest learning rate; here a factor of the highest
-train.G_scheduler_restart_weights|n|H||1|every cosine starts from the same learning rate
+train.G_scheduler_restart_weights|n|H||1|every cosine is as long as the first (KAIR gives it to PyTorch as T_mult)
 train.G_scheduler_milestones|l|H+|train.schedule.milestones||
 train.G_scheduler_gamma|n|H+|train.schedule.gamma||
 train.G_regularizer_orthstep|i|R||0|regularisers of the weights are not here; null and 0 are fine
 train.G_regularizer_clipstep|i|R||0|regularisers of the weights are not here; null and 0 are fine
-train.G_param_strict|b|M|recipe.partial||true: weights of another shape are an error
+train.G_param_strict|b|M|recipe.partial||false: weights may lack parameters; unknown names and other shapes stay errors, which KAIR passes over
 train.E_param_strict|b|M|||as G_param_strict
 train.pad_seq|b|R||false|validation pads clips where their length asks for it
 train.flip_seq|b|R||false|validation restores a clip once, not forward and backward
@@ -276,7 +276,7 @@ train.profiler|x|I|||track.profile traces steps
 train.compile|x|I|||steps are captured as CUDA graphs (train.graph)
 train.sync_cuda_timing|b|I|||every metric line has the times of a step
 train.freeze_known_unused_parameters|b|I|||the reducer follows which parameters are used
-train.freeze_backbone|b|M|phases||phase 1 trains the adapter alone
+train.freeze_backbone|b|M|train.groups, phases||the adapter alone is trained: in phase 1, or from first to last step without fix_iter
 train.partial_load|b|M|recipe.partial||weights may lack parameters, which keep their initial values
 train.use_lora|b|M|recipe.lora.rank||false: rank 0
 train.lora_rank|i|M|recipe.lora.rank||

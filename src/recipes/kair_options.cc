@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -79,6 +80,29 @@ void Take(const std::string& path, const ConfigEntry& entry, const KairKey& row,
   foreign::SetKey(&made->settings, to, std::move(value));
 }
 
+// Items of lists that DeriveKair reads; lists that keys of ours take as they are, are checked there.
+void CheckLists(const ConfigNode& options, KairTranslation* made) {
+  struct Row {
+    const char* key;
+    bool text;
+  };
+  for (const Row& row : {Row{"train.checkpoint_test", false}, Row{"train.G_scheduler_periods", false},
+                         Row{"train.fix_keys", true}, Row{"train.lora_target_modules", true}}) {
+    const ConfigNode* list = foreign::FindKey(options, row.key);
+    if (list == nullptr) continue;
+    const auto wrong = std::ranges::find_if(list->items, [&](const ConfigNode& item) {
+      const auto number = foreign::NumberOf(item);
+      const bool whole = number && std::floor(*number) == *number;
+      return item.kind != ConfigNode::Kind::kScalar || item.quoted != row.text || (!row.text && !whole);
+    });
+    if (wrong == list->items.end()) continue;
+    made->refused.push_back({row.key, foreign::ValueText(*list), "",
+                             fmt::format("found {}{} in the list: expected {}", wrong->quoted ? "the string " : "",
+                                         foreign::ValueText(*wrong), row.text ? "strings" : "whole numbers"),
+                             list->where.line});
+  }
+}
+
 Result<KairTranslation> TranslateOne(const std::string& file, const ConfigNode& options,
                                      const std::vector<ConfigError>& errors, const KairPhase& phase = {}) {
   KairTranslation made;
@@ -105,6 +129,7 @@ Result<KairTranslation> TranslateOne(const std::string& file, const ConfigNode& 
     return Status(Code::kUsage, Join(mistakes, "\n"),
                   "docs/vrt.md lists the keys of option files; lockstep config vrt --opt FILE shows what each becomes");
   }
+  CheckLists(options, &made);
   DeriveKair(options, phase, &made);
   return made;
 }

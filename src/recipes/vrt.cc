@@ -63,11 +63,7 @@ at::Tensor Normal(uint64_t key, at::IntArrayRef shape) {
 Status VrtRecipe::Build(const engine::Config& config, uint64_t seed) {
   seed_ = seed;
   model_ = std::make_shared<models::Vrt>(shape_, seed);
-  if (!settings_.spynet.empty() && config.checkpoint.weights.empty()) {
-    Result<models::NamedTensors> file = models::ReadTensorFile(settings_.spynet);
-    if (!file.ok()) return file.status().Context("recipe.spynet");
-    LOCKSTEP_RETURN_IF_ERROR(model_->spynet().Load(*file).Context("recipe.spynet"));
-  }
+  if (config.checkpoint.weights.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadSpyNet());
   if (settings_.lora.on()) {
     LOCKSTEP_RETURN_IF_ERROR(model_->AddLora(settings_.lora).Context("recipe.lora.targets"));
     for (auto& item : model_->named_parameters()) {
@@ -86,9 +82,18 @@ Status VrtRecipe::Build(const engine::Config& config, uint64_t seed) {
   return Status::Ok();
 }
 
+Status VrtRecipe::LoadSpyNet() {
+  if (settings_.spynet.empty()) return Status::Ok();
+  Result<models::NamedTensors> file = models::ReadTensorFile(settings_.spynet);
+  if (!file.ok()) return file.status().Context("recipe.spynet");
+  return model_->spynet().Load(*file).Context("recipe.spynet");
+}
+
 Status VrtRecipe::LoadWeights(const std::vector<std::pair<std::string, at::Tensor>>& weights, const std::string& file) {
   Result<models::NamedTensors> given = models::UnwrapVrt(weights);
   if (!given.ok()) return given.status().Context(file);
+  const auto of_spynet = [](const auto& item) { return item.first.starts_with("spynet."); };
+  if (settings_.partial && std::ranges::none_of(*given, of_spynet)) LOCKSTEP_RETURN_IF_ERROR(LoadSpyNet());
   // A file without the adapter or LoRA is one of the model before they were added.
   const auto has = [&](const std::string& name) {
     return std::any_of(given->begin(), given->end(), [&](const auto& item) { return item.first == name; });
@@ -161,7 +166,7 @@ Status VrtRecipe::Prepare(const engine::Pass& pass, engine::TensorBatch* batch) 
     batch->fields[kPassthrough] =
         at::full({batch->count()}, weight, options).to(target.device(), /*non_blocking=*/true);
   }
-  if (settings_.task != "denoise") return Status::Ok();
+  if (settings_.task != "denoise" || batch->count() == 0) return Status::Ok();
   std::vector<at::Tensor> noise;
   at::Tensor levels = at::empty({batch->count()}, options);
   for (size_t i = 0; i < batch->lanes.size(); ++i) {

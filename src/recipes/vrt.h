@@ -95,6 +95,7 @@ class VrtRecipe : public engine::Recipe {
   PairedData& data() { return data_; }
 
  private:
+  Status LoadSpyNet();
   // Clips in [0, 1] as the model takes them: RGB, spikes, the noise level.
   struct Clips {
     at::Tensor rgb, spikes, level, target;

@@ -71,7 +71,7 @@ void VrtSettings::Declare(ConfigReader& r) {
   DeclareShape(r, this);
   r.Choice("task", &task, {"restore", "denoise", "interpolate"},
            {.help = "denoise: the input is the target with noise; interpolate: every second frame, the one between"});
-  r.Field("spynet", &spynet, {.help = "file of SpyNet's weights, for a model that starts without weights"});
+  r.Field("spynet", &spynet, {.help = "file of SpyNet's weights, for a model that starts without them"});
   r.Section("recompute", [this](ConfigReader& c) {
     c.Field("attention", &recompute_attention,
             {.help = "attention of the blocks is computed again in backward; unset: as the shape"});
@@ -192,6 +192,10 @@ Status VrtRecipe::Check(engine::Config* config) {
   }
   if (shape_.nonblind_denoising && settings_.task != "denoise") {
     return Status(Code::kUsage, "recipe.nonblind_denoising needs recipe.task: denoise, which knows the noise level");
+  }
+  if (config->train.parameters == at::kBFloat16 && shape_.pa_frames > 0) {
+    return Status(Code::kUsage, "train.parameters is bf16, and SpyNet is computed in float32 with float32 parameters",
+                  "set train.parameters=fp32: train.precision: bf16 alone computes the rest in bf16");
   }
   if (data_.train.scale != shape_.upscale) {
     return Status(Code::kUsage,

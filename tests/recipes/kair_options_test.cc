@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -339,6 +340,9 @@ TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   EXPECT_FALSE(all["train"].contains("ema"));
   EXPECT_EQ(all["train"]["groups"], json::parse(R"([{"match": "*spynet*", "lr_scale": 0.125},
                                                     {"match": "*deform*", "lr_scale": 0.125}])"));
+  setenv("HOME", "/home/someone", 1);
+  const std::string home = Changed(text, R"("pretrained_netG": null)", R"("pretrained_netG": "~/w.pth")");
+  EXPECT_EQ(ConfigOf(home)["config"]["checkpoint"]["weights"], "/home/someone/w.pth");
   // What our own reader finds wrong points to the key of the file.
   const Result<KairTranslation> made = TranslateKair(text, "o.json");
   ASSERT_TRUE(made.ok());
@@ -348,6 +352,30 @@ TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   const json listed = ConfigOf(OptionFile(Data("TrainDataset", 6, 192), Net(6, 192, 2), steps));
   EXPECT_EQ(listed["config"]["data"]["validation"]["every"], 2000);
   EXPECT_THAT(listed["derived"].dump(), HasSubstr("validation steps"));
+}
+
+// What becomes of a cosine's end and of parameters beside LoRA differs from the code: it is said.
+TEST(KairOptions, LearningRatesOfGroupsAndParametersBesideLora) {
+  const std::string data = Data("TrainDataset", 6, 192), net = Net(6, 192, 2);
+  const json plain = ConfigOf(OptionFile(data, net, Train()));
+  EXPECT_THAT(plain["derived"].dump(), HasSubstr("5e-05 to 1.25e-08"));
+  const json lora = ConfigOf(OptionFile(data, net, Train(R"(, "use_lora": true)")));
+  EXPECT_EQ(lora["config"]["recipe"]["lora"]["also"], (json{"*spynet*", "*deform*"}));  // from fix_iter on
+  EXPECT_THAT(lora["derived"].dump(), HasSubstr("unless phase2_lora_mode is true"));
+  const std::string frozen = Changed(Train(R"(, "use_lora": true, "freeze_backbone": true)"), "20000", "0");
+  const json alone = ConfigOf(OptionFile(data, net, frozen));
+  EXPECT_FALSE(alone["config"]["recipe"]["lora"].contains("also"));
+  EXPECT_THAT(alone["derived"].dump(), Not(HasSubstr("beside LoRA")));
+}
+
+// In one phase, by VRT's loss.
+TEST(KairOptions, AFrozenBackboneLeavesTheAdapter) {
+  const std::string net = Net(6, 192, 2, R"(, "fusion": {"enable": true, "operator": "gated"})");
+  const std::string train = Changed(Train(R"(, "freeze_backbone": true)"), R"("fix_iter": 20000)", R"("fix_iter": 0)");
+  const json all = ConfigOf(OptionFile(Data("TrainDataset", 6, 192, kSpikes), net, train))["config"];
+  EXPECT_EQ(all["train"]["groups"], json::parse(R"([{"match": "fusion_adapter.*"}, {"match": "*", "freeze": true}])"));
+  EXPECT_FALSE(all.contains("phases"));
+  EXPECT_FALSE(all["recipe"]["fusion"].contains("loss"));
 }
 
 // Not a freeze that never was.
@@ -401,7 +429,9 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
       {plain + R"(, "spike_normalize": {"mean": 0.5})", net, train, "", "spikes stay in [0, 1]: expected 0"},
       {plain + R"(, "io_backend": {"type": "memcached"})", net, train, "",
        "memcached is not here; expected disk, lmdb"},
-      {plain, net, Train(R"(, "G_scheduler_restart_weights": 0.5)"), "", "same learning rate; expected 1"},
+      {plain, net, Train(R"(, "G_scheduler_restart_weights": 0.5)"), "", "PyTorch as T_mult); expected 1"},
+      {plain, net, Train(R"(, "freeze_backbone": true)"), "",
+       "train.freeze_backbone = true: without a fusion adapter or LoRA nothing would be trained"},
       {plain, net, Train(R"(, "flip_seq": true)"), "", "train.flip_seq = true: validation restores a clip once"},
       {plain, net, Train(R"(, "two_run": {"enable": true, "phase1": {"total_iter": 5, "G_scheduler_periods": [3, 2]}
                                           , "phase2": {"total_iter": 5}})"),
@@ -411,6 +441,12 @@ TEST(KairOptions, WhatIsRefusedOrWrongSaysWhyAndWhere) {
        "", "train.two_run.phase2.G_optimizer_reuse = true: the second run begins with a fresh optimizer"},
       {plain, net, Changed(train, R"("checkpoint_test": 5000)", R"("checkpoint_test": [5000, 12345])"), "",
        "5 is the greatest that these steps have in common: 2469 validations instead of 2"},
+      {plain, net, Changed(train, R"("checkpoint_test": 5000)", R"("checkpoint_test": ["5000", 10000])"), "",
+       "train.checkpoint_test = [5000, 10000]: found the string 5000 in the list: expected whole numbers"},
+      {plain, net, Changed(train, R"("G_scheduler_periods": 300000)", R"("G_scheduler_periods": [3000.5])"), "",
+       "found 3000.5 in the list"},
+      {plain, net, Changed(train, R"(["spynet", "deform"])", R"([["spynet"], "deform"])"), "",
+       "train.fix_keys = [[spynet], deform]: found [spynet] in the list: expected strings"},
       {plain, net, Changed(train, R"("G_scheduler_periods": 300000)", R"("G_scheduler_periods": 0)"), "",
        "train.G_scheduler_periods = 0: steps of a cosine: expected a whole number above 0"},
       {plain + kSpikes,
@@ -466,6 +502,19 @@ TEST(KairOptions, TestSetsFollowTheTrainingSet) {
   EXPECT_EQ(became["datasets.test.dataset_type"], "mapped ");
   for (const char* key : {"num_frame", "dataloader_batch_size", "gt_size"}) {
     EXPECT_EQ(became[fmt::format("datasets.test.{}", key)], "ignored ") << key;
+  }
+}
+
+// Not a test set whose frames nobody compares, beside clips that are held out and do not train.
+TEST(KairOptions, WithoutTargetsClipsOfTheTrainingSetAreHeldOut) {
+  const std::string data = Data("TrainDataset", 6, 192);
+  for (const auto& [test, words] :
+       {std::pair(R"(}, "test": {"dataset_type": "SingleVideoRecurrentTestDataset", "dataroot_lq": "t")",
+                  "datasets.test has no dataroot_gt"),
+        std::pair("", "the file has no datasets.test")}) {
+    const json all = ConfigOf(OptionFile(data + test, Net(6, 192, 2), Train()));
+    EXPECT_FALSE(all["config"]["data"].contains("test")) << all["config"]["data"].dump(1);
+    EXPECT_THAT(all["derived"].dump(), HasSubstr(words));
   }
 }
 

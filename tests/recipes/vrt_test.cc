@@ -7,6 +7,10 @@
 
 #include <functional>
 
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "models/vrt_file.h"
+
 namespace lockstep::recipes {
 namespace {
 
@@ -81,8 +85,9 @@ TEST(VrtRecipe, EveryTaskAndFusionTrainsAllParametersAndIsScored) {
     const Status checked = Configure(recipe, &config, one.change);
     ASSERT_TRUE(checked.ok()) << checked.message();
     ASSERT_TRUE(recipe.Build(config, 3).ok());
-    engine::TensorBatch batch = BatchFor(recipe, 1);
+    engine::TensorBatch batch = BatchFor(recipe, 1), none = BatchFor(recipe, 0);
     ASSERT_TRUE(recipe.Prepare({}, &batch).ok());
+    EXPECT_TRUE(recipe.Prepare({}, &none).ok()) << "a rank without samples of a smaller last batch";
     recipe.model().train();
     const engine::Loss loss = recipe.ComputeLoss(batch);
     loss.mean.backward();
@@ -162,6 +167,10 @@ TEST(VrtRecipe, WhatCannotBeTrainedIsRefused) {
     EXPECT_FALSE(checked.ok()) << one.expected;
     EXPECT_THAT(checked.message(), HasSubstr(one.expected));
   }
+  VrtRecipe recipe;
+  engine::Config config;
+  config.train.parameters = at::kBFloat16;
+  EXPECT_THAT(Configure(recipe, &config, {}).message(), HasSubstr("train.parameters is bf16"));
 }
 
 // S-VRT's first phase: VRT is not computed, and the weight of the distance from the input fades with the steps.
@@ -188,6 +197,41 @@ TEST(VrtRecipe, TheAdapterAloneIsTrainedByItsOwnLosses) {
   for (const auto& item : recipe.model().named_parameters()) {
     if (item.key().find("spike_upsample") != std::string::npos) continue;
     EXPECT_EQ(item.value().grad().defined(), item.key().starts_with(kAdapter)) << item.key();
+  }
+}
+
+// As KAIR, which reads SpyNet's file before the others.
+TEST(VrtRecipe, PartialWeightsWithoutSpyNetLeaveItToItsOwnFile) {
+  models::Vrt other(*models::FindVrt("tiny"), 9);
+  models::NamedTensors rest;
+  std::vector<TensorSpec> specs;
+  for (const auto& item : other.spynet().named_parameters()) {
+    specs.push_back({item.key(), Dtype::kF32, item.value().sizes().vec()});
+  }
+  for (const auto& item : other.named_parameters()) {
+    if (!item.key().starts_with("spynet.")) rest.emplace_back(item.key(), item.value().detach());
+  }
+  const Result<TempDir> dir = TempDir::Create();
+  ASSERT_TRUE(dir.ok());
+  const std::string file = *dir / "spynet.safetensors";
+  Result<SafetensorsWriter> writer = SafetensorsWriter::Create(file, specs, {});
+  ASSERT_TRUE(writer.ok());
+  for (const auto& item : other.spynet().named_parameters()) {
+    ASSERT_TRUE(writer->Write(item.key(), item.value().data_ptr(), item.value().nbytes()).ok());
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  VrtRecipe recipe;
+  engine::Config config;
+  config.checkpoint.weights = "rest.pth";
+  const Status checked =
+      Configure(recipe, &config, [&](VrtRecipe& r) { r.settings().spynet = file, r.settings().partial = true; });
+  ASSERT_TRUE(checked.ok()) << checked.message();
+  ASSERT_TRUE(recipe.Build(config, 3).ok());
+  const Status loaded = recipe.LoadWeights(rest, "rest.pth");
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  const auto parameters = recipe.model().named_parameters();
+  for (const auto& item : other.named_parameters()) {
+    EXPECT_TRUE(at::equal(parameters[item.key()], item.value())) << item.key();
   }
 }
 
