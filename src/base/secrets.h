@@ -19,8 +19,8 @@ bool IsSecretName(std::string_view name);
 // would match by chance.
 std::vector<std::string> SecretValues(const Environment& env);
 
-// Running text, such as lines of a log, without these values, issued tokens, passwords in URLs, and the values of flags,
-// fields and headers whose names announce a secret.
+// Running text, such as lines of a log, without these values, issued tokens, passwords in URLs, and the values of
+// flags, fields and headers whose names announce a secret.
 std::string MaskSecrets(std::string text, const std::vector<std::string>& values);
 
 // The password of "scheme://user:password@host" in the text, or a token in the place of the user; empty where there is

@@ -215,7 +215,7 @@ std::optional<ProgressMark> ParseBracketed(std::string_view text) {
 }  // namespace
 
 // Words before "time" that make it another one than that of a step.
-constexpr std::string_view kOtherTimes[] = {"elapsed", "total",   "remaining", "data",  "load", "loading",
+constexpr std::string_view kOtherTimes[] = {"elapsed", "total",    "remaining", "data",  "load", "loading",
                                             "forward", "backward", "optimizer", "epoch", "eval"};
 
 // "time: 0.25", "Time  0.25 ( 0.50)", "time (data): 0.250 (0.003)" in seconds; no other time than that of a step.
@@ -224,7 +224,8 @@ std::optional<double> StatedTime(std::string_view text) {
     if (at > 0 && (IsLetter(text[at - 1]) || text[at - 1] == '_')) continue;
     std::string_view before = text.substr(0, at);
     while (before.ends_with(' ')) before.remove_suffix(1);
-    if (std::any_of(std::begin(kOtherTimes), std::end(kOtherTimes), [&](auto word) { return before.ends_with(word); })) {
+    if (std::any_of(std::begin(kOtherTimes), std::end(kOtherTimes),
+                    [&](auto word) { return before.ends_with(word); })) {
       continue;
     }
     size_t i = at + 4;

@@ -79,7 +79,8 @@ std::optional<ProgressMark> ParseKeras(std::string_view text) {
   const std::optional<Place> place = ReadPlace(text, at);
   if (!place || !place->total) return std::nullopt;
   SkipSpaces(text, at);
-  // Up to the drawn part, "[====>...]" or "━━━━"; of a line per epoch (verbose=2) to its time: "938/938 - 3s - loss: 0.2".
+  // Up to the drawn part, "[====>...]" or "━━━━"; of a line per epoch (verbose=2) to its time: "938/938 - 3s - loss:
+  // 0.2".
   const std::string_view rest = text.substr(at);
   const bool drawn = !rest.empty() && (rest[0] == '[' || static_cast<unsigned char>(rest[0]) >= 0x80);
   size_t unit = 2;

@@ -183,8 +183,7 @@ const Sample kSamples[] = {
     Sample{"step:31K smpl:245K ep:2K epch:9.54 loss:0.037 grdn:0.722 lr:7.9e-05 updt_s:0.098", G::kStepLoss, 31000, -1,
            -1},
     Sample{"iter 500/300k loss 0.5", G::kStepLoss, 500, 300000, -1},
-    Sample{"step 500/1e5 loss 0.5", G::kStepLoss, 500, 100000, -1},
-    Sample{"Iteration: \t 3", G::kCounter, 3, -1, -1},
+    Sample{"step 500/1e5 loss 0.5", G::kStepLoss, 500, 100000, -1}, Sample{"Iteration: \t 3", G::kCounter, 3, -1, -1},
     Sample{"Step 1/150 | loss=10.2 | avg_loss=10.2 | lr=1.00e-05 | steps/s=0.8", G::kStepLoss, 1, 150, 1.25},
     // The time of a step beside those of its parts (OpenPCDet).
     Sample{"Train:    1/3 ( 33%) [  99/323 ( 31%)]  Loss: 23.51 (54.8)  LR: 2.377e-04  Data time: 0.51(0.01)  Forward "
