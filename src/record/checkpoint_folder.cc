@@ -154,6 +154,12 @@ Result<std::vector<uint64_t>> Prune(const std::string& folder, const Keep& keep,
   for (Candidate& candidate : *candidates) {
     if (candidate.status.ok()) good.push_back(std::move(candidate));
   }
+  // What has the best score may not have been saved, on a full disk: then the best one that is here stays.
+  const auto is_best = [&](const Candidate& one) { return one.step == best_step; };
+  if (best_step && std::none_of(good.begin(), good.end(), is_best)) {
+    const std::optional<std::string> best = ReadPointer(folder, "best");
+    if (best) best_step = CheckpointStep(best->substr(best->rfind('/') + 1));
+  }
   const std::vector<bool> stay = Stay(good, keep, best_step);
   std::vector<uint64_t> removed;
   if (std::find(stay.begin(), stay.end(), false) == stay.end()) return removed;

@@ -289,6 +289,13 @@ TEST_F(CheckpointTest, ACheckpointMovedAwayByADeadWriterStillCountsAndComesBack)
   EXPECT_EQ(**NewestGood(folder_, nullptr), folder_ + "/step-2");
 }
 
+TEST_F(CheckpointTest, PruningKeepsTheBestThatIsThereWhereABetterOneWasNotSaved) {
+  for (uint64_t step : {10u, 30u, 40u}) Write(step);
+  ASSERT_TRUE(Point(folder_, "best", 10, *disk_).ok());
+  EXPECT_THAT(*Prune(folder_, {.last = 1}, 20, *disk_), ElementsAre(30));
+  EXPECT_THAT(*Prune(folder_, {.last = 1}, 40, *disk_), ElementsAre(10));
+}
+
 TEST_F(CheckpointTest, PruningKeepsTheLastEveryAndTheBest) {
   for (uint64_t step : {10u, 20u, 30u, 40u, 50u, 60u}) Write(step);
   auto removed = Prune(folder_, {.last = 2, .every = 30, .best = true}, 10, *disk_);
