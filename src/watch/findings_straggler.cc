@@ -344,6 +344,8 @@ void FindPauses(const Window& window, const std::optional<Compared>& compared, d
 // Nobody works longer, all wait in collectives, and most of the wait is for one rank, which waits as well: its link.
 void FindSlowLinks(const Window& window, const std::optional<Compared>& compared, double, Findings* out) {
   if (!compared || !compared->stages || compared->ranks.size() < 3 || Has(*out, "straggler")) return;
+  // Slow messages keep the last one to come waiting, too. Where ranks wait for a CPU, it waits for nobody.
+  if (compared->together < kPart * compared->seconds / static_cast<double>(compared->steps)) return;
   const double least = std::max(kLeast, kPart * compared->step);
   std::map<int, size_t> votes;
   std::map<int, double> waited;  // for it, seconds over all voters
