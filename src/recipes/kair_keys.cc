@@ -253,7 +253,7 @@ train.G_optimizer_reuse|b|M|||optimizer state is part of every checkpoint, and a
 train.fix_iter|i|M|train.groups||parameters named in fix_keys are frozen up to this step, then all are trained, in the same run
 train.fix_lr_mul|n|M|train.groups||factor of their learning rate
 train.fix_keys|l|M|train.groups||parts of parameter names
-train.total_iter|i|H+|train.steps||optimizer steps
+train.total_iter|p|H+|train.steps||optimizer steps
 train.G_scheduler_type|s|M|train.schedule.kind|CosineAnnealingWarmRestarts,MultiStepLR|a closed form of the step, the same after a resume and on any number of ranks; other schedules are not here
 train.G_scheduler_periods|g|M|train.schedule.cycles||steps of a cosine; the whole run: one; a longer one is cut (train.schedule.length)
 train.G_scheduler_eta_min|n|M|train.schedule.floor||lowest learning rate; here a factor of the highest
@@ -268,8 +268,8 @@ train.pad_seq|b|R||false|validation pads clips where their length asks for it
 train.flip_seq|b|R||false|validation restores a clip once, not forward and backward
 train.center_frame_only|b|R||false|validation scores all frames of a clip
 train.checkpoint_test|g|M|data.validation.every||validation on all ranks; a list: every greatest common divisor of its steps
-train.checkpoint_save|i|H+|checkpoint.every||
-train.checkpoint_print|i|H+|track.every||
+train.checkpoint_save|u|H+|checkpoint.every||
+train.checkpoint_print|u|H+|track.every||
 train.manual_seed|i|H+|run.seed||the same on all ranks; samples do not depend on the number of ranks
 train.timing|x|I|||every metric line has the times of a step
 train.profiler|x|I|||track.profile traces steps

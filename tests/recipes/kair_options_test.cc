@@ -328,6 +328,7 @@ TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   for (const auto& [from, to] : {std::pair(R"("adam")", R"("Adam")"), std::pair(R"("charbonnier")", R"("Charbonnier")"),
                                  std::pair(R"("fix_iter": 20000)", R"("fix_iter": -1)"),
                                  std::pair(R"("checkpoint_test": 5000)", R"("checkpoint_test": 0)"),
+                                 std::pair(R"("total_iter": 300000)", R"("total_iter": 3e5)"),
                                  std::pair(R"("E_decay": 0)", R"("E_decay": 1e-400)")}) {
     train = Changed(train, from, to);
   }
@@ -335,6 +336,7 @@ TEST(KairOptions, ValuesMeanWhatTheyMeanInTheCode) {
   const json all = ConfigOf(text)["config"];
   EXPECT_EQ(all["train"]["optimizer"]["kind"], "adam");
   EXPECT_EQ(all["train"]["precision"], "bf16");
+  EXPECT_EQ(all["train"]["steps"], 300000);
   EXPECT_EQ(all["recipe"]["loss"], "charbonnier");
   EXPECT_EQ(all["data"]["validation"]["every"], 0);
   EXPECT_FALSE(all["train"].contains("ema"));
@@ -543,7 +545,7 @@ TEST(KairOptions, TheTable) {
   std::set<std::string> seen;
   for (const KairKey& key : KairKeys()) {
     EXPECT_TRUE(seen.insert(key.path).second) << key.path;
-    EXPECT_THAT(std::string("binslgox"), HasSubstr(std::string(1, key.type))) << key.path;
+    EXPECT_THAT(std::string("binslgoxup"), HasSubstr(std::string(1, key.type))) << key.path;
     if (key.copied) EXPECT_NE(key.to, "") << key.path;
     const bool says = key.fate == KairKey::Fate::kRefused || (key.fate == KairKey::Fate::kIgnored && key.type != 'o');
     if (says) EXPECT_NE(key.why, "") << key.path;
