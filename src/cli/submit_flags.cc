@@ -179,10 +179,13 @@ Status TakeRunFlag(const std::string& word, SubmitAsk* ask) {
 // Of a flag that is there twice the launcher takes the last, and the job file has promised the other: a run of its own
 // for each job of an array, a stop that leaves the time to save, and as many restarts as the platform allows.
 Status CheckTwice(const Job& job, const std::vector<std::string>& given, const std::string& where) {
-  for (const std::string_view key : {"name", "grace", "restart.failures"}) {
-    if (key == "restart.failures" && job.failures == 0) continue;
-    const std::string flag = key == "restart.failures" ? "--max-restarts" : fmt::format("--{}", key);
-    if (std::find(given.begin(), given.end(), flag) == given.end()) continue;
+  struct Row {
+    std::string_view key, flag;
+    bool said = true;
+  };
+  for (const auto& [key, flag, said] :
+       {Row{"name", "--name"}, Row{"grace", "--grace"}, Row{"restart.failures", "--max-restarts", job.failures > 0}}) {
+    if (!said || std::find(given.begin(), given.end(), flag) == given.end()) continue;
     return Status(Code::kUsage, fmt::format("{}: {} is what the key {} says", where, flag, key),
                   fmt::format("remove it there; write {}: in the description, or {} before the program", key, flag));
   }
